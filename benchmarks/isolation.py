@@ -83,16 +83,16 @@ def _costs(alone: Subject, idle: Subject, kinds: Sequence[str], windows: int) ->
         for _ in range(windows):
             for found, process in zip(seen, (alone, idle, bad), strict=True):
                 found.append(process.window())
-    by, side, beside = seen
-    slowest = _p99(beside)
+    by, side, pipeline_with = seen
+    slowest = _p99(pipeline_with)
     return Costs(
-        _ratio(beside, by),
+        _ratio(pipeline_with, by),
         slowest / _p99(by),
-        _ratio(beside, side),
+        _ratio(pipeline_with, side),
         slowest / _p99(side),
-        statistics.median(window.throughput for window in beside),
+        statistics.median(window.throughput for window in pipeline_with),
         slowest,
-        sum(window.lost for window in beside),
+        sum(window.lost for window in pipeline_with),
     )
 
 

@@ -114,10 +114,10 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     assert settled
     delivery.request_stop(time.monotonic() + _PATIENCE)
     delivery.join()
-    books = delivery.counters()
-    assert books.balances
-    assert reporter.taken == books.delivered
-    assert books.delivered == _EVENTS
+    counters = delivery.counters()
+    assert counters.balances
+    assert reporter.taken == counters.delivered
+    assert counters.delivered == _EVENTS
     return took
 
 

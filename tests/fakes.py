@@ -277,7 +277,7 @@ class FakeDriver:
             self.process.stdin.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
         self.process.stdin.flush()
 
-    def tell(self, *records: dict[str, Any]) -> int:
+    def send_records(self, *records: dict[str, Any]) -> int:
         """Write records with sequence numbers; return the last number."""
         for record in records:
             self._seq += 1

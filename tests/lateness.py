@@ -17,10 +17,10 @@ import time
 
 __all__ = ["Witness"]
 
-# Wakes up every millisecond and notes when it could not. Of the threads that it watches, and of all threads of their
-# child processes, it notes how long each was ready to run and had no processor, by the kernel's account. The times are
-# time.monotonic's, which all processes of a machine share. It is a process of its own, so that load of the
-# test's interpreter does not count as a stall.
+# Wakes up every millisecond and records each delay. For the watched threads and all threads of their child processes it
+# records, from the kernel's accounting, how long each was ready to run without a processor. Times are time.monotonic,
+# which all processes of a machine share. A separate process, so that load of the test's interpreter does not count as a
+# stall.
 _PROGRAM = """
 import glob, json, select, sys, time
 

@@ -58,7 +58,7 @@ class NoException(BaseException):
         return "odd"
 
 
-class Untold(PermanentError):
+class UnprintableError(PermanentError):
     """Error whose ``str`` raises."""
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class RaisesOddThings(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         self._calls += 1
-        raise (NoException(), Untold(), SystemExit(1), OSError("\udc80" * 100))[self._calls % 4]
+        raise (NoException(), UnprintableError(), SystemExit(1), OSError("\udc80" * 100))[self._calls % 4]
 
 
 class SwallowsItsCancellation(Reporter):
@@ -207,15 +207,15 @@ class EndsAProgram(FileReporter):
         with subprocess.Popen(["sleep", "60"]) as started:
             started.terminate()
             assert started.wait() == -signal.SIGTERM
-        runs, told = os.pipe()
+        runs, ready = os.pipe()
         child = os.fork()
         if child == 0:
-            os.write(told, b"!")
+            os.write(ready, b"!")
             time.sleep(60)
             os._exit(0)
         os.read(runs, 1)
         os.close(runs)
-        os.close(told)
+        os.close(ready)
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
         return super().report(events)
@@ -359,8 +359,8 @@ KINDS = {
 }
 
 
-def beside(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
-    """Build a pipeline with a ``file`` reporter ``good`` and one bad reporter per kind with ``config``."""
+def pipeline_with(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
+    """Build a pipeline with a ``file`` reporter ``good`` and one faulty reporter per kind, each with ``config``."""
     settings = {
         "events.dispatcher.type": "async-queued",
         "events.reporter.good.type": "file",

@@ -8,11 +8,11 @@ import re
 _FIRST = (6, 15)
 
 
-def _tells() -> bool:
+def _is_readable() -> bool:
     if platform.system() != "Linux":
         return False
     version = re.match(r"(\d+)\.(\d+)", platform.release())
     return version is not None and (int(version[1]), int(version[2])) >= _FIRST
 
 
-TELLS_EXIT_STATUS = _tells()
+EXIT_STATUS_IS_READABLE = _is_readable()

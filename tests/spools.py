@@ -1,4 +1,4 @@
-"""Spools for tests: real files, real threads, and a database of which a test decides what is wrong."""
+"""Spools for tests: real files and threads, and a database whose faults the test controls."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ CORRUPT = sqlite3.DatabaseError("database disk image is malformed")
 
 
 class Disk:
-    """What is wrong with the disk at the moment."""
+    """Faults of the disk at the moment."""
 
     def __init__(self) -> None:
         self.opening: Exception | None = None
         self.writing: Exception | None = None
         self.reading: Exception | None = None
-        #: The next commit is made, and reported as a failure.
+        #: The next commit succeeds but is reported as failed.
         self.lies = False
-        #: Called in the middle of each write: it may hang there.
+        #: Called in the middle of each write, which it may block.
         self.hang: Callable[[], object] = lambda: None
 
     def database(self) -> type[SpoolDatabase]:
-        """Databases on this disk."""
+        """Return the database class of this disk."""
         disk = self
 
         class FaultyDatabase(SpoolDatabase):
@@ -60,7 +60,7 @@ class Disk:
             def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
                 if type(disk.reading) is sqlite3.DatabaseError:
                     raise disk.reading
-                # Makes SQLite itself fail.
+                # Make SQLite itself fail.
                 self._db.set_progress_handler(None if disk.reading is None else lambda: 1, 1)
                 try:
                     return super().read(after, most)
@@ -71,7 +71,7 @@ class Disk:
 
 
 class Gate:
-    """A disk that hangs until it is opened."""
+    """Disk that hangs until the test opens the gate."""
 
     def __init__(self, disk: Disk) -> None:
         self.entered, self._open = threading.Event(), threading.Event()
@@ -86,7 +86,7 @@ class Gate:
 
 
 class Owner:
-    """A spool whose writer is a thread, and what a reporter's worker and the driver do with it."""
+    """Spool with a writer thread, and the calls of a reporter's worker and of the driver."""
 
     def __init__(
         self,
@@ -114,38 +114,38 @@ class Owner:
         self.spool = Spool(1024, writer, self.woken.set, lambda: None, settings.max_size, reporter, hang_seconds)
         self._record = 0
         self.spool.start()
-        # Which of two started first must be known.
+        # Wait, so that it is known which of two spools started first.
         eventually(lambda: self.spool.files or self.spool.is_failing)
 
     def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
-        """Put events of these numbers, each from a record of its own."""
+        """Put events with these numbers, each from its own record."""
         made = [event(n, severity, **attributes) for n in which]
         self.spool.put(Entries([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)]))
         self._record += len(which)
 
     def write(self, *which: int, **about: Any) -> None:
-        """Put events, and wait until they are on disk."""
+        """Put events and wait until they are on disk."""
         for first in range(0, len(which), 500):
             self.put(*which[first : first + 500], **about)
             assert self.spool.wait_until_answered(PATIENCE)
 
     def deliver(self, count: int) -> list[int]:
-        """Take and ack so many events."""
-        told: list[int] = []
-        while len(told) < count:
-            take = partial(self.spool.take, min(5, count - len(told)))
-            told += numbers(eventually(take, what=f"{count} events, there were {told}"))
+        """Take and ack ``count`` events."""
+        taken: list[int] = []
+        while len(taken) < count:
+            take = partial(self.spool.take, min(5, count - len(taken)))
+            taken += numbers(eventually(take, what=f"{count} events, there were {taken}"))
             self.spool.ack()
-        return told
+        return taken
 
     def counts(self) -> Counts:
-        """The account, which balances."""
+        """Return the counts; assert that they balance."""
         counts = self.spool.counts()
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled + counts.held
         return counts
 
     def hang(self) -> Gate:
-        """Let the next write hang, until the spool notices."""
+        """Let the next write hang; return when the spool has noticed."""
         gate = Gate(self.disk)
         self.put(-1)
         assert gate.entered.wait(PATIENCE)
@@ -153,24 +153,24 @@ class Owner:
         return gate
 
     def close(self) -> None:
-        """End, with as much time as it takes."""
+        """Close the spool without a time limit."""
         self.spool.close(time.monotonic() + PATIENCE)
 
     @property
     def file(self) -> Path:
-        """The own database."""
+        """Return the spool's own database file."""
         return eventually(lambda: self.spool.files)[-1].folder.path
 
 
 def spoil(path: Path) -> None:
-    """Overwrite the first page, and the log."""
+    """Overwrite the first page of the database and of its write-ahead log."""
     for part in (path, path.with_name(f"{path.name}-wal")):
         if part.exists():
             part.write_bytes(b"\xff" * max(4096, part.stat().st_size))
 
 
 def rows_of(path: Path) -> int:
-    """Number of rows of a file that nobody has open."""
+    """Return the number of rows of a file that no process has open."""
     db = sqlite3.connect(path)
     try:
         return int(db.execute("SELECT COUNT(*) FROM events").fetchone()[0])

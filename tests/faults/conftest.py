@@ -30,7 +30,10 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 
 @pytest.fixture
 def freezing_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
-    """An ext4 file system, and what freezes (``-f``) and thaws (``-u``) it: a frozen one hangs in every write."""
+    """Mount an ext4 file system; return its path and a function that freezes (``-f``) or thaws (``-u``) it.
+
+    Writes to a frozen file system hang.
+    """
     folder, image = tmp_path / "disk", tmp_path / "image"
     folder.mkdir()
     image.write_bytes(b"")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import psutil
-from faults.retold import Event, whole_lines
+from faults.repeated import Event, whole_lines
 from reporters.peers.webhook import Answer, Receiver, Request
 from spark.harness import Lab, Run, two_lines
 
@@ -124,7 +124,7 @@ class Storm:
         """Return the events that the webhook has received; they are always complete."""
         return [event for batch in self.receiver.bodies() for event in batch]
 
-    def told(self) -> dict[str, list[Event]]:
+    def delivered(self) -> dict[str, list[Event]]:
         """Return the events of the application's first run by reporter, after the end."""
         deaths = self.done["sidecar killed"] + self.done["reporter killed"]
         files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
@@ -163,7 +163,7 @@ class Outcome:
     run: Run
     dies: bool
     seen: int
-    told: dict[str, list[Event]]
+    delivered: dict[str, list[Event]]
 
     def __repr__(self) -> str:
         return f"seed {self.storm.seed}: {dict(self.storm.done)}; {self.run.folder}"
@@ -174,7 +174,7 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
     storm = Storm(lab, seed)
     with storm.receiver:
         run = lab.start("stream.py", defaults=storm.settings)
-        run.wait_until_said("streaming")
+        run.wait_until_announced("streaming")
         storm.rage(run)
         # Wait for new commits: if driver and sidecar were killed together, no process could report.
         known = reported(storm.arrived())
@@ -183,8 +183,8 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
         if dies:
             run.signal(run.process.pid, signal.SIGKILL)
         else:
-            run.tell("stop")
+            run.command("stop")
         run.wait()
         # The second run delivers the rest of the spools.
         assert lab.run("stream.py", "1", defaults=storm.settings).process.returncode == 0
-        return Outcome(storm, run, dies, seen, storm.told())
+        return Outcome(storm, run, dies, seen, storm.delivered())

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from itertools import chain
 
 import pytest
-from faults.retold import facts
+from faults.repeated import facts
 from faults.storm import Outcome, reported, weather
 from spark.harness import Lab
 
@@ -47,7 +47,7 @@ def test_no_commit_is_missing(outcome: Outcome) -> None:
     """After a normal end, all commits of the checkpoint; for a killed driver, a prefix of them without a gap."""
     # Spark keeps only the last hundred files, so derive the earlier ones.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
-    for name, events in outcome.told.items():
+    for name, events in outcome.delivered.items():
         found = reported(events)
         assert found == set(range(len(found))), (name, outcome)
         assert len(found) >= outcome.seen, (name, outcome)
@@ -57,17 +57,17 @@ def test_no_commit_is_missing(outcome: Outcome) -> None:
 def test_every_status_has_one_id(outcome: Outcome) -> None:
     """Repeated deliveries of a status change have the same id."""
     last = [("application", "LOST")] if outcome.dies else [("query", "FINISHED"), ("application", "FINISHED")]
-    for name, events in outcome.told.items():
-        told = [one["attributes"] for one in facts(events).values() if one["name"] == "JobStatusChangeEvent"]
-        assert Counter((change["spark.entity"], change["spark.status.new"]) for change in told) == Counter(
+    for name, events in outcome.delivered.items():
+        delivered = [one["attributes"] for one in facts(events).values() if one["name"] == "JobStatusChangeEvent"]
+        assert Counter((change["spark.entity"], change["spark.status.new"]) for change in delivered) == Counter(
             [("application", "RUNNING"), ("query", "RUNNING"), *last]
         ), (name, outcome)
 
 
 def test_all_reporters_get_the_same_events(outcome: Outcome) -> None:
     """Every reporter has every event, with the same text."""
-    facts(chain.from_iterable(outcome.told.values()))
+    facts(chain.from_iterable(outcome.delivered.values()))
     audit, alone, hook = (
-        {one["event_id"] for one in events if one["name"] not in OWN} for events in outcome.told.values()
+        {one["event_id"] for one in events if one["name"] not in OWN} for events in outcome.delivered.values()
     )
     assert audit == alone == hook, outcome

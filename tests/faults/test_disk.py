@@ -86,7 +86,7 @@ def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Pat
     assert events.read_bytes().endswith(b"\n")
     filler.unlink()
     run.wait_for("what was held", lambda: len(run.events(events)) > held + 3)
-    run.tell("stop")
+    run.command("stop")
     assert run.wait() == 0
     written = run.events(events)
     assert [event["sequence"] for event in written] == list(range(1, len(written) + 1))

@@ -47,7 +47,7 @@ def drivers(tmp_path: Path) -> Iterator[Callable[..., FakeDriver]]:
         }
         driver = FakeDriver(tmp_path / "stderr", settings)
         made.append(driver)
-        driver.tell(application_start())
+        driver.send_records(application_start())
         return driver
 
     yield make
@@ -92,7 +92,7 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     """At most 100 ms after the driver's deadline; no process is left."""
     driver = drivers(f"misbehaving:{kind}")
     process = its_process(driver)
-    driver.tell(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
+    driver.send_records(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
     eventually(lambda: len(read_events(tmp_path / "good.jsonl")) >= 51, what="the good one to have got all")
     witness.watch(driver.process.pid)
     deadline = time.monotonic() + 1
@@ -109,14 +109,14 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
 def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> None:
     """One line in the driver's log and a count in its metrics; the sidecar continues."""
     driver = drivers("misbehaving:Segfaults")
-    said = driver.await_answer("log", level="ERROR")
-    assert said["message"] == (
+    logged = driver.await_answer("log", level="ERROR")
+    assert logged["message"] == (
         "reporter bad: failed, its events are held and tried again:"
         " ReporterProcessError: its process was killed by signal 11 (SIGSEGV)"
     )
     eventually(lambda: any(a["kind"] == "stats" and a["reporters"]["bad"]["failures"] for a in list(driver.answers)))
     assert driver.process.poll() is None
-    assert [a for a in driver.answers if a["kind"] == "log" and "killed by" in a["message"]] == [said]
+    assert [a for a in driver.answers if a["kind"] == "log" and "killed by" in a["message"]] == [logged]
 
 
 _EXHAUSTED = """

@@ -49,12 +49,12 @@ def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
     }
     folder.mkdir()
     run = lab.start("triggers.py", str(BATCHES), defaults=settings)
-    run.wait_until_said("streaming")
+    run.wait_until_announced("streaming")
     seed = random.randrange(1_000_000)
     kill_sidecars(run, seed)
     run.wait()
     assert run.process.returncode == 0, (seed, run.tail())
-    reported, lost = books(folder / "events.jsonl")
+    reported, lost = reported_and_lost(folder / "events.jsonl")
     missing = set(range(BATCHES)) - reported
     assert max(run.commits("checkpoint")) >= BATCHES - 1
     assert len(missing) <= lost, (seed, sorted(missing), lost)
@@ -62,8 +62,8 @@ def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
     assert not missing, (seed, sorted(missing), lost)
 
 
-def books(path: Path) -> tuple[set[int], int]:
-    """Return the batches of the reported commits, and ``lost`` of the last report."""
+def reported_and_lost(path: Path) -> tuple[set[int], int]:
+    """Return the batch ids of the reported commits, and ``lost`` of the last report."""
     batches: set[int] = set()
     lost = 0
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -31,11 +31,11 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
 ) -> None:
     """All events that count as delivered are in the driver's log, as are the sidecar's own messages."""
     with driver_of(tmp_path, f"logs_badly:{kind}", isolation) as driver:
-        driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
+        driver.send_records(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         eventually(lambda: len(read_events(tmp_path / "events.jsonl")) == _EVENTS)
         (tmp_path / "events.jsonl").unlink()
         (tmp_path / "events.jsonl").mkdir()
-        driver.tell(query_started("r", "last"))
+        driver.send_records(query_started("r", "last"))
         eventually(lambda: any("reporter rude: failed" in one.get("message", "") for one in driver.answers))
         deadline = time.monotonic() + 5
         driver.send(goodbye(5_000))
@@ -45,8 +45,8 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
     # The report gets the last tenth of the time; it may be missing if the machine stalled then. The event of an opened
     # circuit breaker counts as well.
     reports = [line for line in lines if line.startswith("DispatcherReportEvent: ")]
-    told = len(lines) - len(reports)
-    reported = any("rude 21 of " in line and f"lines {told} of {told} delivered" in line for line in reports)
+    logged = len(lines) - len(reports)
+    reported = any("rude 21 of " in line and f"lines {logged} of {logged} delivered" in line for line in reports)
     assert reported or witness.took(deadline - 1, deadline) < 0.5, lines
 
 
@@ -54,12 +54,12 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
 def test_a_logging_error_does_not_fail_the_delivery(tmp_path: Path, isolation: str) -> None:
     """Logging never raises, so a logging error does not repeat a delivered batch."""
     with driver_of(tmp_path, "logs_badly:LogsBadMessages", isolation) as driver:
-        driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
+        driver.send_records(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         driver.send(goodbye(10_000))
         assert driver.await_exit(within=20) == 0
     events = read_events(tmp_path / "events.jsonl")
     assert [one["sequence"] for one in events] == list(range(1, _EVENTS + 2))
     assert events[-1]["body"].startswith(f"Events by reporter: rude {_EVENTS} of {_EVENTS} delivered; ")
-    said = {one["message"] for one in driver.answers if one["kind"] == "log"}
-    assert "skipped caf?" in said
-    assert any(line.startswith("%d items (cannot be formatted: TypeError: ") for line in said)
+    messages = {one["message"] for one in driver.answers if one["kind"] == "log"}
+    assert "skipped caf?" in messages
+    assert any(line.startswith("%d items (cannot be formatted: TypeError: ") for line in messages)

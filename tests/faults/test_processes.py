@@ -42,7 +42,7 @@ def wait_for_more(run: Run, batches: int) -> None:
 
 
 def stop(run: Run) -> Run:
-    run.tell("stop")
+    run.command("stop")
     run.wait()
     return run
 
@@ -56,11 +56,11 @@ def killed_driver(lab: Lab) -> tuple[Run, float, float]:
         run.signal(driver, signal.SIGKILL)
         died = time.monotonic()
         wait_for("LOST", lambda: run.named("JobStatusChangeEvent", status_new="LOST"))
-        told = witness.took(died)
+        seconds = witness.took(died)
         wait_for("the sidecar to be gone", lambda: sidecar not in run.sidecars())
         gone = witness.took(died)
     run.wait()
-    return run, told, gone
+    return run, seconds, gone
 
 
 def killed_sidecar(lines: dict[str, str]) -> Callable[[Lab], Run]:
@@ -84,9 +84,9 @@ def stopped_sidecar(lab: Lab) -> Run:
     sidecar = run.sidecar()
     run.signal(sidecar, signal.SIGSTOP)
     before = run.commits("steady")[-1]
-    told = len(commits_reported(run))
+    reported = len(commits_reported(run))
     run.wait_for("batches to go on without the sidecar", lambda: run.commits("steady")[-1] >= before + 8)
-    assert len(commits_reported(run)) <= told + 1, "the stopped sidecar wrote events"
+    assert len(commits_reported(run)) <= reported + 1, "the stopped sidecar wrote events"
     run.signal(sidecar, signal.SIGCONT)
     wait_for_more(run, 8)
     assert run.sidecars() == [sidecar]
@@ -99,7 +99,7 @@ def flooded_sidecar(lab: Lab) -> Run:
     wait_for_more(run, 2)
     sidecar = run.sidecar()
     run.signal(sidecar, signal.SIGSTOP)
-    run.tell("flood")
+    run.command("flood")
     before = run.commits("steady")[-1]
     run.wait_for("batches to go on", lambda: run.commits("steady")[-1] >= before + 12)
     run.signal(sidecar, signal.SIGCONT)
@@ -110,9 +110,9 @@ def flooded_sidecar(lab: Lab) -> Run:
 def killed_in_the_drain(lab: Lab) -> Run:
     run = lab.start("stream.py", "4", defaults=GATED, env={"PYTHONPATH": str(REPORTERS)})
     sidecar = run.sidecar()
-    run.wait_until_said("held")
+    run.wait_until_announced("held")
     run.signal(sidecar, signal.SIGKILL)
-    run.tell("go")
+    run.command("go")
     run.wait()
     return run
 
@@ -122,8 +122,8 @@ def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
     run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
     wait_for_more(run, 1)
     run.signal(run.sidecar(), signal.SIGSTOP)
-    run.tell("stop")
-    run.wait_until_said("stopping")
+    run.command("stop")
+    run.wait_until_announced("stopping")
     began = time.monotonic()
     run.wait()
     return run, time.monotonic() - began
@@ -185,8 +185,8 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
 
 def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
     """LOST is in the file within two seconds."""
-    _, told, _ = driver_killed.result()
-    assert told < 2
+    _, seconds, _ = driver_killed.result()
+    assert seconds < 2
 
 
 def test_the_sidecar_ends_after_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
@@ -216,7 +216,7 @@ def test_no_commit_is_missing(run: Run) -> None:
 
 def test_no_status_is_missing(run: Run) -> None:
     """All status changes of the application and its query are reported."""
-    said = [
+    messages = [
         (
             event["attributes"]["spark.entity"],
             event["attributes"].get("spark.status.old"),
@@ -225,7 +225,7 @@ def test_no_status_is_missing(run: Run) -> None:
         for event in run.named("JobStatusChangeEvent")
         if event["attributes"]["spark.entity"] != "job"
     ]
-    assert list(dict.fromkeys(said)) == [
+    assert list(dict.fromkeys(messages)) == [
         ("application", None, "RUNNING"),
         ("query", None, "RUNNING"),
         ("query", "RUNNING", "FINISHED"),
@@ -235,12 +235,12 @@ def test_no_status_is_missing(run: Run) -> None:
 
 def test_a_repeated_event_is_identical(run: Run) -> None:
     """A repeated event has the same id, number and text."""
-    told: dict[str, dict[str, Any]] = {}
+    reported: dict[str, dict[str, Any]] = {}
     for event in run.events():
-        assert told.setdefault(event["event_id"], event) == event
+        assert reported.setdefault(event["event_id"], event) == event
     facts = Counter(
         (event["name"], *(event["attributes"].get(key) for key in IDENTITY))
-        for event in told.values()
+        for event in reported.values()
         if event["name"] in ("JobStatusChangeEvent", "BatchCommitEvent")
     )
     assert facts.most_common(1)[0][1] == 1, "one fact has two ids"
@@ -283,9 +283,9 @@ def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
 def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
     """The log and the events have the same count of drops; each commit is reported or counted as dropped."""
     run = flooded.result()
-    said = [re.findall(r"(\w+)=(\d+)", m.partition("dropped {")[2]) for m in run.own_messages if "dropped {" in m]
-    logged = sum(int(count) for message in said for _, count in message)
-    progress = sum(int(count) for message in said for kind, count in message if kind == "query_progress")
+    messages = [re.findall(r"(\w+)=(\d+)", m.partition("dropped {")[2]) for m in run.own_messages if "dropped {" in m]
+    logged = sum(int(count) for message in messages for _, count in message)
+    progress = sum(int(count) for message in messages for kind, count in message if kind == "query_progress")
     assert logged > 0
     assert logged == sum(event["attributes"]["spark.events.dropped.count"] for event in run.named("EventsDroppedEvent"))
     missing = set(run.commits("steady")) - set(commits_reported(run))

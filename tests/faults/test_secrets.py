@@ -45,7 +45,7 @@ class CannotBeMade(Pages):
         raise ValueError(f"unknown url type: {config.url!r}")
 
 
-def told(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
+def outputs(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
     """Return the sidecar's answers, its standard error, and the events of another reporter."""
     settings = {f"events.reporter.rude.{key.replace('_', '.')}": value for key, value in rude.items()}
     settings |= {
@@ -55,7 +55,7 @@ def told(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
         "events.reporter.rude.circuit-breaker.failures": "1",
     }
     with FakeDriver(tmp_path / "stderr", settings) as driver:
-        driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(5)))
+        driver.send_records(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(5)))
         driver.send(goodbye(2_000))
         driver.await_exit(within=20)
     return driver.answers, (tmp_path / "stderr").read_text(), str(read_events(tmp_path / "events.jsonl"))
@@ -66,30 +66,30 @@ def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.Monkey
     """Messages show the reference instead of the secret."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     url = "https://pager/${env:PAGER_TOKEN}"
-    answers, errors, events = told(tmp_path, type="faults.test_secrets:Pages", isolation=isolation, url=url)
+    answers, errors, events = outputs(tmp_path, type="faults.test_secrets:Pages", isolation=isolation, url=url)
     assert SECRET not in f"{answers}{errors}{events}"
-    said = f"ValueError: unknown url type: '{url}'"
-    assert any(said in one.get("message", "") for one in answers)
+    message = f"ValueError: unknown url type: '{url}'"
+    assert any(message in one.get("message", "") for one in answers)
     assert any(f"pages {url}" in one.get("message", "") for one in answers)
-    assert said in events
+    assert message in events
 
 
 def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Applies to the driver's log and to the event for the other reporters."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     kind, url = "faults.test_secrets:CannotBeMade", "https://pager/${env:PAGER_TOKEN}"
-    answers, errors, events = told(tmp_path, type=kind, url=url)
+    answers, errors, events = outputs(tmp_path, type=kind, url=url)
     assert SECRET not in f"{answers}{errors}{events}"
-    said = f"events.reporter.rude: the reporter cannot be made: ValueError: unknown url type: '{url}'"
-    assert any(said in one.get("message", "") for one in answers)
-    assert said in events
+    message = f"events.reporter.rude: the reporter cannot be made: ValueError: unknown url type: '{url}'"
+    assert any(message in one.get("message", "") for one in answers)
+    assert message in events
 
 
 @pytest.mark.parametrize("key", ["password", "sslpassword"])
 def test_passwords_in_a_url_s_query_are_masked(tmp_path: Path, key: str) -> None:
     """PostgreSQL URLs may have the password in the query."""
     pytest.importorskip("psycopg")
-    answers, errors, events = told(
+    answers, errors, events = outputs(
         tmp_path, type="database", url=f"postgresql://ada@127.0.0.1:9/events?{key}={SECRET}&sslmode=disable"
     )
     assert SECRET not in f"{answers}{errors}{events}"

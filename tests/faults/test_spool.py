@@ -1,4 +1,4 @@
-"""A real sidecar with a spool: killed at any instant, stopped, on a full disk, without files, with a jumping clock."""
+"""Tests of a real sidecar with a spool: killed, stopped, on a full or hanging disk, and with a clock that jumps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fakes
 import psutil
 import pytest
 from fakes import START, FakeDriver, application_start, eventually, goodbye, hello, read_events
-from faults.retold import facts, whole_lines
+from faults.repeated import facts, whole_lines
 
 pytestmark = pytest.mark.faults
 
@@ -26,13 +26,13 @@ DISK_BYTES = 512 * 1024
 
 
 def job(number: int) -> list[dict[str, Any]]:
-    """A job that starts and succeeds: two records, two events."""
+    """Return the two records of a successful job, which give two events."""
     about = {"job_id": number, "time": START + number, "at": START + number}
     return [{"kind": "job_start", **about, "properties": {}}, {"kind": "job_end", **about, "failure": None}]
 
 
 class Application:
-    """A driver that keeps what was not acknowledged, and sends it to the next sidecar, as the shim does."""
+    """Driver that keeps unacknowledged records and sends them to the next sidecar, as the shim does."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Application:
         self.sequence = 1
         self.deaths = 0
         self.stats: dict[str, Any] = {}
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.settings = {
             "events.dispatcher.type": "async-queued",
             "events.reporters": "audit",
@@ -61,7 +61,7 @@ class Application:
         }
 
     def start(self, *, ready: bool = True) -> FakeDriver:
-        """A sidecar, told what went before and given what was not acknowledged."""
+        """Start a sidecar with the restored state; send the unacknowledged records again."""
         self.driver = FakeDriver(self.folder / "stderr", greet=False)
         self.stats = {}
         self.driver.send(hello(self.settings, application="shop", sequence=self.sequence, restarts=self.deaths))
@@ -72,66 +72,66 @@ class Application:
         self.driver.send(*self.records[self.acknowledged :])
         return self.driver
 
-    def tell(self, *records: dict[str, Any]) -> None:
-        """Records with numbers, kept until they are acknowledged."""
+    def send(self, *records: dict[str, Any]) -> None:
+        """Send numbered records and keep them until they are acknowledged."""
         for record in records:
             self.records.append({"seq": len(self.records) + 1, **record})
         self.driver.send(*self.records[-len(records) :])
 
-    def hear(self) -> None:
-        """What the sidecar has answered until now."""
+    def read_answers(self) -> None:
+        """Process the sidecar's answers so far."""
         for answer in list(self.driver.answers):
             if answer["kind"] == "ack":
                 self.acknowledged = max(self.acknowledged, answer["through"])
                 self.sequence = answer["sequence"]
             elif answer["kind"] == "stats":
                 self.stats = answer["reporters"]["audit"]
-            elif answer["kind"] == "log" and answer["message"] not in self.said:
-                self.said.append(answer["message"])
+            elif answer["kind"] == "log" and answer["message"] not in self.messages:
+                self.messages.append(answer["message"])
 
-    def await_safe(self) -> None:
-        """Until nothing has to be sent again."""
+    def await_acknowledged_all(self) -> None:
+        """Wait until all records are acknowledged."""
 
         def safe() -> bool:
-            self.hear()
+            self.read_answers()
             return self.acknowledged == len(self.records)
 
         eventually(safe, within=60, what=f"acknowledged through {self.acknowledged} of {len(self.records)}")
 
-    def come_back(self) -> None:
-        """The destination; until something, or all, has been delivered.
+    def restore_destination(self) -> None:
+        """Make the destination available; wait until the sidecar delivers or has delivered everything.
 
-        A goodbye that finds a reporter failing still leaves it a second, and what is safe then stays where it is.
+        A goodbye that finds a failing reporter still leaves it a second; spooled events then stay on disk.
         """
         self.away.unlink(missing_ok=True)
 
         def delivers() -> bool:
-            self.hear()
-            told = self.stats
-            return bool(told) and (told["delivered"] > 0 or told["accepted"] == told["delivered"])
+            self.read_answers()
+            counts = self.stats
+            return bool(counts) and (counts["delivered"] > 0 or counts["accepted"] == counts["delivered"])
 
         eventually(delivers, within=60, what=f"something to be delivered, of {self.stats}")
 
     def kill(self) -> None:
-        """As ``kill -9`` does; what it had said before counts."""
+        """Kill the sidecar as ``kill -9`` does; its earlier answers count."""
         self.driver.process.kill()
         self.driver.await_exit()
-        self.hear()
+        self.read_answers()
         self.driver.__exit__()
         self.deaths += 1
 
     def finish(self) -> None:
-        """A goodbye, with time for everything."""
+        """Send the goodbye with enough time; assert that the sidecar ends."""
         self.driver.send(goodbye(30_000))
         assert self.driver.await_exit(60) == 0
-        self.hear()
+        self.read_answers()
         self.driver.__exit__()
 
     def check(self, jobs: int) -> None:
-        """Every event is there, in order, and what is there twice is the same event."""
+        """Assert that every event arrived in order and that repeated events are identical."""
         events = facts(whole_lines(self.events.read_bytes(), self.deaths)).values()
-        told = [e for e in events if e["attributes"].get("spark.entity") == "job"]
-        changes = [(e["attributes"]["spark.job.id"], e["attributes"]["spark.status.new"]) for e in told]
+        reported = [e for e in events if e["attributes"].get("spark.entity") == "job"]
+        changes = [(e["attributes"]["spark.job.id"], e["attributes"]["spark.status.new"]) for e in reported]
         assert changes == [(n, status) for n in range(jobs) for status in ("RUNNING", "FINISHED")]
 
 
@@ -140,7 +140,7 @@ Begin = Callable[..., Application]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Begins applications whose destination is away; no sidecar of theirs outlives the test."""
+    """Return a function that starts an application without its destination; kill all its sidecars at the end."""
     begun: list[Application] = []
 
     def _begin(**settings: str) -> Application:
@@ -157,31 +157,31 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @pytest.fixture
 def application(begin: Begin) -> Application:
-    """One of them."""
+    """Start one application whose destination is unavailable."""
     return begin()
 
 
 def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
-    """At random instants, with the destination away and there; in the end everything is there, in order."""
+    """Kills at random times, with the destination available or not; at the end every event arrived in order."""
     dice = random.Random(4)
     application.start(ready=False)
-    application.tell(application_start(app_name="shop"))
+    application.send(application_start(app_name="shop"))
     jobs = 0
     for _ in range(ROUNDS):
         for _ in range(dice.randrange(1, 40)):
-            application.tell(*job(jobs))
+            application.send(*job(jobs))
             jobs += 1
         if dice.random() < 0.5:
             application.driver.await_answer("ready")
-        # An instant of the sidecar's start, of its writing, of its delivering.
+        # Hit the sidecar's start, a write or a delivery.
         time.sleep(dice.random() ** 2 * 0.3)
         application.kill()
         application.away.unlink(missing_ok=True)
         if dice.random() < 0.7:
             application.away.touch()
         application.start(ready=False)
-    application.await_safe()
-    application.come_back()
+    application.await_acknowledged_all()
+    application.restore_destination()
     application.finish()
     application.check(jobs)
     assert application.stats["dropped"] == 0
@@ -189,88 +189,88 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
     assert not list((application.folder / "spool").iterdir())
 
 
-def test_the_next_run_delivers_what_this_one_left(application: Application, begin: Begin) -> None:
-    """A driver that was killed with its sidecar: the next of that name and reporter goes on, in order."""
+def test_the_next_run_delivers_the_rest(application: Application, begin: Begin) -> None:
+    """After a killed driver and sidecar, the next run with the same names delivers the rest in order."""
     application.start()
-    application.tell(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
-    application.await_safe()
+    application.send(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
+    application.await_acknowledged_all()
     application.kill()
     assert not application.events.exists() or not read_events(application.events)
     second = begin()
     second.away.unlink()
     second.start()
-    second.tell(application_start(app_name="shop", app_id="local-2"))
-    second.tell(*[record for n in range(500, 520) for record in job(n)])
-    second.await_safe()
+    second.send(application_start(app_name="shop", app_id="local-2"))
+    second.send(*[record for n in range(500, 520) for record in job(n)])
+    second.await_acknowledged_all()
     second.finish()
     second.check(520)
-    assert any("events of an earlier run first" in said for said in second.said)
+    assert any("events of an earlier run first" in message for message in second.messages)
 
 
-def test_an_outage_costs_nothing_but_disk(application: Application) -> None:
-    """A burst of thousands of events into a destination that is away is acknowledged at once, and delivered later."""
+def test_events_of_an_outage_are_acknowledged_and_delivered_later(application: Application) -> None:
+    """Thousands of events to an unavailable destination are acknowledged at once and delivered later."""
     application.start()
-    application.tell(application_start(app_name="shop"), *[record for n in range(3_000) for record in job(n)])
-    application.await_safe()
-    eventually(lambda: application.stats.get("spooled", 0) >= 6_000, within=30, meanwhile=application.hear)
+    application.send(application_start(app_name="shop"), *[record for n in range(3_000) for record in job(n)])
+    application.await_acknowledged_all()
+    eventually(lambda: application.stats.get("spooled", 0) >= 6_000, within=30, meanwhile=application.read_answers)
     assert application.stats["dropped"] == 0
-    application.come_back()
+    application.restore_destination()
     application.finish()
     application.check(3_000)
 
 
-def test_a_stopped_sidecar_goes_on_where_it_was(application: Application) -> None:
-    """Stopped and continued while records come: nothing is lost, and nothing is said of a disk that hangs."""
+def test_a_stopped_sidecar_resumes(application: Application) -> None:
+    """Stopped and continued while records arrive: no event is lost, and the disk is not reported as hanging."""
     driver = application.start()
-    application.tell(application_start(app_name="shop"))
-    # A thread of its own: the pipe to one that is stopped may be full.
-    told = threading.Thread(target=application.tell, args=[record for n in range(400) for record in job(n)])
-    told.start()
+    application.send(application_start(app_name="shop"))
+    # In a thread, because the pipe to a stopped sidecar may be full.
+    sender = threading.Thread(target=application.send, args=[record for n in range(400) for record in job(n)])
+    sender.start()
 
     def await_acknowledged(most: int) -> None:
-        eventually(lambda: application.acknowledged >= most, meanwhile=application.hear)
+        eventually(lambda: application.acknowledged >= most, meanwhile=application.read_answers)
 
     for part in range(1, 6):
         await_acknowledged(part * 100)
         os.kill(driver.process.pid, signal.SIGSTOP)
         eventually(lambda: psutil.Process(driver.process.pid).status() == psutil.STATUS_STOPPED)
         os.kill(driver.process.pid, signal.SIGCONT)
-    told.join()
-    application.await_safe()
-    application.come_back()
+    sender.join()
+    application.await_acknowledged_all()
+    application.restore_destination()
     application.finish()
     application.check(400)
-    assert not [said for said in application.said if "spool" in said]
+    assert not [message for message in application.messages if "spool" in message]
 
 
-def test_a_full_disk_is_no_end(begin: Begin, small_disk: Path) -> None:
-    """What the disk cannot take is in memory, said once; when the destination is back, everything is delivered."""
+def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
+    """Events that do not fit on the disk stay in memory, with one message; the available destination then gets all."""
     application = begin(**{"events.reporter.audit.spool.directory": str(small_disk)})
     application.start()
-    application.tell(application_start(app_name="shop"))
+    application.send(application_start(app_name="shop"))
     jobs = 0
 
     def full() -> bool:
-        application.hear()
-        return any("database or disk is full" in said for said in application.said)
+        application.read_answers()
+        return any("database or disk is full" in message for message in application.messages)
 
     while not full():
-        application.tell(*[record for n in range(jobs, jobs + 50) for record in job(n)])
+        application.send(*[record for n in range(jobs, jobs + 50) for record in job(n)])
         jobs += 50
         eventually(lambda: full() or application.acknowledged == len(application.records))
-    # More than the disk holds, less than the memory.
-    application.tell(*[record for n in range(jobs, jobs + 200) for record in job(n)])
+    # More than fits on the disk, less than fits in memory.
+    application.send(*[record for n in range(jobs, jobs + 200) for record in job(n)])
     jobs += 200
     application.away.unlink()
-    application.await_safe()
+    application.await_acknowledged_all()
     application.finish()
     application.check(jobs)
     assert application.stats["dropped"] == 0
-    assert sum("spool unavailable" in said for said in application.said) == 1
+    assert sum("spool unavailable" in message for message in application.messages) == 1
 
 
-def test_a_disk_that_hangs_delays_nothing(begin: Begin, freezing_disk: tuple[Path, Callable[[str], None]]) -> None:
-    """A frozen file system: its reporter delivers from memory, another is not delayed, and a kill loses nothing."""
+def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Path, Callable[[str], None]]) -> None:
+    """On a frozen file system the reporter delivers from memory, and other reporters are not delayed."""
     disk, freeze = freezing_disk
     other = begin().folder / "other.jsonl"
     application = begin(
@@ -283,38 +283,41 @@ def test_a_disk_that_hangs_delays_nothing(begin: Begin, freezing_disk: tuple[Pat
     )
     application.away.unlink()
     application.start()
-    application.tell(application_start(app_name="shop"), *job(0))
-    application.await_safe()
+    application.send(application_start(app_name="shop"), *job(0))
+    application.await_acknowledged_all()
     freeze("-f")
-    application.tell(*[record for n in range(1, 200) for record in job(n)])
-    told = len(application.records)
-    eventually(lambda: len(read_events(other)) == told, what="the other reporter's events")
-    application.await_safe()
-    assert sum("does not answer" in said for said in application.said) == 1
+    application.send(*[record for n in range(1, 200) for record in job(n)])
+    count = len(application.records)
+    eventually(lambda: len(read_events(other)) == count, what="the other reporter's events")
+    application.await_acknowledged_all()
+    assert sum("does not answer" in message for message in application.messages) == 1
     application.away.touch()
-    application.tell(*[record for n in range(200, 250) for record in job(n)])
-    eventually(lambda: application.stats["accepted"] >= told + 100, meanwhile=application.hear)
-    # A process in an uninterruptible write ends only when that does.
+    application.send(*[record for n in range(200, 250) for record in job(n)])
+    eventually(lambda: application.stats["accepted"] >= count + 100, meanwhile=application.read_answers)
+    # A process in an uninterruptible write ends only when the write does.
     application.driver.process.kill()
     freeze("-u")
     application.kill()
     application.start()
-    application.await_safe()
-    application.come_back()
+    application.await_acknowledged_all()
+    application.restore_destination()
     application.finish()
     application.check(250)
     assert application.stats["dropped"] == 0
     assert not list((disk / "spool").iterdir())
 
 
-def test_a_limit_on_the_size_of_files_is_a_full_disk(application: Application) -> None:
-    """The same where nobody may mount: the log cannot grow any more."""
+def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> None:
+    """A file size limit has the same effect and needs no mount."""
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-    application.tell(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
-    eventually(lambda: any("spool unavailable" in said for said in application.said), meanwhile=application.hear)
+    application.send(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
+    eventually(
+        lambda: any("spool unavailable" in message for message in application.messages),
+        meanwhile=application.read_answers,
+    )
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    application.await_safe()
+    application.await_acknowledged_all()
     application.kill()
     application.away.unlink()
     application.start()
@@ -323,19 +326,22 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(application: Application) -
 
 
 def test_a_process_without_descriptors_still_delivers(application: Application, tmp_path: Path) -> None:
-    """The spool cannot be opened, so events pass by it; when there are descriptors again, they are safe."""
-    # Before the first settings are read: nothing of the spool is open yet.
+    """While the spool cannot be opened, events bypass it; once descriptors are free, events are acknowledged."""
+    # Before the first settings are read, so that no spool file is open yet.
     application.driver = driver = FakeDriver(tmp_path / "stderr", greet=False)
     (tmp_path / "spool").touch()
     driver.send(hello(application.settings, application="shop"))
     driver.await_answer("ready")
     resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (3, 1024))
     (tmp_path / "spool").unlink()
-    application.tell(application_start(app_name="shop"), *[record for n in range(100) for record in job(n)])
-    eventually(lambda: any("Too many open files" in said for said in application.said), meanwhile=application.hear)
+    application.send(application_start(app_name="shop"), *[record for n in range(100) for record in job(n)])
+    eventually(
+        lambda: any("Too many open files" in message for message in application.messages),
+        meanwhile=application.read_answers,
+    )
     resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
-    application.await_safe()
-    application.come_back()
+    application.await_acknowledged_all()
+    application.restore_destination()
     application.finish()
     application.check(100)
 
@@ -355,24 +361,22 @@ main()
 """
 
 
-def test_a_clock_that_jumps_changes_nothing(
-    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Years back and years ahead, while events are written, held and delivered."""
+def test_clock_jumps_change_nothing(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock jumps years back and ahead while events are written, held and delivered."""
     clock = tmp_path / "clock"
     monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
     application.start()
-    application.tell(application_start(app_name="shop"))
+    application.send(application_start(app_name="shop"))
     jobs = 0
     for jump in (-3e8, 3e8, 0, -60, 60):
         clock.write_text(str(jump))
-        application.tell(*[record for n in range(jobs, jobs + 100) for record in job(n)])
+        application.send(*[record for n in range(jobs, jobs + 100) for record in job(n)])
         jobs += 100
-        application.await_safe()
-        eventually(lambda: application.stats, meanwhile=application.hear)
+        application.await_acknowledged_all()
+        eventually(lambda: application.stats, meanwhile=application.read_answers)
         assert application.stats["oldest_age_ms"] >= 0
     clock.write_text("-3e8")
-    application.come_back()
+    application.restore_destination()
     application.finish()
     application.check(jobs)
     assert application.stats["dropped"] == 0

@@ -22,7 +22,7 @@ def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
     lines = {**two_lines(), **make(lab.folder / name, how), **settings}
     run = lab.start("ending.py", "wait", defaults=lines)
     run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
-    run.tell("stop")
+    run.command("stop")
     run.wait()
     return run
 
@@ -58,7 +58,7 @@ def hanging(lab: Lab) -> tuple[Run, float]:
     """Run a job whose sidecar hangs; return how long the end of the application took."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
     run = lab.start("ending.py", defaults={**lines, **ASYNC})
-    run.wait_until_said("counted")
+    run.wait_until_announced("counted")
     counted = time.monotonic()
     run.wait()
     return run, time.monotonic() - counted
@@ -70,7 +70,7 @@ def hanging_for_a_while(lab: Lab) -> Run:
     run = lab.start("ending.py", "wait", defaults={**lines, **ASYNC})
     run.wait_for("the end of the patience", lambda: run.own_messages)
     assert run.sidecars() == []
-    run.tell("stop")
+    run.command("stop")
     run.wait()
     return run
 

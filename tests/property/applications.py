@@ -52,9 +52,9 @@ class Application:
         self.committed: set[tuple[str, int]] = set()
         self._jobs = self._stages = 0
         self._queries = [_Query("q0", True, "min"), _Query("q1", True, "max"), _Query("q2", False, "min")]
-        self._tell(application_start())
+        self._add(application_start())
 
-    def _tell(self, record: dict[str, Any]) -> None:
+    def _add(self, record: dict[str, Any]) -> None:
         self.records.append({**record, "at": self.now})
 
     def passes(self, millis: int) -> None:
@@ -65,11 +65,11 @@ class Application:
         """Add a job of one stage, with retried attempts."""
         self._jobs += 1
         self._stages += 1
-        self._tell({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
+        self._add({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
         for attempt in range(retries + 1):
             last = attempt == retries
             about = {"stage_id": self._stages, "attempt": attempt, "tasks": 2}
-            self._tell({"kind": "stage_submitted", "name": "s", **about, "time": self.now, "properties": properties})
+            self._add({"kind": "stage_submitted", "name": "s", **about, "time": self.now, "properties": properties})
             edges = [("ALL_RUNNING_OR_FINISHED", 2, 0, 0)]
             if last and not fails:
                 edges += [
@@ -80,17 +80,17 @@ class Application:
             for status, running, finished, failed in edges:
                 self.now += 3
                 counts = {"running": running, "finished": finished, "failed": failed}
-                self._tell({"kind": "stage_tasks", **about, "time": self.now, "status": status, **counts})
+                self._add({"kind": "stage_tasks", **about, "time": self.now, "status": status, **counts})
             reason = FETCH if not last else ABORTED.format(stage=self._stages) if fails else None
             if not last:
                 gone = {"executor_id": str(self._jobs), "time": self.now, "reason": "killed"}
-                self._tell({"kind": "executor_removed", **gone})
-            self._tell(
+                self._add({"kind": "executor_removed", **gone})
+            self._add(
                 {"kind": "stage_completed", "name": "s", **about, "time": self.now, "failed": 1}
                 | {"failure_reason": reason}
             )
         failure = FAILURE if fails else None
-        self._tell({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
+        self._add({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
 
     def trigger(self, which: int, rows: list[int], jobs: int, took: int) -> None:
         """Add a micro-batch of a query; start the query if it does not run."""
@@ -98,7 +98,7 @@ class Application:
         if not query.run:
             query.runs += 1
             query.run = f"{query.name}-r{query.runs}"
-            self._tell(query_started(query.run, query.name, query.name, timestamp=iso(self.now)))
+            self._add(query_started(query.run, query.name, query.name, timestamp=iso(self.now)))
         query.batch += 1
         began = self.now
         for _ in range(jobs):
@@ -134,17 +134,17 @@ class Application:
             "sources": sources,
             "sink": {"description": "noop"},
         }
-        self._tell({"kind": "query_progress", "progress": progress})
+        self._add({"kind": "query_progress", "progress": progress})
         self.committed.add((query.run, query.batch))
 
     def nothing_to_do(self, which: int) -> None:
         """Add repeated idle reports of a query, in the format of 3.5 or of earlier versions."""
         query = self._queries[which]
         if query.run and query.runs % 2:
-            self._tell({"kind": "query_idle", "id": query.name, "run_id": query.run, "timestamp": iso(self.now)})
+            self._add({"kind": "query_idle", "id": query.name, "run_id": query.run, "timestamp": iso(self.now)})
         elif query.run:
             idle = {"id": query.name, "runId": query.run, "timestamp": iso(self.now), "batchId": query.batch + 1}
-            self._tell({"kind": "query_progress", "progress": {**idle, "durationMs": {"latestOffset": 1}}})
+            self._add({"kind": "query_progress", "progress": {**idle, "durationMs": {"latestOffset": 1}}})
 
     def ends(self, which: int, fails: bool) -> None:
         """Stop a query, or let it fail in a job of its next batch."""
@@ -154,14 +154,14 @@ class Application:
                 properties = {**self._properties(query), "streaming.sql.batchId": str(query.batch + 1)}
                 self.job(properties, True, 0)
             exception = "java.io.IOException: disk" if fails else None
-            self._tell(query_terminated(query.run, query.name, exception=exception))
+            self._add(query_terminated(query.run, query.name, exception=exception))
             query.run = ""
 
     def over(self) -> None:
         """Add a regular end of the application."""
         for which in range(len(self._queries)):
             self.ends(which, False)
-        self._tell(application_end(time=self.now))
+        self._add(application_end(time=self.now))
 
     def _properties(self, query: _Query) -> dict[str, str]:
         batch = str(query.batch)
@@ -194,11 +194,11 @@ def applications(draw: st.DrawFn) -> Application:
 
 def check(events: Iterable[Event]) -> None:
     """Check the invariants for any records: no repeated event, no invalid transition."""
-    told = list(events)
-    assert len({event.event_id for event in told}) == len(told)
-    assert [event.sequence for event in told] == list(range(1, len(told) + 1))
+    checked = list(events)
+    assert len({event.event_id for event in checked}) == len(checked)
+    assert [event.sequence for event in checked] == list(range(1, len(checked) + 1))
     last: dict[tuple[object, ...], str] = {}
-    for event in told:
+    for event in checked:
         if "spark.status.new" not in event.attributes:
             continue
         subject, table = _subject(event)
@@ -214,18 +214,18 @@ def check(events: Iterable[Event]) -> None:
 
 
 def _subject(event: Event) -> tuple[tuple[object, ...], Transitions]:
-    says = event.attributes
+    attributes = event.attributes
     if event.name == "AllSubtasksStatusChangeEvent":
-        return ("stage", says["spark.stage.id"], says["spark.stage.attempt"]), STAGE
-    run = says.get("spark.streaming.query.run_id")
+        return ("stage", attributes["spark.stage.id"], attributes["spark.stage.attempt"]), STAGE
+    run = attributes.get("spark.streaming.query.run_id")
     if event.name == "WatermarkStatusChangeEvent":
         return (
             run,
-            says["spark.watermark.subject"],
-            says.get("spark.source.index"),
-            says.get("spark.source.partition"),
+            attributes["spark.watermark.subject"],
+            attributes.get("spark.source.index"),
+            attributes.get("spark.source.partition"),
         ), WATERMARK
-    entity = says["spark.entity"]
+    entity = attributes["spark.entity"]
     if entity == "application":
         return ("application",), APPLICATION
-    return (("query", run), QUERY) if entity == "query" else (("job", says["spark.job.id"]), JOB)
+    return (("query", run), QUERY) if entity == "query" else (("job", attributes["spark.job.id"]), JOB)

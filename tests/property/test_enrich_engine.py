@@ -1,4 +1,4 @@
-"""The engine under random schedules: order, exactly one call a row, order of keys, bounds, and stopping anywhere."""
+"""Tests of the engine under random schedules: order, one call per row, order per key, bounds, and early stops."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ _ATTEMPTS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Fate:
-    """What a row's attempts do: so many fail in a way that may pass, and the last one answers, fails or hangs."""
+class RowOutcome:
+    """Outcome of a row's attempts: ``failures`` transient failures, then an answer, a permanent failure or a hang."""
 
     delays: tuple[int, ...]
     failures: int
     end: str
 
 
-fates = st.builds(
-    Fate,
+outcomes = st.builds(
+    RowOutcome,
     delays=st.lists(st.integers(0, 4), min_size=_ATTEMPTS, max_size=_ATTEMPTS).map(tuple),
     failures=st.integers(0, _ATTEMPTS),
     end=st.sampled_from(["answer"] * 8 + ["mistake", "cancel"]),
 )
-#: So far above what an answer takes that a busy machine does not reach it. Each row that hangs costs it three times: in
-#: one schedule of five, one row does.
+#: Far above the duration of an answer even on a busy machine. A row that hangs costs it three times; one schedule in
+#: five has such a row.
 _TIMEOUT = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A batch: what becomes of each row, and how it is run."""
+    """A batch: the outcome of each row, and the settings of its run."""
 
-    rows: list[Fate]
+    rows: list[RowOutcome]
     keys: list[int]
     width: int
     chunk: int
     buffer: int
 
 
-def with_one_that_hangs(rows: list[Fate], index: int) -> list[Fate]:
-    """The same rows, where there is one of that index."""
-    return [dataclasses.replace(fate, end="hang") if n == index else fate for n, fate in enumerate(rows)]
+def with_hanging_row(rows: list[RowOutcome], index: int) -> list[RowOutcome]:
+    """Return the same rows, of which the one at ``index`` hangs."""
+    return [dataclasses.replace(outcome, end="hang") if n == index else outcome for n, outcome in enumerate(rows)]
 
 
 schedules = st.integers(0, 60).flatmap(
     lambda rows: st.builds(
         Schedule,
         rows=st.builds(
-            with_one_that_hangs,
-            st.lists(fates, min_size=rows, max_size=rows),
+            with_hanging_row,
+            st.lists(outcomes, min_size=rows, max_size=rows),
             st.sampled_from([*range(rows), *[rows] * 4 * max(1, rows)]),
         ),
         keys=st.lists(st.integers(0, 5), min_size=rows, max_size=rows),
@@ -71,7 +71,7 @@ schedules = st.integers(0, 60).flatmap(
 
 
 class World:
-    """The function that is called, and all that it saw."""
+    """User function that records its calls."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -82,7 +82,7 @@ class World:
         self.overlaps = 0
 
     async def call(self, row: int, ctx: Any) -> int:
-        fate, key = self.schedule.rows[row], self.schedule.keys[row]
+        outcome, key = self.schedule.rows[row], self.schedule.keys[row]
         self.attempts[row] += 1
         assert ctx.attempt == self.attempts[row]
         assert ctx.idempotency_key == repr(row)
@@ -92,14 +92,14 @@ class World:
         self.by_key[key] += 1
         self.overlaps += self.by_key[key] > 1
         try:
-            await asyncio.sleep(fate.delays[ctx.attempt - 1] * _TICK)
-            if ctx.attempt <= fate.failures:
+            await asyncio.sleep(outcome.delays[ctx.attempt - 1] * _TICK)
+            if ctx.attempt <= outcome.failures:
                 raise ConnectionError
-            if fate.end == "mistake":
+            if outcome.end == "mistake":
                 raise KeyError
-            if fate.end == "cancel":
+            if outcome.end == "cancel":
                 raise asyncio.CancelledError
-            if fate.end == "hang":
+            if outcome.end == "hang":
                 await asyncio.sleep(3600)
             return row
         finally:
@@ -107,13 +107,13 @@ class World:
             self.by_key[key] -= 1
 
 
-def expected(fate: Fate) -> tuple[str, int]:
-    """What must become of a row, and in how many attempts."""
-    if fate.failures >= _ATTEMPTS:
+def expected(outcome: RowOutcome) -> tuple[str, int]:
+    """Return the expected answer and number of attempts for each row."""
+    if outcome.failures >= _ATTEMPTS:
         return "ConnectionError", _ATTEMPTS
-    made = fate.failures + 1
+    made = outcome.failures + 1
     names = {"answer": "answer", "mistake": "KeyError", "cancel": "CancelledError", "hang": "TimeoutError"}
-    return names[fate.end], _ATTEMPTS if fate.end == "hang" else made
+    return names[outcome.end], _ATTEMPTS if outcome.end == "hang" else made
 
 
 def run_of(world: World, **plan: Any) -> Run:
@@ -131,11 +131,11 @@ def run_of(world: World, **plan: Any) -> Run:
 
 
 def check(world: World, run: Run, answers: list[Any]) -> None:
-    """What holds for every run that came to its end."""
+    """Assert what holds for every run that was not stopped."""
     schedule = world.schedule
     assert len(answers) == len(schedule.rows)
-    for row, (fate, answer) in enumerate(zip(schedule.rows, answers, strict=True)):
-        what, made = expected(fate)
+    for row, (outcome, answer) in enumerate(zip(schedule.rows, answers, strict=True)):
+        what, made = expected(outcome)
         if what == "answer":
             assert answer == row
         else:
@@ -155,8 +155,8 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(schedules)
-def test_rows_are_answered_in_order_and_called_exactly_as_often_as_they_must_be(schedule: Schedule) -> None:
-    """Whatever fails, hangs or overtakes."""
+def test_rows_are_answered_in_order_without_superfluous_calls(schedule: Schedule) -> None:
+    """Each row gets its answer in order after the expected number of calls, whatever fails, hangs or overtakes."""
     world = World(schedule)
     run = run_of(world)
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))
@@ -165,7 +165,7 @@ def test_rows_are_answered_in_order_and_called_exactly_as_often_as_they_must_be(
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
-    """With failures that are final, retries and timeouts in between."""
+    """Also with permanent failures, retries and timeouts in between."""
     world = World(schedule)
     run = run_of(world, key="k", on_failure="null")
     rows = range(len(schedule.rows))
@@ -178,9 +178,7 @@ def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedul
 
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans(), st.booleans(), st.integers(1, 7))
-def test_equal_requests_make_one_call_whatever_becomes_of_it(
-    schedule: Schedule, cached: bool, bulk: bool, size: int
-) -> None:
+def test_equal_requests_share_one_call_and_its_outcome(schedule: Schedule, cached: bool, bulk: bool, size: int) -> None:
     """Each row has the answer of the first row with its request."""
     calls: Counter[int] = Counter()
 
@@ -218,8 +216,8 @@ async def _pause(row: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.integers(0, 5), st.booleans())
-def test_a_run_that_is_stopped_anywhere_leaves_no_call_behind(schedule: Schedule, after: int, keyed: bool) -> None:
-    """What is in flight is cancelled when ``close`` returns, and nothing begins later."""
+def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, keyed: bool) -> None:
+    """``close`` returns after all calls in flight were cancelled, and no call begins later."""
     world = World(schedule)
     run = run_of(world, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None
@@ -229,7 +227,7 @@ def test_a_run_that_is_stopped_anywhere_leaves_no_call_behind(schedule: Schedule
     answers.close()
     begun = len(world.begun)
     assert world.flying == 0
-    # Another run takes the loop through many turns, in which nothing of the first may happen.
+    # Another run keeps the loop turning, so that calls of the first run would show.
     assert len(Run(_pause).of(range(3))) == 3
     assert len(world.begun) == begun
     assert max(world.attempts.values(), default=0) <= _ATTEMPTS

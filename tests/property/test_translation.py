@@ -31,8 +31,8 @@ def test_complete_records_give_complete_events(application: Application, config:
     check(events)
     assert translator.illegal == 0
     commits = [event.attributes for event in events if event.name == "BatchCommitEvent"]
-    assert sum(int(says["spark.batch.count"]) for says in commits) == len(application.committed)
-    last = {(says["spark.streaming.query.run_id"], says["spark.batch.id"]) for says in commits}
+    assert sum(int(attributes["spark.batch.count"]) for attributes in commits) == len(application.committed)
+    last = {(attributes["spark.streaming.query.run_id"], attributes["spark.batch.id"]) for attributes in commits}
     assert len(last) == len(commits)
     assert last <= application.committed
     assert translator.next_deadline is None
@@ -84,7 +84,7 @@ def began(record: dict[str, Any]) -> int:
     return int(record["at"]) - int(took)
 
 
-def test_the_generator_tells_of_everything() -> None:
+def test_the_generator_covers_every_event() -> None:
     """The properties above cover all kinds of events."""
     application = Application()
     for second in range(30):
@@ -97,8 +97,8 @@ def test_the_generator_tells_of_everything() -> None:
     application.trigger(0, [4, 4], 0, 0)
     application.job({}, True, 1)
     application.over()
-    told = {event.name for event in translate(application.records, Translator(EVERYTHING))}
-    assert told == {
+    names = {event.name for event in translate(application.records, Translator(EVERYTHING))}
+    assert names == {
         "AllSubtasksStatusChangeEvent",
         "BatchCommitEvent",
         "JobFailureEvent",
@@ -108,7 +108,7 @@ def test_the_generator_tells_of_everything() -> None:
 
 
 @pytest.mark.parametrize("jobs", [0, 4])
-def test_a_stream_of_360_batches_is_360_commits_its_start_and_its_stop(jobs: int) -> None:
+def test_a_stream_of_360_batches_gives_360_commits_a_start_and_a_stop(jobs: int) -> None:
     """Jobs and stages of batches are not reported, however many there are."""
     application = Application()
     for _ in range(360):

@@ -218,11 +218,11 @@ class Run:
         """Return the batches that Spark committed, from the checkpoint."""
         return committed(self.folder / checkpoint)
 
-    def tell(self, word: str) -> None:
+    def command(self, word: str) -> None:
         """Send a word that the job waits for."""
         (self.folder / word).touch()
 
-    def wait_until_said(self, word: str, seconds: float = DEADLINE_SECONDS) -> None:
+    def wait_until_announced(self, word: str, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for a word from the job."""
         self.wait_for(f"the job to say {word!r}", (self.folder / word).exists, seconds)
 

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
     query: dict[str, Any]
     progress: dict[str, Any]
-    says: dict[str, Any]
+    attributes: dict[str, Any]
     observed: int
 
 
@@ -61,8 +61,8 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 @pytest.fixture(scope="module")
 def truth(run: Run) -> dict[str, Any]:
     """Data that the job got from Spark."""
-    told: dict[str, Any] = run.truth()
-    return told
+    recorded: dict[str, Any] = run.truth()
+    return recorded
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def batches(run: Run, truth: dict[str, Any]) -> list[Batch]:
     """Return every batch that Spark reports as executed, with its only event."""
     events = {}
     for event in run.named("BatchCommitEvent"):
-        says = event["attributes"]
-        key = says["spark.streaming.query.run_id"], says["spark.batch.id"]
+        attributes = event["attributes"]
+        key = attributes["spark.streaming.query.run_id"], attributes["spark.batch.id"]
         assert key not in events, f"two events of one commit: {key}"
         events[key] = event
     found = []
@@ -169,24 +169,24 @@ def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
     """Every executed batch of query.recentProgress has an event of the same query, run and name."""
     assert len(batches) >= 12
     for batch in batches:
-        assert batch.says["spark.streaming.query.id"] == batch.query["id"]
-        assert batch.says.get("spark.streaming.query.name") == batch.query["name"]
-        assert batch.says["spark.batch.count"] == 1
+        assert batch.attributes["spark.streaming.query.id"] == batch.query["id"]
+        assert batch.attributes.get("spark.streaming.query.name") == batch.query["name"]
+        assert batch.attributes["spark.batch.count"] == 1
 
 
 def test_rows_equal_spark_s(batches: list[Batch]) -> None:
     """Input and output rows equal the progress; a sink that does not count rows (-1) has no attribute."""
     for batch in batches:
         written = batch.progress["sink"].get("numOutputRows", -1)
-        assert batch.says["spark.batch.rows_input"] == batch.progress["numInputRows"]
-        assert batch.says.get("spark.batch.rows_output") == (written if written >= 0 else None)
-        assert batch.says["spark.batch.sink"] == batch.progress["sink"]["description"]
+        assert batch.attributes["spark.batch.rows_input"] == batch.progress["numInputRows"]
+        assert batch.attributes.get("spark.batch.rows_output") == (written if written >= 0 else None)
+        assert batch.attributes["spark.batch.sink"] == batch.progress["sink"]["description"]
 
 
 def test_durations_equal_spark_s(batches: list[Batch]) -> None:
     """The event has exactly the phases that Spark has timed, with their milliseconds."""
     for batch in batches:
-        durations = {key: value for key, value in batch.says.items() if key.startswith("spark.batch.duration.")}
+        durations = {key: value for key, value in batch.attributes.items() if key.startswith("spark.batch.duration.")}
         spark_s = batch.progress["durationMs"].items()
         assert durations == {f"spark.batch.duration.{snake_case(phase)}_ms": millis for phase, millis in spark_s}
 
@@ -196,9 +196,9 @@ def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
     watermarks = set()
     for batch in batches:
         times = batch.progress.get("eventTime", {})
-        assert batch.says.get("spark.watermark.time") == times.get("watermark")
-        assert batch.says.get("spark.batch.event_time_min") == times.get("min")
-        assert batch.says.get("spark.batch.event_time_max") == times.get("max")
+        assert batch.attributes.get("spark.watermark.time") == times.get("watermark")
+        assert batch.attributes.get("spark.batch.event_time_min") == times.get("min")
+        assert batch.attributes.get("spark.batch.event_time_max") == times.get("max")
         watermarks.add(times.get("watermark"))
     assert len(watermarks) >= 5, "the job was to move the watermark"
 
@@ -207,7 +207,7 @@ def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
     """Start and end offsets of each source equal the progress, as the JSON in the checkpoint."""
     for batch in batches:
         (source,) = batch.progress["sources"]
-        (ours,) = json.loads(batch.says["spark.batch.sources"])
+        (ours,) = json.loads(batch.attributes["spark.batch.sources"])
         assert (ours["description"], ours["rows"]) == (source["description"], source["numInputRows"])
         for key, theirs in (("offset_from", "startOffset"), ("offset_to", "endOffset")):
             text = ours.get(key)
@@ -220,17 +220,19 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
     for batch in batches:
         operators = batch.progress["stateOperators"]
         if not operators:
-            assert not [key for key in batch.says if key.startswith("spark.state.")]
+            assert not [key for key in batch.attributes if key.startswith("spark.state.")]
             continue
-        assert batch.says["spark.state.rows_total"] == sum(operator["numRowsTotal"] for operator in operators)
-        assert batch.says["spark.state.rows_updated"] == sum(operator["numRowsUpdated"] for operator in operators)
-        assert batch.says["spark.state.rows_removed"] == sum(operator["numRowsRemoved"] for operator in operators)
-        assert batch.says["spark.state.memory_bytes"] == sum(operator["memoryUsedBytes"] for operator in operators)
+        assert batch.attributes["spark.state.rows_total"] == sum(operator["numRowsTotal"] for operator in operators)
+        assert batch.attributes["spark.state.rows_updated"] == sum(operator["numRowsUpdated"] for operator in operators)
+        assert batch.attributes["spark.state.rows_removed"] == sum(operator["numRowsRemoved"] for operator in operators)
+        assert batch.attributes["spark.state.memory_bytes"] == sum(
+            operator["memoryUsedBytes"] for operator in operators
+        )
         dropped = sum(operator["numRowsDroppedByWatermark"] for operator in operators)
-        assert batch.says["spark.state.rows_dropped_by_watermark"] == dropped
+        assert batch.attributes["spark.state.rows_dropped_by_watermark"] == dropped
         late += dropped
         copied = sum(operator["customMetrics"].get("rocksdbBytesCopied", 0) for operator in operators)
-        assert batch.says.get("spark.state.checkpointed_bytes", 0) == copied
+        assert batch.attributes.get("spark.state.checkpointed_bytes", 0) == copied
     assert late > 0, "the job was to send late rows"
 
 
@@ -253,7 +255,7 @@ def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
     """Each metric of df.observe() is an attribute; a null metric has none."""
     seen = 0
     for batch in batches:
-        observed = {key: value for key, value in batch.says.items() if key.startswith("spark.observed.")}
+        observed = {key: value for key, value in batch.attributes.items() if key.startswith("spark.observed.")}
         expected = {
             f"spark.observed.{name}.{field}": value
             for name, row in batch.progress.get("observedMetrics", {}).items()
@@ -307,27 +309,27 @@ def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> 
 def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
     """The time of a query's RUNNING is the timestamp of Spark's QueryStartedEvent."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
-    says = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
+    attributes = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
     ours = {event["attributes"]["spark.streaming.query.run_id"]: event["observed_ts_millis"] for event in started}
-    assert ours == says
+    assert ours == attributes
 
 
 def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any]) -> None:
     """Of a trace through Python, py4j and the JVM, the root cause is the user's error and its line."""
     assert truth["careful_error"] == "StreamingQueryException"
     (failure,) = run.named("JobFailureEvent", spark_entity="query")
-    says = failure["attributes"]
+    attributes = failure["attributes"]
     (failed,) = [query for query in truth["runs"] if query["failed"]]
     assert failure["severity"] == "ERROR"
-    assert says["spark.streaming.query.run_id"] == failed["run_id"]
-    assert says["failure.root_cause"] == "ValueError: cannot take 3"
-    assert says["failure.location"].endswith(
+    assert attributes["spark.streaming.query.run_id"] == failed["run_id"]
+    assert attributes["failure.root_cause"] == "ValueError: cannot take 3"
+    assert attributes["failure.location"].endswith(
         f"catalogue.py:{line_of('catalogue.py', '# the streaming error')} in check"
     )
-    assert "ValueError: cannot take 3" in says["exception.message"]
-    assert "ForeachBatchSink" in says["exception.stacktrace"]
+    assert "ValueError: cannot take 3" in attributes["exception.message"]
+    assert "ForeachBatchSink" in attributes["exception.stacktrace"]
     assert "ValueError: cannot take 3" in failure["body"]
-    assert says["error.type"]
+    assert attributes["error.type"]
 
 
 def test_a_failing_query_is_an_error(run: Run) -> None:
@@ -339,12 +341,14 @@ def test_a_failing_query_is_an_error(run: Run) -> None:
 def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
     """A job that fails in a Python UDF is one event with the UDF's error and line."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
-    says = failure["attributes"]
+    attributes = failure["attributes"]
     assert failure["severity"] == "ERROR"
-    assert says["failure.root_cause"].startswith("ZeroDivisionError: integer division")
-    assert says["failure.location"].endswith(f"catalogue.py:{line_of('catalogue.py', '# the batch error')} in broken")
-    assert says["spark.job.description"] == "divide by what is there"
-    assert "spark.streaming.query.id" not in says
+    assert attributes["failure.root_cause"].startswith("ZeroDivisionError: integer division")
+    assert attributes["failure.location"].endswith(
+        f"catalogue.py:{line_of('catalogue.py', '# the batch error')} in broken"
+    )
+    assert attributes["spark.job.description"] == "divide by what is there"
+    assert "spark.streaming.query.id" not in attributes
 
 
 def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
@@ -367,11 +371,11 @@ def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dic
                 (start["Job ID"], "RUNNING", start["Submission Time"]),
                 (start["Job ID"], outcome, end["Completion Time"]),
             ]
-    said = [
+    reported = [
         (event["attributes"]["spark.job.id"], event["attributes"]["spark.status.new"], event["observed_ts_millis"])
         for event in run.named("JobStatusChangeEvent", spark_entity="job")
     ]
-    assert said == expected
+    assert reported == expected
     assert len({outcome for _, outcome, _ in expected}) == 3
 
 

@@ -16,8 +16,8 @@ def test_events_are_in_the_driver_s_log(lab: Lab) -> None:
     run = lab.run("ending.py", defaults={**two_lines(), **PATIENT, **reporter})
     assert run.process.returncode == 0, run.tail()
     lines = [line for line in run.log.splitlines() if re.search(r" INFO Events: ", line)]
-    told = [line.partition(" INFO Events: ")[2] for line in lines]
-    assert told[0] == "JobStatusChangeEvent: Application 'ending' started"
-    assert any(line.startswith("JobStatusChangeEvent: Application 'ending' finished") for line in told)
-    assert told[-1].startswith("DispatcherReportEvent: ")
+    reported = [line.partition(" INFO Events: ")[2] for line in lines]
+    assert reported[0] == "JobStatusChangeEvent: Application 'ending' started"
+    assert any(line.startswith("JobStatusChangeEvent: Application 'ending' finished") for line in reported)
+    assert reported[-1].startswith("DispatcherReportEvent: ")
     assert run.own_messages == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from process_status import TELLS_EXIT_STATUS
+from process_status import EXIT_STATUS_IS_READABLE
 from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -40,7 +40,7 @@ def plain_python(lab: Lab) -> Run:
 
 def terminated(lab: Lab) -> Run:
     run = lab.start("ending.py", "wait", defaults=LINES)
-    run.wait_until_said("counted")
+    run.wait_until_announced("counted")
     run.signal(run.driver(), signal.SIGTERM)
     run.wait()
     return run
@@ -62,7 +62,7 @@ ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExec
 def given_up(lab: Lab) -> Run:
     """Kill the only executor while the cluster manager cannot start another one."""
     run = lab.start("ending.py", "be-stopped", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
-    run.wait_until_said("counted")
+    run.wait_until_announced("counted")
     (executor,) = run.executors()
     run.signal(executor.pid, signal.SIGKILL)
     run.wait()
@@ -84,7 +84,7 @@ ENDINGS = {
     "never-stop": Ending(submit("never-stop", ASYNC_LINES), 0, "FINISHED"),
     "exit-3": Ending(submit("exit-3"), 3, "FAILED"),
     "raise": Ending(submit("raise", ASYNC_LINES), 1, "FAILED"),
-    "plain-python": Ending(plain_python, 0, "FINISHED" if TELLS_EXIT_STATUS else "ENDED"),
+    "plain-python": Ending(plain_python, 0, "FINISHED" if EXIT_STATUS_IS_READABLE else "ENDED"),
     "sigterm": Ending(terminated, 143, "CANCELLED", "SIGTERM"),
     "sql": Ending(sql("select sum(id) from range(10)"), 0, "FINISHED" if KNOWS_EXIT_CODES else "ENDED"),
     "sql-that-fails": Ending(
@@ -167,7 +167,7 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
-    """If the last job failed, the application's end has that hint, even with an unknown outcome."""
+    """If the last job failed, the application's end mentions it, even with an unknown outcome."""
     ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
     assert "failed" in ended["attributes"]["spark.app.outcome_hint"]
 

@@ -74,8 +74,8 @@ def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, servic
         "map('k', id) as m", "timestamp_seconds(id) as t",
     )  # fmt: skip
     out = enrich_batch(df, lookup, output=OUTPUT, input_cols="id", resource=opener(service.port), max_in_flight=20)
-    place = functions.spark_partition_id().alias("place")
-    assert out.select(place, *df.columns).collect() == df.select(place, *df.columns).collect()
+    partition = functions.spark_partition_id().alias("place")
+    assert out.select(partition, *df.columns).collect() == df.select(partition, *df.columns).collect()
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(200)]
     assert out.schema.fields[: len(df.columns)] == df.schema.fields
 
@@ -158,8 +158,8 @@ def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, ser
     service.script(**script)
     nulls = enrich_batch(df, lookup, on_failure="null", **common).collect()
     assert [row.id for row in nulls if row.name is None and row.score is None] == [3, 7]
-    told = enrich_batch(df, lookup, on_failure="column", failure_column="why", **common).collect()
-    assert [(row.id, row.why.type, row.why.attempts) for row in told if row.why is not None] == [
+    rows = enrich_batch(df, lookup, on_failure="column", failure_column="why", **common).collect()
+    assert [(row.id, row.why.type, row.why.attempts) for row in rows if row.why is not None] == [
         (3, "ConnectionError", 1),
         (7, "ConnectionError", 1),
     ]
@@ -528,13 +528,13 @@ def test_a_damaged_replay_store_only_costs_calls(
     assert run(1) == (8, 8, [])
     file, _ = tmp_path.rglob("*.arrow")
     file.write_bytes(b"")
-    rows, calls, (said,) = run(1)
+    rows, calls, (message,) = run(1)
     assert (rows, calls) == (8, 4)
-    assert f"unreadable file {file} is ignored, and its rows are called" in said
+    assert f"unreadable file {file} is ignored, and its rows are called" in message
     (tmp_path / "q" / "2").touch()
-    rows, calls, (said,) = run(2)
+    rows, calls, (message,) = run(2)
     assert (rows, calls) == (8, 8)
-    assert "cannot be written, so answers are not stored" in said
+    assert "cannot be written, so answers are not stored" in message
 
 
 @pytest.mark.any_spark

@@ -149,11 +149,11 @@ def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
 ) -> None:
     """Its stored rows are lost; Spark could only rebuild them with new calls and must not."""
     run = start(lab, service, bare, "wait")
-    run.wait_until_said("settled-1", DEADLINE_SECONDS)
+    run.wait_until_announced("settled-1", DEADLINE_SECONDS)
     called = Counter(call.key for call in service.calls())
     for executor in run.executors():
         run.signal(executor.pid, signal.SIGKILL)
-    run.tell("go")
+    run.command("go")
     assert run.wait() != 0
     assert run.commits("checkpoint") == [0]
     assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
@@ -175,12 +175,12 @@ def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service
     run = start(lab, service, bare, job="enrich_allocated.py", **settings, **{"spark.executor.cores": "1"})
     run.wait_for("both partitions at work", lambda: len(calls_of(service, "0", "10")) == 2, DEADLINE_SECONDS)
     let_go = released(service)
-    run.wait_until_said("settled", DEADLINE_SECONDS)
+    run.wait_until_announced("settled", DEADLINE_SECONDS)
     executors = run.executors()
     for executor in executors:
         run.signal(executor.pid, signal.SIGKILL)
     run.wait_for("the executors to go", lambda: not any(map(psutil.Process.is_running, executors)))
-    run.tell("go")
+    run.command("go")
     assert run.wait() != 0
     assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
     assert run.output.count("spark.dynamicAllocation.cachedExecutorIdleTimeout is 1h: Spark removes an executor") == 1
@@ -204,7 +204,7 @@ def test_a_replacement_executor_keeps_the_rate(
     java.chmod(0o755)
     settings = {"spark.executorEnv.JAVA_HOME": str(java.parents[1])}
     run = start(lab, service, bare, cluster, job="enrich_lost.py", **settings)
-    run.wait_until_said("both", DEADLINE_SECONDS)
+    run.wait_until_announced("both", DEADLINE_SECONDS)
     closed.touch()
     run.signal(run.executors()[0].pid, signal.SIGKILL)
     run.wait_for("one partition at work", lambda: calls_of(service, "0", "10"), DEADLINE_SECONDS)

@@ -125,7 +125,7 @@ def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "described"),
     [
         ("array(interval '1' year)", r"'c\.element', interval year,"),
         pytest.param(
@@ -137,12 +137,12 @@ def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
     ],
 )
 def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
-    df: DataFrame, column: str, told: str
+    df: DataFrame, column: str, described: str
 ) -> None:
     """The column passes through the function's tasks nevertheless."""
     wide = df.selectExpr("*", f"{column} as c")
     for form in (enrich_batch, enrich):
-        with pytest.raises(InvalidPlanError, match=f"the DataFrame has {told} which Arrow does not support"):
+        with pytest.raises(InvalidPlanError, match=f"the DataFrame has {described} which Arrow does not support"):
             form(wide, fine, output="x long", input_cols="id")
 
 
@@ -184,9 +184,9 @@ def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
     df: DataFrame, answer: Any, output: str, message: str
 ) -> None:
     """The message has the partition and the position in it."""
-    said = answering(df, answer, output)
-    assert f"partition 1, row 1: OutputError: {message}" in said
-    assert SECRET not in said
+    error = answering(df, answer, output)
+    assert f"partition 1, row 1: OutputError: {message}" in error
+    assert SECRET not in error
 
 
 @pytest.mark.parametrize("zone", ["GMT+5", "PST"])
@@ -247,17 +247,17 @@ def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest
         return {"x": 1}
 
     enrich_batch(df, blocks, output="x long")
-    (said,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
-    assert re.search(r"[. ]blocks$", said)
-    assert "test_enrich_input.py" in said
+    (message,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert re.search(r"[. ]blocks$", message)
+    assert "test_enrich_input.py" in message
 
 
 def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """The most frequent key limits the speed of a batch."""
     df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
     enrich_batch(df, enough, output="x long", key="k")
-    (said,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]
-    assert "'hot one': 300 rows" in said
+    (message,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]
+    assert "'hot one': 300 rows" in message
 
 
 async def enough(row: Any) -> dict[str, Any]:

@@ -265,9 +265,9 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
         own(df, batch_id)
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
-    (said,) = [one for one in caplog.messages if "another definition" in one]
-    assert "contains 9 answers for batch 1" in said
-    assert "all rows are called" in said
+    (message,) = [one for one in caplog.messages if "another definition" in one]
+    assert "contains 9 answers for batch 1" in message
+    assert "all rows are called" in message
 
 
 @pytest.mark.any_spark
@@ -353,20 +353,20 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
         enriched("own", same, resource=opener(port))
         in_thread("inheritable", "inheritable", same)
         in_thread("target", "target", same)
-        in_thread("plain", "told", same, batch_id=batch_id, query="mine")
+        in_thread("plain", "given", same, batch_id=batch_id, query="mine")
         in_thread("plain", "apart", spark.range(1))
-        for told in ({}, {"batch_id": batch_id}, {"query": "mine"}):
-            in_thread("plain", "plain", same, **told)
+        for arguments in ({}, {"batch_id": batch_id}, {"query": "mine"}):
+            in_thread("plain", "plain", same, **arguments)
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
-    assert known == 2 * [(way, 1) for way in ("own", "inheritable", "target", "told", "apart")]
+    assert known == 2 * [(way, 1) for way in ("own", "inheritable", "target", "given", "apart")]
     assert len(refused) == 6
     assert all("start a pyspark.InheritableThread" in error and "or give batch_id=" in error for error in refused)
     keys = {call.key: call.idempotency_key for call in service.calls()}
     assert len(service.calls()) == len(keys) == 10
     for batch in (0, 1):
         assert keys[f"inheritable-{batch}"] == keys[f"target-{batch}"] == keys[f"own-{batch}"]
-    assert all(keys[f"{way}-0"] != keys[f"{way}-1"] for way in ("own", "told"))
+    assert all(keys[f"{way}-0"] != keys[f"{way}-1"] for way in ("own", "given"))
 
 
 def test_a_stopped_query_makes_no_further_calls(

@@ -71,7 +71,7 @@ def test_every_task_closes_its_resource(spark: SparkSession, tmp_path: Path, cap
     assert [text for text in caplog.messages if "spark.python.worker.reuse is off" in text and "resource" in text]
 
 
-def test_a_task_that_fails_closes_it_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failing_task_closes_its_resource(spark: SparkSession, tmp_path: Path) -> None:
     log = tmp_path / "log"
     df = enrich(spark.range(0, 2, 1, 1), refused, output="answer long", resource=opener(log), retry=None)
     with pytest.raises(Exception, match="refused"):

@@ -41,21 +41,21 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:
     """Return the status changes of a subject (query or source) of a query."""
-    told = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name=query, watermark_subject=subject)
-    return [event for event in told if event["attributes"].get("spark.source.index") == index]
+    reported = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name=query, watermark_subject=subject)
+    return [event for event in reported if event["attributes"].get("spark.source.index") == index]
 
 
-def statuses(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(event["attributes"]["spark.status.old"], event["attributes"]["spark.status.new"]) for event in told]
+def statuses(reported: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(event["attributes"]["spark.status.old"], event["attributes"]["spark.status.new"]) for event in reported]
 
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> None:
     """One change to IDLE and one back, with Spark's configured policy."""
-    told = edges(run, policy, "source", 1)
-    assert statuses(told) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
-    assert {event["attributes"]["spark.watermark.policy"] for event in told} == {policy}
-    idle, active = told
+    reported = edges(run, policy, "source", 1)
+    assert statuses(reported) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
+    assert {event["attributes"]["spark.watermark.policy"] for event in reported} == {policy}
+    idle, active = reported
     assert idle["observed_ts_millis"] - idle["attributes"]["spark.watermark.idle_since_millis"] >= 8_000
     assert (
         active["attributes"]["spark.watermark.idle_since_millis"]
@@ -96,15 +96,15 @@ def test_an_active_source_is_never_idle(run: Run) -> None:
 def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None:
     """Together they cover the files in commits/, with fewer events."""
     batches: list[int] = []
-    told = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
-    for event in told:
-        says = event["attributes"]
-        last = says["spark.batch.id"]
-        covered = list(range(says.get("spark.batch.first_id", last), last + 1))
-        assert says["spark.batch.count"] == len(covered)
+    reported = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
+    for event in reported:
+        attributes = event["attributes"]
+        last = attributes["spark.batch.id"]
+        covered = list(range(attributes.get("spark.batch.first_id", last), last + 1))
+        assert attributes["spark.batch.count"] == len(covered)
         batches += covered
     assert batches == run.commits(f"{policy}/checkpoint")
-    assert len(told) < len(batches)
+    assert len(reported) < len(batches)
 
 
 def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
@@ -120,14 +120,16 @@ def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]
         for stage in completed
         if "Failure Reason" not in stage and (stage["Stage ID"], stage["Stage Attempt ID"]) not in streaming
     }
-    said = {
+    reported = {
         (event["attributes"]["spark.stage.id"], event["attributes"]["spark.stage.attempt"]): event["attributes"]
         for event in run.named("AllSubtasksStatusChangeEvent", status_new="ALL_FINISHED")
     }
-    assert {key: says["spark.stage.tasks_finished"] for key, says in said.items()} == expected
+    assert {key: attributes["spark.stage.tasks_finished"] for key, attributes in reported.items()} == expected
     assert len(expected) >= 5
     running = run.named("AllSubtasksStatusChangeEvent", status_new="ALL_RUNNING_OR_FINISHED")
-    assert {(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in running} >= set(said)
+    assert {(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in running} >= set(
+        reported
+    )
 
 
 def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark_log: list[dict[str, Any]]) -> None:
@@ -137,10 +139,10 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
         for entry in spark_log
         if entry["Event"].endswith("StageCompleted") and "FetchFailed" in entry["Stage Info"].get("Failure Reason", "")
     ]
-    told = run.named("JobFailureEvent", spark_job_description="input lost")
-    assert [(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in told] == failed
+    reported = run.named("JobFailureEvent", spark_job_description="input lost")
+    assert [(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in reported] == failed
     assert failed
-    for event in told:
+    for event in reported:
         assert (event["severity"], event["attributes"]["failure.will_retry"]) == ("WARN", True)
         assert event["attributes"]["exception.type"].endswith("FetchFailedException")
         assert event["attributes"]["failure.label.type"] == "RESOURCE"
@@ -153,7 +155,10 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
 def test_the_last_allowed_attempt_is_an_error(run: Run) -> None:
     """The job allows two attempts per stage, so it fails."""
     assert "allowable number of times: 2" in run.truth()["in vain"]
-    told = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
-    assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in told] == [("WARN", True), ("ERROR", False)]
+    reported = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
+    assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in reported] == [
+        ("WARN", True),
+        ("ERROR", False),
+    ]
     (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
     assert job["severity"] == "ERROR"

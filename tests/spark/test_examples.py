@@ -24,15 +24,15 @@ def python(lab: Lab, *arguments: str | Path) -> Run:
 def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
     """Each cell does what its heading announces."""
     done = python(lab, EXAMPLES / "notebook.py")
-    said = done.output
-    assert "INFO BatchCommitEvent: Query 'clicks' committed batch 0" in said
-    assert "FAILED: ZeroDivisionError: " in said
-    assert "INFO OrdersImported: 12 orders were imported" in said
-    # The end has a hint if the last job failed.
+    output = done.output
+    assert "INFO BatchCommitEvent: Query 'clicks' committed batch 0" in output
+    assert "FAILED: ZeroDivisionError: " in output
+    assert "INFO OrdersImported: 12 orders were imported" in output
+    # The end mentions the failed last job.
     last = (
         r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it( \(job \d+ failed\))?>"
     )
-    assert re.fullmatch(last, said.splitlines()[-2])
+    assert re.fullmatch(last, output.splitlines()[-2])
 
 
 def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:

@@ -25,7 +25,7 @@ FAILURES = {
     "cancelled": ("org.apache.spark.SparkException: ", "CANCELLED"),
     "beside a healthy stage": ("ZeroDivisionError: integer division or modulo by zero", "USER"),
 }
-PLACES = {"misleading": "# the misleading error", "beside a healthy stage": "# the broken error"}
+LOCATIONS = {"misleading": "# the misleading error", "beside a healthy stage": "# the broken error"}
 #: Two attempts per task, and slots for the tasks of two stages.
 SPARK = {
     "spark.master": "local[4,2]",
@@ -74,28 +74,28 @@ def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]],
     """The first error, its line in the user's code, and who must act."""
     cause, label = FAILURES[description]
     found = failures(events, "job", description)
-    says = found[0]
-    assert says["failure.root_cause"].startswith(cause)
-    assert says["failure.label.type"] == label
-    if description in PLACES:
-        assert f"failures.py:{line_of('failures.py', PLACES[description])} in " in says["failure.location"]
+    attributes = found[0]
+    assert attributes["failure.root_cause"].startswith(cause)
+    assert attributes["failure.label.type"] == label
+    if description in LOCATIONS:
+        assert f"failures.py:{line_of('failures.py', LOCATIONS[description])} in " in attributes["failure.location"]
     else:
-        assert "failure.location" not in says
+        assert "failure.location" not in attributes
 
 
 @pytest.mark.parametrize("description", [name for name in FAILURES if name != "cancelled"])
 def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], description: str) -> None:
     """One stage per job, with the job's cause; a parallel stage is healthy even if one of its tasks failed once."""
     cause, label = FAILURES[description]
-    (says,) = failures(events, "stage", description)
-    assert says["failure.root_cause"].startswith(cause)
-    assert says["failure.label.type"] == label
+    (attributes,) = failures(events, "stage", description)
+    assert attributes["failure.root_cause"].startswith(cause)
+    assert attributes["failure.label.type"] == label
 
 
 def test_a_fetch_failure_names_the_executor(events: list[dict[str, Any]]) -> None:
     """The event names the executor with the missing shuffle output, and the retry of the stage."""
-    (says,) = failures(events, "stage", "missing shuffle output")
-    assert says["failure.will_retry"] is True
-    assert says["failure.executor.id"] == "driver"
-    assert says["error.type"] == "org.apache.spark.shuffle.FetchFailedException"
-    assert says["failure.root_cause"].startswith("org.apache.spark.shuffle.FetchFailedException: ")
+    (attributes,) = failures(events, "stage", "missing shuffle output")
+    assert attributes["failure.will_retry"] is True
+    assert attributes["failure.executor.id"] == "driver"
+    assert attributes["error.type"] == "org.apache.spark.shuffle.FetchFailedException"
+    assert attributes["failure.root_cause"].startswith("org.apache.spark.shuffle.FetchFailedException: ")

@@ -45,7 +45,7 @@ def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
     folder.mkdir()
     (folder / "away").touch()
     first = lab.start("ending.py", "wait", defaults=spooled(folder), env=PROBES)
-    first.wait_until_said("counted")
+    first.wait_until_announced("counted")
     # The sidecar may become ready after the job; before that no event is in the spool.
     first.wait_for("an event to be tried", (folder / "tried").exists)
     first.signal(first.driver(), signal.SIGKILL)
@@ -65,7 +65,7 @@ def killed(lab: Lab) -> Future[tuple[list[dict[str, Any]], Run, Path]]:
 # --- guaranteed ---------------------------------------------------------------------------------
 
 
-def guaranteed(lab: Lab, takes: str, **settings: str) -> Run:
+def guaranteed(lab: Lab, duration: str, **settings: str) -> Run:
     """Run with a slow guaranteed reporter for failures, and a reporter for all events."""
     lines = {
         **two_lines(),
@@ -76,7 +76,7 @@ def guaranteed(lab: Lab, takes: str, **settings: str) -> Run:
         "events.reporter.all.path": "{folder}/all.jsonl",
         "events.reporter.pager.type": "probes:Timed",
         "events.reporter.pager.path": "{folder}/pager.jsonl",
-        "events.reporter.pager.takes": takes,
+        "events.reporter.pager.takes": duration,
         "events.reporter.pager.timeout": "10min",
         "events.reporter.pager.filter.includes": "*:JobFailureEvent",
         "events.reporter.pager.delivery.guarantee": "guaranteed",
@@ -119,7 +119,7 @@ def stopped(lab: Lab) -> Run:
 
 def terminated(lab: Lab) -> Run:
     run = lab.start("ending.py", "wait", defaults=lines_of(lab, "terminated"), env=PROBES)
-    run.wait_until_said("counted")
+    run.wait_until_announced("counted")
     run.signal(run.driver(), signal.SIGTERM)
     run.wait()
     return run
@@ -132,8 +132,8 @@ def exited(lab: Lab) -> Run:
 def interrupted(lab: Lab) -> Run:
     program = [sys.executable, str(TERMINAL), str(pyspark_home() / "bin" / "spark-submit")]
     run = lab.start("ending.py", "wait", program=program, defaults=lines_of(lab, "interrupted"), env=PROBES)
-    run.wait_until_said("counted")
-    run.tell("press")
+    run.wait_until_announced("counted")
+    run.command("press")
     run.wait()
     return run
 
@@ -177,21 +177,21 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
     events, _, _ = killed.result()
     first, second = (e["attributes"] for e in events if e["name"] == "DispatcherReportEvent")
     runs = [first["spark.app.id"], second["spark.app.id"]]
-    told = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
+    reported = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
     # A report does not count itself.
     assert (first["spark.events.reporter.audit.spooled"], first["spark.events.reporter.audit.delivered"]) == (
-        told[0] - 1,
+        reported[0] - 1,
         0,
     )
-    assert second["spark.events.reporter.audit.accepted"] == told[0] + told[1] - 1
+    assert second["spark.events.reporter.audit.accepted"] == reported[0] + reported[1] - 1
     assert second["spark.events.reporter.audit.delivered"] == second["spark.events.reporter.audit.accepted"]
 
 
 def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
     """It gets two failed jobs and their stages, and no other event."""
-    told = answered(slow.result(), "pager")
-    assert {one["name"] for one in told} == {"JobFailureEvent"}
-    assert len(told) == 4
+    reported = answered(slow.result(), "pager")
+    assert {one["name"] for one in reported} == {"JobFailureEvent"}
+    assert len(reported) == 4
 
 
 def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> None:
@@ -199,17 +199,17 @@ def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> N
     run = slow.result()
     (first, second) = sorted({one["job"] for one in answered(run, "pager") if one["job"] is not None})
     for failed in (first, second):
-        told = next(one["answered"] for one in answered(run, "pager") if one["job"] == failed)
+        reported = next(one["answered"] for one in answered(run, "pager") if one["job"] == failed)
         later = [one["came"] for one in answered(run, "all") if one["job"] is not None and one["job"] > failed]
-        assert min(later) >= told
+        assert min(later) >= reported
     assert not [message for message in run.own_messages if "sync.timeout" in message]
 
 
 def test_successful_jobs_are_not_delayed(slow: Future[Run]) -> None:
     """The events of successful jobs arrive as fast as without the slow reporter."""
-    told = [one for one in answered(slow.result(), "all") if one["status"] == "FINISHED" and one["job"] is not None]
-    assert len(told) == 2 * GOOD_JOBS
-    before = [one["came"] for one in told[:GOOD_JOBS]]
+    reported = [one for one in answered(slow.result(), "all") if one["status"] == "FINISHED" and one["job"] is not None]
+    assert len(reported) == 2 * GOOD_JOBS
+    before = [one["came"] for one in reported[:GOOD_JOBS]]
     assert max(before) - min(before) < slow.result().truth()["before"] + SLOW_SECONDS / 2
 
 
@@ -218,21 +218,21 @@ def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None
     run = hung.result()
     assert run.process.returncode == 0, run.tail()
     # Without the sidecar's final report, which comes after the wait for the end.
-    told = [one for one in answered(run, "all") if one["name"] != "DispatcherReportEvent"]
-    ends = [one for one in told if one["job"] is not None and one["status"] in ("FINISHED", "FAILED")]
+    reported = [one for one in answered(run, "all") if one["name"] != "DispatcherReportEvent"]
+    ends = [one for one in reported if one["job"] is not None and one["status"] in ("FINISHED", "FAILED")]
     assert len(ends) == 2 * GOOD_JOBS + 2
-    failed = next(place for place, one in enumerate(told) if one["name"] == "JobFailureEvent")
-    came = [one["came"] for one in told[failed:]]
+    failed = next(index for index, one in enumerate(reported) if one["name"] == "JobFailureEvent")
+    came = [one["came"] for one in reported[failed:]]
     gaps = [later - earlier for earlier, later in pairwise(came)]
     first, second = sorted(range(len(gaps)), key=gaps.__getitem__, reverse=True)[:2]
     # Later events have waited since Spark's event, which is earlier than the delivery to any reporter.
-    assert came[first + 1] - told[failed]["happened"] >= TIMEOUT_SECONDS
+    assert came[first + 1] - reported[failed]["happened"] >= TIMEOUT_SECONDS
     assert gaps[first] < TIMEOUT_SECONDS + 5
     assert gaps[second] < TIMEOUT_SECONDS - 0.5
     # The shim logs it as well if the sidecar gets no processor for another half second.
-    said = [message for message in run.own_messages if "sync.timeout" in message]
-    assert len([message for message in said if "reporter pager" in message]) == 1
-    assert len([message for message in said if "reporter pager" not in message]) <= 1
+    messages = [message for message in run.own_messages if "sync.timeout" in message]
+    assert len([message for message in messages if "reporter pager" in message]) == 1
+    assert len([message for message in messages if "reporter pager" not in message]) <= 1
 
 
 @pytest.mark.parametrize("how", ENDINGS)

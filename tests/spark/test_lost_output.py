@@ -48,7 +48,7 @@ def run(lab: Lab) -> Run:
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))
-    run.wait_until_said("half")
+    run.wait_until_announced("half")
     run.wait_for("the edge that is reported before", lambda: edges(run))
     stands = psutil.Process(worker(run, 2))
     lost = [executor for executor in run.executors() if executor not in stands.parents()]
@@ -58,7 +58,7 @@ def run(lab: Lab) -> Run:
     run.wait_for("time to pass", lambda: time.time() > before + 2)
     run.signal(lost[0].pid, signal.SIGKILL)
     run.wait_for("the lost task to run again", lambda: len(edges(run)) >= 3)
-    run.tell("go")
+    run.command("go")
     assert run.wait() == 0, run.tail()
     return run
 
@@ -72,8 +72,8 @@ def log(run: Run) -> Path:
 
 def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
     """Spark reports the loss with the time at which the task had finished, which is too early."""
-    told = edges(run)
-    assert [edge["attributes"]["spark.status.new"] for edge in told] == [ALL, NOT_ALL, ALL, FINISHED]
+    reported = edges(run)
+    assert [edge["attributes"]["spark.status.new"] for edge in reported] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     (resubmitted,) = [one for one in lines if one.get("Task End Reason", {}).get("Reason") == "Resubmitted"]
     (removed,) = [one["Timestamp"] for one in lines if one["Event"] == "SparkListenerExecutorRemoved"][:1]
@@ -82,9 +82,9 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
         for one in lines
         if one["Event"] == "SparkListenerTaskStart" and one["Task Info"]["Index"] == resubmitted["Task Info"]["Index"]
     ]
-    assert told[1]["observed_ts_millis"] in (removed, launched[1])
-    assert told[1]["observed_ts_millis"] > resubmitted["Task Info"]["Finish Time"] + 2_000
-    times = [edge["observed_ts_millis"] for edge in told]
+    assert reported[1]["observed_ts_millis"] in (removed, launched[1])
+    assert reported[1]["observed_ts_millis"] > resubmitted["Task Info"]["Finish Time"] + 2_000
+    times = [edge["observed_ts_millis"] for edge in reported]
     assert times == sorted(times)
 
 

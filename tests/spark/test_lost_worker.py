@@ -1,4 +1,4 @@
-"""A driver in standalone cluster mode whose worker dies: Spark itself exits such a driver."""
+"""Test of a driver in standalone cluster mode whose worker dies: Spark itself exits such a driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOURCE = Path(__file__).parent / "standalone" / "Endless.java"
 
 @pytest.fixture
 def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a test starts; they end with it."""
+    """Processes that the test started; they end with it."""
     processes: list[subprocess.Popen[bytes]] = []
     yield processes
     for process in processes:
@@ -36,8 +36,8 @@ def _jar(folder: Path, home: Path) -> Path:
     return jar
 
 
-def test_a_driver_whose_worker_died_has_failed(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
-    """The worker is killed by SIGKILL, so it cannot stop the driver; the driver notices and exits."""
+def test_a_driver_without_its_worker_has_failed(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
+    """The worker is killed by SIGKILL, so it cannot stop the driver; the driver notices the loss and exits."""
     home = home_in(tmp_path)
     variables = environment({"SPARK_HOME": str(home)})
     port = free_port()

@@ -45,13 +45,13 @@ def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
     lines = {**two_lines(), **make(folder, "is slow"), "events.dispatcher.type": "sync"}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **OVERFLOWING})
 
-    def told() -> list[dict[str, Any]]:
+    def reported() -> list[dict[str, Any]]:
         return [record for record in records(folder) if record.get("where") == "spark-listener-queue"]
 
-    run.wait_for("the drops to be told", told, DEADLINE_SECONDS)
-    run.tell("stop")
+    run.wait_for("the drops to be told", reported, DEADLINE_SECONDS)
+    run.command("stop")
     run.wait()
-    return run, told()
+    return run, reported()
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +97,11 @@ def flood(lab: Lab) -> Future[tuple[Run, list[dict[str, Any]]]]:
     return lab.background(flooded, lab)
 
 
-def assert_told_once(run: Run) -> None:
+def assert_reported_once(run: Run) -> None:
     """Verify that the application and its jobs are reported from start to end, once each."""
     assert run.process.returncode == 0, run.tail()
-    told = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
-    facts = [(a["spark.entity"], a.get("spark.job.id"), a["spark.status.new"]) for a in told]
+    reported = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
+    facts = [(a["spark.entity"], a.get("spark.job.id"), a["spark.status.new"]) for a in reported]
     assert facts[0] == ("application", None, "RUNNING")
     assert facts[-1] == ("application", None, "FINISHED")
     assert ("job", 0, "RUNNING") in facts
@@ -119,19 +119,19 @@ def metrics_of(run: Run) -> dict[str, float]:
 
 def test_the_plugin_alone_misses_nothing(alone: Future[Run]) -> None:
     """Without a configured listener, all events from start to end are reported."""
-    assert_told_once(alone.result())
+    assert_reported_once(alone.result())
 
 
 def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
     """With both configured, every event is reported once."""
-    assert_told_once(both.result())
+    assert_reported_once(both.result())
 
 
 @pytest.mark.parametrize("way", ["async-queued", "sync", "guaranteed"])
 def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], way: str) -> None:
     """It stays in the queue for ``spark.extraListeners``, never in a queue of Spark's own listeners."""
     run = listening[way].result()
-    assert_told_once(run)
+    assert_reported_once(run)
     assert "shared" in run.truth("queues")
 
 
@@ -197,7 +197,7 @@ def test_other_sinks_have_the_figures(prometheus: Future[Run]) -> None:
 
 def test_drops_of_spark_s_queue_are_reported(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
     """If Spark's listener queue is full, records have the count, and the log has one warning at first."""
-    run, told = flood.result()
+    run, reported = flood.result()
     assert run.process.returncode == 0, run.tail()
-    assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in told)
+    assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in reported)
     assert any("spark.scheduler.listenerbus.eventqueue.capacity" in message for message in run.own_messages)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from process_status import TELLS_EXIT_STATUS
+from process_status import EXIT_STATUS_IS_READABLE
 from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 
 from spark_events.jars import jar_path
@@ -106,9 +106,9 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 @pytest.mark.parametrize("how", WITHOUT_HOOKS)
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
     """spark-submit knows the failure; the kernel provides the exit code, and the end of a plain python."""
-    if how.startswith("plain") and not TELLS_EXIT_STATUS:
+    if how.startswith("plain") and not EXIT_STATUS_IS_READABLE:
         pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
-    check(runs[how].result(), WITHOUT_HOOKS[how], TELLS_EXIT_STATUS)
+    check(runs[how].result(), WITHOUT_HOOKS[how], EXIT_STATUS_IS_READABLE)
 
 
 @pytest.mark.parametrize("how", WITH_HOOKS)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_status import TELLS_EXIT_STATUS
+from process_status import EXIT_STATUS_IS_READABLE
 from spark.harness import DEADLINE_SECONDS, Lab, Run, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -29,9 +29,9 @@ def alone(lab: Lab) -> tuple[Run, Any]:
 
 
 @pytest.fixture(scope="module")
-def beside(lab: Lab) -> tuple[Run, Any]:
+def with_stream(lab: Lab) -> tuple[Run, Any]:
     """Script with a sidecar that makes every possible mistake."""
-    return run(lab, "session_beside.py")
+    return run(lab, "session_with_sidecar.py")
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,10 @@ def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
 def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
     """A reporter object, a configured reporter and the history get the same events."""
     done, truth = alone
-    told = [tuple(one) for one in truth["history"]]
-    assert len(told) == len(set(told)) > 10
-    assert [tuple(one) for one in truth["memory"]] == told
-    assert [(e["name"], e["event_id"]) for e in done.events(done.folder / "e.jsonl")] == told
+    reported = [tuple(one) for one in truth["history"]]
+    assert len(reported) == len(set(reported)) > 10
+    assert [tuple(one) for one in truth["memory"]] == reported
+    assert [(e["name"], e["event_id"]) for e in done.events(done.folder / "e.jsonl")] == reported
 
 
 def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, Any]) -> None:
@@ -136,46 +136,46 @@ def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
     """The counts of both are in the report."""
     run, truth = alone
-    told = len(run.events(run.folder / "e.jsonl"))
+    reported = len(run.events(run.folder / "e.jsonl"))
     # Without the report itself, which is built from the counts.
-    assert truth["accounts"]["spark.events.reporter.audit.accepted"] == told - 1
+    assert truth["accounts"]["spark.events.reporter.audit.accepted"] == reported - 1
     assert truth["accounts"]["reporter.audit'.accepted"] == 1
 
 
-def test_a_stream_and_a_sidecar_report_each_event_once(beside: tuple[Run, Any]) -> None:
+def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, Any]) -> None:
     """The sidecar's file has each event once, including those after the stream's end; the stream got the same ones."""
-    done, truth = beside
+    done, truth = with_stream
     in_file = [(e["name"], e["event_id"]) for e in done.events()]
     assert len(in_file) == len(set(in_file))
     names = [name for name, _ in in_file]
     assert names.count("OrdersImported") == names.count("AfterTheStream") == 1
     assert names[0] == "JobStatusChangeEvent"
     assert names[-1] == "DispatcherReportEvent"
-    told = [tuple(one) for one in truth["history"]]
-    assert "OrdersImported" in [name for name, _ in told]
-    assert set(told) <= set(in_file)
+    reported = [tuple(one) for one in truth["history"]]
+    assert "OrdersImported" in [name for name, _ in reported]
+    assert set(reported) <= set(in_file)
     assert truth["mine"] in [event_id for _, event_id in in_file]
     last = done.events()[-2]
     # The script ends without stop(): its exit hooks do not know the exit code, but the kernel may.
-    status = "FINISHED" if TELLS_EXIT_STATUS else "ENDED"
+    status = "FINISHED" if EXIT_STATUS_IS_READABLE else "ENDED"
     assert (last["name"], last["attributes"]["spark.status.new"]) == ("JobStatusChangeEvent", status)
 
 
-def test_a_failed_start_restores_the_thread_s_properties(beside: tuple[Run, Any]) -> None:
+def test_a_failed_start_restores_the_thread_s_properties(with_stream: tuple[Run, Any]) -> None:
     """Thread-local properties of Spark, such as the scheduler pool and job group, are restored."""
-    _, truth = beside
+    _, truth = with_stream
     assert truth["pool"] == "mine"
 
 
-def test_scala_and_java_can_add_events(beside: tuple[Run, Any]) -> None:
+def test_scala_and_java_can_add_events(with_stream: tuple[Run, Any]) -> None:
     """The same builder in the JVM, with the same attributes and order."""
-    done, truth = beside
+    done, truth = with_stream
     assert truth["added"] is True
     details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
     assert truth["from_the_jvm"] == ["12 orders", "WARN", details]
-    (told,) = done.named("FromTheJvm")
-    assert details.items() <= told["attributes"].items()
-    assert told["attributes"]["spark.app.name"] == "beside"
+    (reported,) = done.named("FromTheJvm")
+    assert details.items() <= reported["attributes"].items()
+    assert reported["attributes"]["spark.app.name"] == "beside"
 
 
 MISTAKES = {
@@ -192,7 +192,11 @@ MISTAKES = {
     "wrong key": ["ConfigError: events.reporter.f.path: required, but not set"],
     "no licence": ["ConfigError: events.reporter.f: the reporter cannot be made: RuntimeError: no licence"],
     "no spark": ["SessionError: spark: given str, allowed is a SparkSession"],
-    "twice": ["SessionError: the events of this application are started already, at ", "session_beside.py:", "stop()"],
+    "twice": [
+        "SessionError: the events of this application are started already, at ",
+        "session_with_sidecar.py:",
+        "stop()",
+    ],
     "not a function": ["InvalidChoiceError: callback: given 3, allowed is a function of one event"],
     "no argument": ["InvalidChoiceError: callback: <lambda>", "cannot be called with one argument"],
     "severity": ["InvalidChoiceError: min_severity: given 'LOUD', allowed is one of TRACE, DEBUG"],
@@ -205,9 +209,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_raises_one_clear_error(beside: tuple[Run, Any], mistake: str) -> None:
-    """The message has the place, the value and the allowed values; the job continues."""
-    _, truth = beside
+def test_a_mistake_raises_one_clear_error(with_stream: tuple[Run, Any], mistake: str) -> None:
+    """The message has the location, the value and the allowed values; the job continues."""
+    _, truth = with_stream
     assert set(truth["mistakes"]) == set(MISTAKES)
     assert all(part in truth["mistakes"][mistake] for part in MISTAKES[mistake]), truth["mistakes"][mistake]
 
@@ -243,10 +247,10 @@ def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
 @pytest.mark.any_spark
 def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
     """Four threads with fifty events each."""
-    told = rounds["from_threads"]
-    assert sorted(told) == list(range(200))
+    reported = rounds["from_threads"]
+    assert sorted(reported) == list(range(200))
     for thread in range(4):
-        own = [number for number in told if number // 50 == thread]
+        own = [number for number in reported if number // 50 == thread]
         assert own == sorted(own)
 
 
@@ -262,18 +266,18 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
 @pytest.mark.any_spark
 def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> None:
     """Neither the stream nor the session is stopped."""
-    script, told = tmp_path / "ends.py", tmp_path / "told.jsonl"
+    script, reported = tmp_path / "ends.py", tmp_path / "told.jsonl"
     script.write_text(
         "import spark_events\n"
         "from pyspark.sql import SparkSession\n"
         "spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()\n"
-        f"spark_events.start(spark, reporters={{'f': {{'type': 'file', 'path': {str(told)!r}}}}})\n"
+        f"spark_events.start(spark, reporters={{'f': {{'type': 'file', 'path': {str(reported)!r}}}}})\n"
         "for number in range(500):\n"
         "    spark_events.add_event(spark_events.EventBuilder('a.b', 'Mine').set_attribute('n', number))\n"
     )
     done = lab.run("", str(script), program=PYTHON)
     assert done.process.returncode == 0, done.tail()
-    mine = [event["attributes"]["n"] for event in done.events(told) if event["name"] == "Mine"]
+    mine = [event["attributes"]["n"] for event in done.events(reported) if event["name"] == "Mine"]
     assert mine == list(range(500))
 
 

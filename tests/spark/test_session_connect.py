@@ -18,7 +18,7 @@ since_4 = pytest.mark.skipif(IS_3_5, reason="3.5 runs its clients' listeners on 
 
 
 @pytest.fixture(scope="module")
-def told(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
+def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
     """Server with the two lines, and the events of its client."""
     folder = tmp_path_factory.mktemp("client")
     server, port = connect_server(lab, {**two_lines(), **PATIENT, **file_reporter(folder / "server.jsonl")})
@@ -35,9 +35,9 @@ def told(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
     return server, truth
 
 
-def test_the_server_reports_everything(told: tuple[Run, Any]) -> None:
+def test_the_server_reports_everything(connected: tuple[Run, Any]) -> None:
     """Jobs, the client's queries and their failure."""
-    _, truth = told
+    _, truth = connected
     bodies = [event["body"] for event in truth["server"]]
     assert any(body.startswith("Application ") and body.endswith(" started") for body in bodies)
     assert {"Query 'good' started", "Query 'good' finished", "Query 'unseen' started"} <= set(bodies)
@@ -46,9 +46,9 @@ def test_the_server_reports_everything(told: tuple[Run, Any]) -> None:
 
 
 @since_4
-def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
+def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
     """From start to end, with the server's application; callbacks and reporters work as elsewhere."""
-    _, truth = told
+    _, truth = connected
     assert truth["kind"] == "pyspark.sql.connect.session"
     assert truth["commit"].startswith("Query 'good' committed batch ")
     assert truth["failure"][:2] == ["ERROR", "bad"]
@@ -64,23 +64,23 @@ def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
 
 
 @since_4
-def test_a_client_and_the_server_report_the_same_ids(told: tuple[Run, Any]) -> None:
+def test_a_client_and_the_server_report_the_same_ids(connected: tuple[Run, Any]) -> None:
     """Same ids, so that a destination can remove duplicates."""
-    _, truth = told
+    _, truth = connected
     queries = [e for e in truth["client"] if e["attributes"].get("spark.entity") == "query"]
     assert len(queries) >= 4
     assert {e["event_id"] for e in queries} <= {e["event_id"] for e in truth["server"]}
 
 
-def test_unsupported_calls_raise_clear_errors(told: tuple[Run, Any]) -> None:
+def test_unsupported_calls_raise_clear_errors(connected: tuple[Run, Any]) -> None:
     """One warning at the start, and an error at each unsupported call."""
-    _, truth = told
+    _, truth = connected
     if IS_3_5:
         assert truth["start"].startswith("Spark Connect 3.5.")
         assert "configure the server with spark_events.spark_conf()" in truth["start"]
     else:
-        (said,) = [one for one in truth["said"] if "Connect" in one]
-        assert "sees its own streaming queries" in said
-        assert "jobs, stages, others' queries and the application itself are seen by the server alone" in said
+        (message,) = [one for one in truth["messages"] if "Connect" in one]
+        assert "sees its own streaming queries" in message
+        assert "jobs, stages, others' queries and the application itself are seen by the server alone" in message
     assert truth["configure"].startswith("a client of Spark Connect cannot have the listener")
     assert truth["add"].startswith("a client of Spark Connect cannot add events")

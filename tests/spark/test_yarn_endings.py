@@ -1,4 +1,4 @@
-"""How programs end in YARN's cluster mode: the driver is inside the ApplicationMaster of a real cluster of one node."""
+"""Tests of program ends in YARN's cluster mode: the driver runs in the ApplicationMaster of a real one-node cluster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _JARS = ROOT / ".tools" / "yarn" / "jars"
 _SOURCES = Path(__file__).parent / "yarn"
 _DEADLINE_SECONDS = 600
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: The client opens these packages of the JDK for Hadoop; it runs inside the cluster's process here.
+#: The YARN client opens these JDK packages for Hadoop; here the client runs in the cluster's process.
 _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
 
 
 class Expected(NamedTuple):
-    """What YARN and the last event of a program report."""
+    """Expected report of YARN and expected last event of a program."""
 
     state: str
     status: str
@@ -63,7 +63,7 @@ def _compile(java: Path, classes: Path, path: str) -> Path:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Small drivers without executors: the ends do not depend on them."""
+    """Settings of small drivers without executors, which do not affect the ends."""
     dynamic = "spark.dynamicAllocation"
     return {
         **two_lines(),
@@ -87,7 +87,7 @@ def _settings(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the cluster; each program has a folder of its name below it."""
+    """Folder of the cluster; each program has a folder of its name in it."""
     if not _JARS.is_dir():
         missing("there is no YARN cluster in .tools/yarn; make yarn fetches it")
     return tmp_path_factory.mktemp("yarn")
@@ -95,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def states(folder: Path) -> dict[str, str]:
-    """Runs all programs at once; by name, the state that YARN reports."""
+    """Run all programs at once; return the state that YARN reports by program."""
     java = Path(os.environ["JAVA_HOME"]) / "bin"
     path = os.pathsep.join([str(folder), str(folder / "classes"), f"{_JARS}/*", f"{pyspark_home()}/jars/*"])
     jar = _compile(java, folder / "classes", path)
@@ -124,13 +124,13 @@ def states(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_outcome_is_that_of_yarn(states: dict[str, str], folder: Path, name: str) -> None:
-    """FAILED or FINISHED as YARN says, with the exit code of the ApplicationMaster and the exception."""
+def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: str) -> None:
+    """FAILED or FINISHED as in YARN's report, with the exit code of the ApplicationMaster and the exception."""
     expected = PROGRAMS[name]
     assert states[name] == expected.state
     lines = (folder / name / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    told: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    events = [event for event in told if event["class_scope"] == "spark.application"]
+    reported: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    events = [event for event in reported if event["class_scope"] == "spark.application"]
     started, ended, *failures = [event["attributes"] for event in events]
     assert started["spark.status.new"] == "RUNNING"
     assert (ended["spark.status.new"], ended["spark.app.end_reason"]) == (expected.status, expected.reason)

@@ -1,4 +1,4 @@
-"""docs/architecture.md names classes that exist, and no more than a reader can follow."""
+"""Tests that docs/architecture.md names existing classes, and few enough to follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 _STEP = re.compile(r"^\| \d+ \| ([^|]+) \|", re.MULTILINE)
 
 
-def test_every_class_on_the_way_of_a_record_exists() -> None:
+def test_every_class_on_a_record_s_path_exists() -> None:
     """In Java or in Python."""
     sources = [*ROOT.glob("jvm-shim/src/**/*.java"), *ROOT.glob("spark_events/**/*.py")]
     defined = set(re.findall(r"\bclass (\w+)", "\n".join(path.read_text(encoding="utf-8") for path in sources)))
@@ -20,5 +20,5 @@ def test_every_class_on_the_way_of_a_record_exists() -> None:
 
 
 def test_a_record_passes_at_most_20_steps() -> None:
-    """Each step is one class, or one of several of a kind."""
+    """A step is one class, or one of several alternatives."""
     assert len(_STEP.findall(_TEXT)) <= 20

@@ -130,7 +130,7 @@ class Own:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), allowed is one; set in a test"),
         ({"count": "two"}, "own.count: given 'two' (SystemExit: two), allowed is one; set in a test"),
@@ -139,13 +139,13 @@ class Own:
         ({"colour": "green", "password": "s3cret"}, "own: its keys cannot be used together: KeyError: '***'"),
     ],
 )
-def test_an_error_in_a_parser_is_reported_with_its_key(values: dict[str, str], told: str) -> None:
+def test_an_error_in_a_parser_is_reported_with_its_key(values: dict[str, str], message: str) -> None:
     """For example a user's parser: the message has the key but no secret, and the process continues."""
     settings = Settings.of({f"own.{key}": value for key, value in values.items()}, "a test")
     assert settings.read(Own, "own") is None
     with pytest.raises(ConfigError) as caught:
         settings.check()
-    assert caught.value.problems == (told,)
+    assert caught.value.problems == (message,)
 
 
 MOST = {"ms": 999_999_999, "s": 999_999_999, "m": 52_560_000, "min": 52_560_000, "h": 876_000, "d": 36_500}

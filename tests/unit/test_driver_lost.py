@@ -52,12 +52,12 @@ os._exit(9)
 """
 
 
-def told(path: Path) -> list[dict[str, Any]]:
+def status_changes(path: Path) -> list[dict[str, Any]]:
     """Return the application's events without the dispatcher's report."""
     return [e for e in read_events(path) if e["name"] != "DispatcherReportEvent"]
 
 
-def kill_a_driver_that_said(path: Path, *records: dict[str, object], dispatcher: str = "sync") -> float:
+def kill_a_driver_that_sent(path: Path, *records: dict[str, object], dispatcher: str = "sync") -> float:
     """Kill the driver after the sidecar has acknowledged everything; return the time of the kill."""
     settings = {
         "events.reporter.audit.type": "file",
@@ -88,9 +88,9 @@ def kill_a_driver_that_said(path: Path, *records: dict[str, object], dispatcher:
 def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dispatcher: str, witness: Witness) -> None:
     """Two seconds after SIGKILL, LOST with severity FATAL is in the file and the sidecar has ended."""
     path = tmp_path / "events.jsonl"
-    killed_at = kill_a_driver_that_said(path, application_start(), query_started(), dispatcher=dispatcher)
+    killed_at = kill_a_driver_that_sent(path, application_start(), query_started(), dispatcher=dispatcher)
     assert witness.took(killed_at) < 2
-    last = told(path)[-1]
+    last = status_changes(path)[-1]
     assert (last["name"], last["severity"]) == ("JobStatusChangeEvent", "FATAL")
     assert (last["attributes"]["spark.status.old"], last["attributes"]["spark.status.new"]) == ("RUNNING", "LOST")
     assert "query 'clicks'" in last["body"]
@@ -99,15 +99,15 @@ def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dis
 def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path) -> None:
     """An application that had ended is not lost."""
     path = tmp_path / "events.jsonl"
-    kill_a_driver_that_said(path, application_start(), application_end())
-    assert [e["attributes"]["spark.status.new"] for e in told(path)] == ["RUNNING", "FINISHED"]
+    kill_a_driver_that_sent(path, application_start(), application_end())
+    assert [e["attributes"]["spark.status.new"] for e in status_changes(path)] == ["RUNNING", "FINISHED"]
 
 
 def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Path) -> None:
     """Without an application nothing is lost."""
     path = tmp_path / "events.jsonl"
-    kill_a_driver_that_said(path, {"kind": "of_the_future"})
-    assert told(path) == []
+    kill_a_driver_that_sent(path, {"kind": "of_the_future"})
+    assert status_changes(path) == []
 
 
 def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> Non
     assert died.returncode == 9
     sidecar = int(died.stdout)
     eventually(lambda: is_gone(sidecar), what="the sidecar is gone")
-    (lost,) = told(path)
+    (lost,) = status_changes(path)
     assert (lost["name"], lost["severity"], lost["sequence"]) == ("JobStatusChangeEvent", "FATAL", 3)
     assert lost["attributes"]["spark.status.new"] == "LOST"
     assert "query 'clicks'" in lost["body"]

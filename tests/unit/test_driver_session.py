@@ -34,7 +34,7 @@ from spark_events.driver_session import DriverSession
 from spark_events.translate.translator import Translator
 
 SCOPE = "spark_events.dispatch"
-Said: TypeAlias = list[dict[str, Any]]
+SentAnswers: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
@@ -66,11 +66,11 @@ def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.Monkey
         "events.reporter.promised.delivery.guarantee": "guaranteed",
         "events.reporter.promised.filter.includes": "spark.job",
     }
-    gated, promised, said = GatedReporter(), FaultyReporter(), []
+    gated, promised, answers = GatedReporter(), FaultyReporter(), []
     lines = Lines(hello(settings), {**application_start(), "seq": 1})
     session = DriverSession(
         lines,
-        Answers(lambda line: said.append(json.loads(line))),
+        Answers(lambda line: answers.append(json.loads(line))),
         lambda: False,
         own={"hanging": lambda: gated, "promised": lambda: promised},
     )
@@ -79,18 +79,18 @@ def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.Monkey
     running.start()
     try:
         assert gated.entered.wait(20)
-        eventually(lambda: any(answer == {"kind": "answered", "through": 1} for answer in said))
-        assert not any(answer["kind"] == "ack" for answer in said)
+        eventually(lambda: any(answer == {"kind": "answered", "through": 1} for answer in answers))
+        assert not any(answer["kind"] == "ack" for answer in answers)
     finally:
         gated.gate.set()
         lines.over.set()
         running.join(20)
     assert not running.is_alive()
-    assert any(answer["kind"] == "ack" and answer["through"] == 1 for answer in said)
+    assert any(answer["kind"] == "ack" and answer["through"] == 1 for answer in answers)
     assert promised.events == []
 
 
-class Takes(Reporter):
+class CollectingReporter(Reporter):
     """Reporter that accepts every event."""
 
     def __init__(self) -> None:
@@ -119,25 +119,25 @@ class Waits(Reporter):
 @contextlib.contextmanager
 def conversing(
     reporter: Reporter, settings: dict[str, str], *records: dict[str, Any] | bytes, reads: int = 2
-) -> Iterator[Said]:
+) -> Iterator[SentAnswers]:
     """Run a session and yield its answers, once all records have been dispatched.
 
     ``reads``: wait for this many reads, to include events that the clock produces.
     """
-    said: Said = []
+    answers: SentAnswers = []
     lines = Lines(
         hello({"events.dispatcher.type": "async-queued", **settings}),
         *(one if isinstance(one, bytes) else {**one, "seq": number} for number, one in enumerate(records, 1)),
     )
     session = DriverSession(
-        lines, Answers(lambda line: said.append(json.loads(line))), lambda: False, own={"own": lambda: reporter}
+        lines, Answers(lambda line: answers.append(json.loads(line))), lambda: False, own={"own": lambda: reporter}
     )
     assert session.begin()
     running = threading.Thread(target=session.run)
     running.start()
     try:
         eventually(lambda: lines.reads >= reads)
-        yield said
+        yield answers
     finally:
         lines.over.set()
         running.join(20)
@@ -149,7 +149,7 @@ def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptur
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):
-        reporter = Takes()
+        reporter = CollectingReporter()
         with conversing(reporter, settings, application_start()):
             eventually(lambda: len(reporter.events) > 1)  # noqa: B023
         change = reporter.events[1]
@@ -172,8 +172,8 @@ def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptur
     assert error.startswith("reporter 'audit': disabled, it gets no events, the other reporters run; correct this and")
 
 
-def acknowledged(said: Said) -> int:
-    return max((answer["through"] for answer in said if answer["kind"] == "ack"), default=0)
+def acknowledged(answers: SentAnswers) -> int:
+    return max((answer["through"] for answer in answers if answer["kind"] == "ack"), default=0)
 
 
 def test_held_back_commits_are_acknowledged_with_their_records() -> None:
@@ -181,12 +181,12 @@ def test_held_back_commits_are_acknowledged_with_their_records() -> None:
     waits = Waits(2)
     settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
     batches = (query_progress(number) for number in range(3))
-    with conversing(waits, settings, application_start(), query_started(), *batches, query_terminated()) as said:
+    with conversing(waits, settings, application_start(), query_started(), *batches, query_terminated()) as answers:
         assert waits.entered.wait(20)
-        eventually(lambda: acknowledged(said) >= 3)
-        assert acknowledged(said) == 3
+        eventually(lambda: acknowledged(answers) >= 3)
+        assert acknowledged(answers) == 3
         waits.gate.set()
-    assert acknowledged(said) == 6
+    assert acknowledged(answers) == 6
 
 
 def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> None:
@@ -196,12 +196,12 @@ def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> 
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     batches = (query_progress(number, timestamp=now) for number in range(2))
     records = (application_start(), query_started(), *batches, query_started("r2", "q2", "other"))
-    with conversing(waits, settings, *records, reads=3) as said:
+    with conversing(waits, settings, *records, reads=3) as answers:
         assert waits.entered.wait(20)
-        eventually(lambda: acknowledged(said) >= 3)
-        assert acknowledged(said) == 3
+        eventually(lambda: acknowledged(answers) >= 3)
+        assert acknowledged(answers) == 3
         waits.gate.set()
-    assert acknowledged(said) == 5
+    assert acknowledged(answers) == 5
 
 
 def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,18 +222,18 @@ def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.Monk
     monkeypatch.setattr(AsyncQueuedDispatcher, "dispatch", dispatched)
     settings = {"events.batch-commit.min-interval": "36500d"}
     batches = (query_progress(number) for number in range(2))
-    with conversing(Takes(), settings, application_start(), query_started(), *batches) as said:
-        assert acknowledged(said) == 3
+    with conversing(CollectingReporter(), settings, application_start(), query_started(), *batches) as answers:
+        assert acknowledged(answers) == 3
 
 
 def test_an_unreadable_line_counts_as_the_next_record() -> None:
     """The driver waits for the answer to this line as well."""
-    with conversing(Takes(), {}, application_start(), b"no JSON", query_started()) as said:
-        eventually(lambda: acknowledged(said) == 3)
-    assert acknowledged(said) == 3
-    with conversing(Takes(), {}, application_start(), b"no JSON") as said:
-        eventually(lambda: acknowledged(said) == 2)
-    assert acknowledged(said) == 2
+    with conversing(CollectingReporter(), {}, application_start(), b"no JSON", query_started()) as answers:
+        eventually(lambda: acknowledged(answers) == 3)
+    assert acknowledged(answers) == 3
+    with conversing(CollectingReporter(), {}, application_start(), b"no JSON") as answers:
+        eventually(lambda: acknowledged(answers) == 2)
+    assert acknowledged(answers) == 2
 
 
 def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,13 +246,15 @@ def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) ->
         return translate(translator, record)
 
     monkeypatch.setattr(Translator, "translate", fails)
-    takes = Takes()
-    with conversing(takes, {}, application_start(), query_started(), application_end()):
+    reporter = CollectingReporter()
+    with conversing(reporter, {}, application_start(), query_started(), application_end()):
         pass
     assert [
-        event.attributes.get("spark.events.records.defective") for event in takes.events if event.class_scope == SCOPE
+        event.attributes.get("spark.events.records.defective")
+        for event in reporter.events
+        if event.class_scope == SCOPE
     ] == [1]
-    assert [event.name for event in takes.events].count("JobStatusChangeEvent") == 2
+    assert [event.name for event in reporter.events].count("JobStatusChangeEvent") == 2
 
 
 def test_a_failing_clock_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -264,33 +266,33 @@ def test_a_failing_clock_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Translator, "tick", fails)
-    takes, settings = Takes(), {"events.batch-commit.min-interval": "200ms"}
+    reporter, settings = CollectingReporter(), {"events.batch-commit.min-interval": "200ms"}
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     batches = (query_progress(number, timestamp=now) for number in range(2))
-    with conversing(takes, settings, application_start(), query_started(), *batches, reads=3):
+    with conversing(reporter, settings, application_start(), query_started(), *batches, reads=3):
         eventually(lambda: tried)
         time.sleep(0.1)  # time for about a thousand immediate retries
     assert (len(tried), caplog.text.count("what time alone makes could not be translated")) == (1, 1)
-    assert [event.attributes.get("spark.events.records.defective") for event in takes.events][-1] == 1
+    assert [event.attributes.get("spark.events.records.defective") for event in reporter.events][-1] == 1
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
 def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: pytest.LogCaptureFixture) -> None:
     """No events are missing if the application has ended."""
-    takes, end = Takes(), [{**application_end(), "seq": 2}] if is_over else []
+    reporter, end = CollectingReporter(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
-    session = DriverSession(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: takes})
+    session = DriverSession(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: reporter})
     assert session.begin()
     session.run()
     assert ("its further events are not reported" in caplog.text) is not is_over
-    assert "LOST" not in [event.attributes.get("spark.status.new") for event in takes.events]
+    assert "LOST" not in [event.attributes.get("spark.status.new") for event in reporter.events]
 
 
-@pytest.mark.parametrize(("said", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
-def test_numbers_continue_from_the_highest_known_one(said: int, known: int, first: int) -> None:
+@pytest.mark.parametrize(("previous", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
+def test_numbers_continue_from_the_highest_known_one(previous: int, known: int, first: int) -> None:
     """The higher one of the previous stream's number and the dead sidecar's number applies."""
-    lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=said))
+    lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
     session = DriverSession(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
     assert session.begin()
     assert session.next_sequence == first
@@ -303,10 +305,10 @@ LARGE = "x" * 2_000_000
 
 def test_an_event_larger_than_the_mailbox_is_accepted() -> None:
     """It counts as at most half of the mailbox."""
-    takes = Takes()
-    with conversing(takes, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
-        eventually(lambda: takes.events)
-    assert takes.events[0].attributes["spark.app.name"] == LARGE
+    reporter = CollectingReporter()
+    with conversing(reporter, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
+        eventually(lambda: reporter.events)
+    assert reporter.events[0].attributes["spark.app.name"] == LARGE
 
 
 def test_a_large_event_fills_the_smallest_mailbox() -> None:
@@ -315,9 +317,9 @@ def test_a_large_event_fills_the_smallest_mailbox() -> None:
     queries = (query_started(run=f"r{number}", name=LARGE) for number in range(3))
 
     def dropped() -> int:
-        return max((one["reporters"]["own"]["dropped"] for one in said if one["kind"] == "stats"), default=0)
+        return max((one["reporters"]["own"]["dropped"] for one in answers if one["kind"] == "stats"), default=0)
 
-    with conversing(gated, {"events.dispatcher.queue.size": "1"}, application_start(), *queries) as said:
+    with conversing(gated, {"events.dispatcher.queue.size": "1"}, application_start(), *queries) as answers:
         eventually(lambda: dropped() >= 2)
         gated.gate.set()
     assert dropped() >= 2

@@ -117,29 +117,29 @@ def story() -> list[Event]:
         {"kind": "job_end", "job_id": 900, "time": START, "failure": {"chain": [{"type": "a.B"}]}},
     ]
     ended = Translator(everything)
-    events = told(ended, [*records, application_end("SUBMIT_STOPPED")])
+    events = translated(ended, [*records, application_end("SUBMIT_STOPPED")])
     failure = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
     failed = [application_start(), *records[-2:], application_end(exit_code=3, failure=failure)]
-    events += told(Translator(everything), failed)
+    events += translated(Translator(everything), failed)
     killed = [application_start(), application_end("PYTHON_DIED", exit_signal="SIGSEGV")]
-    events += told(Translator(everything), killed)
+    events += translated(Translator(everything), killed)
     coalesced = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60)))
-    events += told(
+    events += translated(
         coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]
     )
-    books = DeliveryCounters(
+    counters = DeliveryCounters(
         4, 1, {"mailbox-full": 1}, held=1, spooled=1, failures=0, hung=0, latency=0.0, oldest_age=0.0, breaker=""
     )
     doubtful = dict.fromkeys(["illegal", "without_start", "defective", "unknown", "dropped"], 0)
     drafts = [
         reporter_status("audit", "closed", "open", "its events are held for 30 s: OSError: no", START),
-        final_report(account({"audit": books}), doubtful, START),
+        final_report(account({"audit": counters}), doubtful, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())
-    events += told(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
+    events += translated(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
-    told(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
+    translated(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
     events += beating.tick(START + 60_000)
     return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
 
@@ -151,7 +151,7 @@ def enriched() -> dict[str, Any]:
     return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None)
 
 
-def told(translator: Translator, records: list[dict[str, object]]) -> list[Event]:
+def translated(translator: Translator, records: list[dict[str, object]]) -> list[Event]:
     return [event for record in records for event in translator.translate(decoded(record))]
 
 

@@ -111,7 +111,7 @@ def test_enrichment_packages_import_one_way(room: str) -> None:
 
 
 def test_no_class_of_the_enrichment_shares_its_name() -> None:
-    """With another class of the package: a name means one thing."""
+    """Each class name is unique in the whole package."""
     found: dict[str, list[Path]] = {}
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -202,7 +202,7 @@ def test_building_a_pipeline_imports_only_configured_reporters() -> None:
 
 
 def test_workers_import_what_every_executor_has() -> None:
-    """The standard library and pyarrow; what the sidecar needs besides is not shipped to executors."""
+    """The standard library and pyarrow; the sidecar's other dependencies are not shipped to executors."""
     loaded = modules_after(
         "import spark_events.enrichment.worker.map_in_arrow, spark_events.enrichment.worker.partition"
     )

@@ -1,4 +1,4 @@
-"""Links between the pages of the documentation lead somewhere."""
+"""Tests of the links between the documentation's pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+def test_links_point_to_existing_files_and_headings(page: Path) -> None:
     """Links to other sites are not checked."""
     broken = []
     for target in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
@@ -37,7 +37,7 @@ def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
-    """The anchors are those of GitHub."""
+    """Control: the checks see missing files and headings."""
     page = tmp_path / "page.md"
     page.write_text("# What `enrich` does, in short\n## Retry-After\n")
     assert anchors(page) == {"what-enrich-does-in-short", "retry-after"}

@@ -190,8 +190,8 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
-    told = f"events.reporter.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
-    assert problem == told
+    message = f"events.reporter.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
+    assert problem == message
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_inactive_reporters_are_checked_for_syntax_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (
             {"path": "${env:NO_SUCH_VARIABLE}"},
@@ -238,7 +238,7 @@ def test_inactive_reporters_are_checked_for_syntax_only() -> None:
         (None, "events.reporters: given 'bad', but events.reporter.bad.type is not set; configured are: good"),
     ],
 )
-def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str] | None, told: str) -> None:
+def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str] | None, message: str) -> None:
     """The others run; with events.required or strict checking, the error is raised."""
     bad = {} if settings is None else {"type": "file", **settings}
     keys_ = {f"events.reporter.bad.{key}": value for key, value in bad.items()}
@@ -248,7 +248,7 @@ def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str
     assert list(made.makers) == ["good"]
     ((name, (problem,)),) = made.disabled.items()
     assert name == "bad"
-    assert problem.startswith(told)
+    assert problem.startswith(message)
     for strict, required in ((True, "false"), (False, "true")):
         with pytest.raises(ConfigError) as caught:
             build(Settings.of({**given, "events.required": required}, "a file"), strict=strict)
@@ -303,8 +303,8 @@ def test_problems_of_all_parts_are_reported_together() -> None:
         ("sync", "at-least-once", 5.0),
     ],
 )
-def test_a_reporter_that_spark_waits_for_does_not_wait_for_more(dispatcher: str, guarantee: str, linger: float) -> None:
-    """Spark waits for a spool's disk, not for what comes behind it."""
+def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, linger: float) -> None:
+    """Spark waits for the write to the spool, not for the delivery after it."""
     settings = {"a__type": "log", "a__delivery__guarantee": guarantee, "a__batch__linger": "5s"}
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
@@ -313,7 +313,7 @@ def test_a_reporter_that_spark_waits_for_does_not_wait_for_more(dispatcher: str,
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:
-    """What costs much more than an event is shared by several."""
+    """Reporters with an expensive call combine events; reporters that append do not."""
     kinds = {
         "otlp": {},
         "kafka": {"bootstrap.servers": "127.0.0.1:9", "topic": "t"},
@@ -350,7 +350,7 @@ def test_an_unknown_isolation_is_rejected() -> None:
 def test_a_slow_constructor_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """No event is delivered before the constructor returns, so a warning names the reporter."""
     monkeypatch.setattr("spark_events.pipeline._SLOW_SECONDS", 0.02)
-    said = "reporter slow: its constructor has not returned for 0.02 s"
-    Slow.noticed = lambda: said in caplog.text
+    message = "reporter slow: its constructor has not returned for 0.02 s"
+    Slow.noticed = lambda: message in caplog.text
     pipeline(reporter__slow__type=f"{__name__}:Slow", reporter__slow__colour="red")
-    assert caplog.text.count(said) == 1
+    assert caplog.text.count(message) == 1

@@ -44,9 +44,9 @@ def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeyp
 
 def test_an_unresolvable_reference_is_rejected(tmp_path: Path) -> None:
     """The message has the key, the reference and the reason."""
-    said = problems(url="${env:NO_SUCH_VARIABLE}", password=f"${{file:{tmp_path}/none}}")
-    assert "t.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable" in said
-    assert f"(the file {tmp_path}/none cannot be read: No such file or directory)" in said
+    message = problems(url="${env:NO_SUCH_VARIABLE}", password=f"${{file:{tmp_path}/none}}")
+    assert "t.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable" in message
+    assert f"(the file {tmp_path}/none cannot be read: No such file or directory)" in message
 
 
 def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
@@ -61,10 +61,10 @@ def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
     monkeypatch.setenv("PORT", "s3cret")
-    said = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
-    assert "s3cret" not in said
-    assert "t.port: given '${env:PORT}', allowed is a whole number" in said
-    assert "t.api_token: unknown key, given a value that is not shown" in said
+    message = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
+    assert "s3cret" not in message
+    assert "t.port: given '${env:PORT}', allowed is a whole number" in message
+    assert "t.api_token: unknown key, given a value that is not shown" in message
 
 
 def test_a_confidential_value_is_not_shown() -> None:

@@ -51,7 +51,7 @@ def test_the_documented_reporter_pages_on_errors(
     assert set(settings) == set(keys)
     with FakeDriver(tmp_path / "errors", settings) as driver:
         driver.await_answer("ready")
-        driver.tell(
+        driver.send_records(
             application_start(),
             query_started(),
             query_terminated(exception="java.lang.IllegalStateException: out of stock"),

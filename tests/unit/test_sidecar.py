@@ -52,8 +52,8 @@ def file_to(path: Path, **more: str) -> dict[str, str]:
 
 
 def statuses(path: Path) -> list[tuple[Any, Any]]:
-    told = [e["attributes"] for e in read_events(path) if e["name"] == "JobStatusChangeEvent"]
-    return [(a["spark.entity"], a["spark.status.new"]) for a in told]
+    changes = [e["attributes"] for e in read_events(path) if e["name"] == "JobStatusChangeEvent"]
+    return [(a["spark.entity"], a["spark.status.new"]) for a in changes]
 
 
 def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
@@ -64,7 +64,9 @@ def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
 
 def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
     """Acknowledged events are in the file, and the end is quick."""
-    last = driver.tell(application_start(), query_started(), query_progress(0), query_terminated(), application_end())
+    last = driver.send_records(
+        application_start(), query_started(), query_progress(0), query_terminated(), application_end()
+    )
     driver.await_answer("ack", through=last)
     events = read_events(path)
     assert [e["name"] for e in events] == [
@@ -84,8 +86,8 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
 
 def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
     """Repeated and unknown records are not an error, but the report counts them."""
-    driver.tell(application_start(), query_started(), query_started(), {"kind": "of_the_future"})
-    driver.tell({"kind": "job_end", "job_id": 7, "time": START}, application_end())
+    driver.send_records(application_start(), query_started(), query_started(), {"kind": "of_the_future"})
+    driver.send_records({"kind": "job_end", "job_id": 7, "time": START}, application_end())
     driver.send(goodbye(within_ms=60_000))
     assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
@@ -103,7 +105,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(settings), "restarts": 1, "before": {"audit": counted}})
-        driver.tell(application_start())
+        driver.send_records(application_start())
         driver.send({**goodbye(within_ms=60_000), "dropped": 1_007})
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
@@ -136,12 +138,12 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
-        driver.tell(application_start())
+        driver.send_records(application_start())
         driver.send(goodbye(within_ms=60_000))
         assert driver.await_exit(within=20) == 0
     *_, report = events = read_events(path)
-    told = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
-    assert [(one["severity"], one["body"]) for one in told] == (
+    changes = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
+    assert [(one["severity"], one["body"]) for one in changes] == (
         [("INFO", f"The circuit breaker of reporter 'audit' went from {old} to closed: the sidecar was started anew")]
         if old
         else []
@@ -153,7 +155,7 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
     """A killed driver cannot send the total, so the reported drops are counted."""
     with FakeDriver(errors, file_to(path)) as driver:
         lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
-        driver.await_answer("ack", through=driver.tell(application_start(), lost))
+        driver.await_answer("ack", through=driver.send_records(application_start(), lost))
         driver.close_pipe()
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
@@ -163,7 +165,7 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
 def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
     """A restarted sidecar continues from the numbers of the last acknowledgement."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):
-        driver.await_answer("ack", through=driver.tell(record))
+        driver.await_answer("ack", through=driver.send_records(record))
     acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
     assert acks == [(1, 2), (2, 2), (3, 3)]
 
@@ -171,7 +173,7 @@ def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> 
 def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> None:
     """With async-queued, the reporter's thread causes the answer."""
     with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start()))
+        driver.await_answer("ack", through=driver.send_records(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
@@ -179,7 +181,7 @@ def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path
     """Its standard input is empty, because the driver's records are meant for the sidecar."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})
     with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start(), query_started()))
+        driver.await_answer("ack", through=driver.send_records(application_start(), query_started()))
         assert statuses(path) == [("application", "RUNNING"), ("query", "RUNNING")]
 
 
@@ -188,7 +190,7 @@ def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolat
     """The sidecar ignores the driver's signals; child programs must not inherit that."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start()))
+        driver.await_answer("ack", through=driver.send_records(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
@@ -196,7 +198,7 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
     """When the sidecar is killed, both pipes close even if a child process survives."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})
     with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start()))
+        driver.await_answer("ack", through=driver.send_records(application_start()))
         child = int(Path(f"{path}.child").read_text(encoding="ascii"))
         try:
             driver.process.kill()
@@ -214,7 +216,7 @@ def test_a_forked_reporter_call_delivers_once(path: Path, errors: Path, isolatio
     audit = {"events.reporter.audit.type": "misbehaving:ForksInCall", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         for record in (application_start(), query_started("r1", "q1"), query_started("r2", "q2")):
-            driver.await_answer("ack", through=driver.tell(record))
+            driver.await_answer("ack", through=driver.send_records(record))
         driver.send(goodbye(within_ms=60_000))
         assert driver.await_exit(within=20) == 0
     assert [e["sequence"] for e in read_events(path)] == [1, 2, 3, 4]
@@ -229,7 +231,7 @@ def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, 
         body = {"name": "Own", "class_scope": "shop", "body": "x" * 2_000_000}
         last = 0
         for number in range(200):
-            last = driver.tell({"kind": "added", "at": 1, "event": {**body, "id": str(number)}})
+            last = driver.send_records({"kind": "added", "at": 1, "event": {**body, "id": str(number)}})
         eventually(lambda: len(path.read_bytes().splitlines()) == last)
         taken = psutil.Process(driver.process.pid).memory_info().rss - before
 
@@ -256,7 +258,7 @@ def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
 
 @pytest.mark.parametrize("first", [hello({}, protocol=99), application_start(), b"GET / HTTP/1.1\n"])
 def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
-    """Jar and package versions must match; the reason says what to do."""
+    """Jar and package versions must match; the reason includes the remedy."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(first)
         assert (
@@ -276,7 +278,7 @@ def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
 
 def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: Path) -> None:
     """If the pipe closes while the driver lives, the log has an error, and no LOST is reported."""
-    driver.await_answer("ack", through=driver.tell(application_start()))
+    driver.await_answer("ack", through=driver.send_records(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
     assert "lives on" in driver.await_answer("log", level="ERROR")["message"]
@@ -285,7 +287,7 @@ def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: 
 
 def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
     """A JVM shutdown without an end of the application is reported as ENDED."""
-    driver.tell(application_start(), {"kind": "jvm_shutdown"})
+    driver.send_records(application_start(), {"kind": "jvm_shutdown"})
     driver.close_pipe()
     assert driver.await_exit() == 0
     assert statuses(path) == [("application", "RUNNING"), ("application", "ENDED")]
@@ -293,7 +295,7 @@ def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
 
 def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: Path) -> None:
     """After the end of the application, a closed pipe is normal."""
-    driver.tell(application_start(), application_end())
+    driver.send_records(application_start(), application_end())
     driver.close_pipe()
     assert driver.await_exit() == 0
     assert statuses(path) == [("application", "RUNNING"), ("application", "FINISHED")]
@@ -325,7 +327,7 @@ def test_damaged_lines_are_skipped(driver: FakeDriver, path: Path) -> None:
 def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None:
     """A reporter's standard output is redirected to the driver's standard error."""
     with FakeDriver(errors, {"events.reporter.p.type": "fakes:PrintingReporter"}) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start()))
+        driver.await_answer("ack", through=driver.send_records(application_start()))
         driver.send(goodbye())
         assert driver.await_exit() == 0
         assert driver.strays == []
@@ -339,7 +341,7 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
     nowhere = tmp_path / "missing" / "events.jsonl"
     settings = file_to(nowhere, **{"events.shutdown.timeout": "1s", "events.dispatcher.type": "async-queued"})
     with FakeDriver(errors, settings) as driver:
-        driver.tell(application_start())
+        driver.send_records(application_start())
         message = driver.await_answer("log", level="ERROR")["message"]
         assert message.startswith("reporter audit: cannot be opened")
         assert str(nowhere) in message
@@ -357,18 +359,18 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
         collector = {"type": "otlp", "endpoint": endpoint, "protocol": "http/protobuf"}
         settings = {**file_to(path), **{f"events.reporter.otlp.{key}": value for key, value in collector.items()}}
         with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
-            driver.tell(application_start(), query_started())
+            driver.send_records(application_start(), query_started())
             driver.await_answer("log", level="ERROR")
-            driver.tell(application_end())
+            driver.send_records(application_end())
             driver.send(goodbye(within_ms=120_000))
             assert driver.await_exit(within=60) == 0
     *_, report = read_events(path)
-    told = report["attributes"]
+    changes = report["attributes"]
     # The event of an opened breaker counts as well.
     assert (
-        told["spark.events.lost"]
-        == told["spark.events.reporter.otlp.dropped.shutdown"]
-        == told["spark.events.reporter.otlp.accepted"]
+        changes["spark.events.lost"]
+        == changes["spark.events.reporter.otlp.dropped.shutdown"]
+        == changes["spark.events.reporter.otlp.accepted"]
         >= 3
     )
 
@@ -376,7 +378,7 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
     """One line in spark-defaults.conf is enough: the default reporter is a log."""
     with FakeDriver(errors) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start()))
+        driver.await_answer("ack", through=driver.send_records(application_start()))
     assert "INFO  JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
 
 
@@ -385,7 +387,7 @@ def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path:
     """Ctrl-C and SIGTERM reach the whole process group; the sidecar must survive to report the driver's end."""
     driver.await_answer("ready")
     os.kill(driver.process.pid, number)
-    driver.await_answer("ack", through=driver.tell(application_start(), application_end("SIGTERM")))
+    driver.await_answer("ack", through=driver.send_records(application_start(), application_end("SIGTERM")))
     driver.send(goodbye())
     assert driver.await_exit() == 0
     assert eventually(lambda: statuses(path))[-1] == ("application", "CANCELLED")
@@ -395,7 +397,7 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
     """The destination requests a delay of an hour but accepts everything a moment later: no event counts as lost."""
     settings = {**file_to(path), "events.reporter.t.type": "fakes:ThrottlingReporter"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
-        driver.tell(application_start(), query_started())
+        driver.send_records(application_start(), query_started())
         driver.await_answer("log", level="ERROR")
         driver.send(goodbye(within_ms=20_000))
         assert driver.await_exit(within=10) == 0
@@ -408,7 +410,7 @@ def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, error
     """The other reporters get the event of the opened breaker before the report is built."""
     settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
-        driver.tell(application_start(), query_started())
+        driver.send_records(application_start(), query_started())
         driver.send(goodbye(within_ms=8_000))
         assert driver.await_exit(within=20) == 0
     *_, opened, report = read_events(path)
@@ -426,7 +428,7 @@ def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, error
         "events.reporter.t.spool.directory": str(tmp_path / "spool"),
     }
     with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start(), query_started()))
+        driver.await_answer("ack", through=driver.send_records(application_start(), query_started()))
         driver.send(goodbye(within_ms=8_000))
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
@@ -447,8 +449,8 @@ def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dis
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ready")
         deadline = time.monotonic() + 3
-        driver.tell(application_start())
-        driver.tell(query_started())
+        driver.send_records(application_start())
+        driver.send_records(query_started())
         driver.send(goodbye(within_ms=3_000))
         assert driver.await_exit() == 0
         # Well before events.dispatcher.sync.timeout (10 s).
@@ -457,7 +459,7 @@ def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dis
         assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [
             "reporter h: 3 events were not delivered in time and are lost"
         ]
-    assert [told["name"] for told in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
+    assert [changes["name"] for changes in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
     # The report gets the last tenth of the time; it may be missing if the machine stalled then.
     last = read_events(path)[-1]["name"]
     assert last == "DispatcherReportEvent" or witness.took(deadline - 0.6, deadline) < 0.3

@@ -11,7 +11,7 @@ from reporters.peers.postgresql import PASSWORD, PostgreSQL
 from spark_events import Event, EventBuilder, Severity
 from spark_events.event import AttributeValue
 
-__all__ = ["Database", "OfPostgreSQL", "OfSQLite", "told"]
+__all__ = ["Database", "OfPostgreSQL", "OfSQLite", "event_at"]
 
 
 class Database(Protocol):
@@ -21,7 +21,7 @@ class Database(Protocol):
     def settings(self) -> dict[str, str]:
         """Settings of a reporter that writes to this database."""
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
+    def query(self, query: str) -> list[tuple[Any, ...]]:
         """Run a statement in its own transaction and return its rows."""
 
 
@@ -34,7 +34,7 @@ class OfSQLite:
         """Open a connection with explicit transactions."""
         return sqlite3.connect(self.path, isolation_level=None)
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
+    def query(self, query: str) -> list[tuple[Any, ...]]:
         with contextlib.closing(self.connect()) as connection:
             return connection.execute(query).fetchall()
 
@@ -44,11 +44,11 @@ class OfPostgreSQL:
         self.server, self.name = server, name
         self.settings = {"url": server.url(name), "password": PASSWORD}
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
+    def query(self, query: str) -> list[tuple[Any, ...]]:
         return self.server.psql(query, database=self.name)
 
 
-def told(name: str, second: float, severity: Severity = Severity.INFO, **attributes: AttributeValue) -> Event:
+def event_at(name: str, second: float, severity: Severity = Severity.INFO, **attributes: AttributeValue) -> Event:
     """Build an event with this name; ``_KEYS`` maps short names to attributes."""
     made = EventBuilder("tests", name).set_severity(severity).set_observed_ts_millis(int(second * 1000))
     return made.set_attributes({_KEYS.get(key, key): value for key, value in attributes.items()}).build()

@@ -36,15 +36,15 @@ def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
         "ratio": 0.5,
         "on": True,
     }
-    told = event(7, Severity.WARN, **attributes)
+    sent = event(7, Severity.WARN, **attributes)
     with Running("database", database.settings) as running:
-        running.deliver([told])
+        running.deliver([sent])
     columns = "event_id, sequence, observed_ts_millis, CAST(observed_at AS TEXT), name, class_scope, severity"
     columns += ", severity_number, body, app_id, query_name, batch_id, input_rows, app_name, attributes"
     ((*fields, moment, name, scope, severity, number, body, app, query, batch, rows, missing, stored),) = [
-        (row[0], row[1], row[2], row[3], *row[4:]) for row in database.ask(f"SELECT {columns} FROM spark_events")
+        (row[0], row[1], row[2], row[3], *row[4:]) for row in database.query(f"SELECT {columns} FROM spark_events")
     ]
-    assert fields == [told.event_id, 0, 1_700_000_000_007]
+    assert fields == [sent.event_id, 0, 1_700_000_000_007]
     assert str(moment).startswith("2023-11-14 22:13:20.007")
     assert (name, scope, severity, number, body) == ("Test", "tests", "WARN", 13, "7")
     assert (app, query, batch, rows, missing) == ("app-1", "clicks", 41, 6, None)
@@ -58,7 +58,7 @@ def test_a_redelivered_event_is_one_row(database: Database) -> None:
         with Running("database", database.settings) as running:
             running.deliver([*events, *events])
             assert running.counters.delivered == 10
-    assert [body for (body,) in database.ask(BODIES)] == ["0", "1", "2", "3", "4"]
+    assert [body for (body,) in database.query(BODIES)] == ["0", "1", "2", "3", "4"]
 
 
 def test_every_character_arrives(database: Database) -> None:
@@ -68,7 +68,7 @@ def test_every_character_arrives(database: Database) -> None:
     with Running("database", database.settings) as running:
         running.deliver([odd])
         assert (running.counters.delivered, running.counters.failures) == (1, 0)
-    ((name, body, identifier, stored),) = database.ask("SELECT name, body, event_id, attributes FROM spark_events")
+    ((name, body, identifier, stored),) = database.query("SELECT name, body, event_id, attributes FROM spark_events")
     expected = AWKWARD.replace("\0", "␀")
     assert (name, body, identifier) == ("N␀", f"{expected}?", "id␀?")
     found = json.loads(stored) if isinstance(stored, str) else stored
@@ -93,7 +93,7 @@ def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
     with Running("database", database.settings) as running:
         running.deliver(odd)
         assert (running.counters.delivered, running.counters.failures) == (2, 0)
-    found = database.ask(
+    found = database.query(
         "SELECT length(name), length(event_id), length(body), length(app_name), batch_id, observed_at IS NULL"
         " FROM spark_events ORDER BY observed_ts_millis"
     )
@@ -109,42 +109,42 @@ def test_a_constraint_rejects_only_the_violating_events(database: Database, isol
     with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
         running.deliver([event(0)])
         if isinstance(database, OfPostgreSQL):
-            database.ask("ALTER TABLE spark_events ADD CHECK (body NOT LIKE '%3')")
+            database.query("ALTER TABLE spark_events ADD CHECK (body NOT LIKE '%3')")
         else:
-            database.ask(
+            database.query(
                 "CREATE TRIGGER rule BEFORE INSERT ON spark_events WHEN NEW.body LIKE '%3'"
                 " BEGIN SELECT raise(ABORT, 'no threes'); END"
             )
         running.deliver([event(n) for n in range(1, 30)])
         assert running.counters.dropped == {"rejected": 3}
         assert running.counters.delivered == 27
-    assert [int(body) for (body,) in database.ask(BODIES)] == [n for n in range(30) if n % 10 != 3]
+    assert [int(body) for (body,) in database.query(BODIES)] == [n for n in range(30) if n % 10 != 3]
 
 
 def test_another_unique_index_rejects_only_the_violating_event(database: Database) -> None:
     """A duplicate event counts as delivered; an event that violates the user's unique index is rejected."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
-        database.ask("CREATE UNIQUE INDEX mine ON spark_events (body)")
+        database.query("CREATE UNIQUE INDEX mine ON spark_events (body)")
         known = event(1)
         running.deliver([known, event(2)])
         running.deliver([known, event(2), event(3)])
         assert (running.counters.delivered, running.counters.dropped) == (5, {"rejected": 1})
-    assert [int(body) for (body,) in database.ask(BODIES)] == [0, 1, 2, 3]
+    assert [int(body) for (body,) in database.query(BODIES)] == [0, 1, 2, 3]
 
 
 def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL) -> None:
     """A trigger that raises rejects only its own event."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
-        in_postgresql.ask(
+        in_postgresql.query(
             "CREATE FUNCTION no_ones() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN IF NEW.body = '1' THEN RAISE EXCEPTION 'no ones'; END IF; RETURN NEW; END $$"
         )
-        in_postgresql.ask("CREATE TRIGGER mine BEFORE INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION no_ones()")
+        in_postgresql.query("CREATE TRIGGER mine BEFORE INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION no_ones()")
         running.deliver([event(1), event(2), event(3)])
         assert (running.counters.delivered, running.counters.dropped) == (3, {"rejected": 1})
-    assert [int(body) for (body,) in in_postgresql.ask(BODIES)] == [0, 2, 3]
+    assert [int(body) for (body,) in in_postgresql.query(BODIES)] == [0, 2, 3]
 
 
 @pytest.mark.parametrize(("encoding", "taken"), [("SQL_ASCII", 3), ("LATIN1", 2)])
@@ -184,7 +184,7 @@ def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgr
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
     for change in (*WRITER, *changes):
-        in_postgresql.ask(change)
+        in_postgresql.query(change)
     settings = {"url": in_postgresql.server.url(in_postgresql.name, "writer"), "password": "w"}
     with Running("database", {**settings, **IMPATIENT}) as running:
         known = event(1)
@@ -192,7 +192,7 @@ def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgr
         running.deliver([known])
         assert (running.counters.delivered, running.counters.failures) == (3, 0)
     for leave in ("DROP OWNED BY writer", "DROP ROLE writer"):
-        in_postgresql.ask(leave)
+        in_postgresql.query(leave)
 
 
 def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
@@ -204,9 +204,9 @@ def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
         for driver in running:
             driver.deliver()
             assert driver.counters.failures == 0
-    counted = database.ask("SELECT app_name, count(*) FROM spark_events GROUP BY app_name ORDER BY app_name")
+    counted = database.query("SELECT app_name, count(*) FROM spark_events GROUP BY app_name ORDER BY app_name")
     assert [tuple(row) for row in counted] == [(f"d{n}", 50) for n in range(8)]
-    assert [tuple(row) for row in database.ask("SELECT version FROM spark_events_schema")] == [(1,)]
+    assert [tuple(row) for row in database.query("SELECT version FROM spark_events_schema")] == [(1,)]
 
 
 def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:

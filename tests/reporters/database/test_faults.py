@@ -30,21 +30,21 @@ BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
 
 
 def bodies(database: Database) -> list[int]:
-    return [int(body) for (body,) in database.ask(BODIES)]
+    return [int(body) for (body,) in database.query(BODIES)]
 
 
 def test_a_restarted_server_gets_every_event_in_order(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Stop and restart the server during delivery: one row per event, inserted in order."""
-    in_postgresql.ask("CREATE TABLE arrivals (n SERIAL, body TEXT)")
+    in_postgresql.query("CREATE TABLE arrivals (n SERIAL, body TEXT)")
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "batch.size": "7"}) as running:
         running.deliver([event(n) for n in range(20)])
-        in_postgresql.ask(
+        in_postgresql.query(
             "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS"
             " $$BEGIN INSERT INTO arrivals (body) VALUES (NEW.body); RETURN NEW; END$$"
         )
-        in_postgresql.ask("CREATE TRIGGER note AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION note()")
+        in_postgresql.query("CREATE TRIGGER note AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION note()")
         in_postgresql.server.stop()
         running.put([event(n) for n in range(20, 60)])
         running.await_failures(2)
@@ -53,7 +53,7 @@ def test_a_restarted_server_gets_every_event_in_order(
         running.deliver()
         assert running.counters.delivered == 70
     assert bodies(in_postgresql) == list(range(70))
-    assert [int(body) for (body,) in in_postgresql.ask("SELECT body FROM arrivals ORDER BY n")] == list(range(20, 70))
+    assert [int(body) for (body,) in in_postgresql.query("SELECT body FROM arrivals ORDER BY n")] == list(range(20, 70))
     assert "its events are held and tried again: TransientError: postgresql" in caplog.text
     assert "works again" in caplog.text
 
@@ -62,13 +62,13 @@ def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql:
     """The server ends the session at the third row once; the reporter retries the whole batch without duplicates."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
-        in_postgresql.ask("CREATE SEQUENCE cuts")
-        in_postgresql.ask(
+        in_postgresql.query("CREATE SEQUENCE cuts")
+        in_postgresql.query(
             "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN"
             " IF NEW.body = '3' AND nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"
             " RETURN NEW; END$$"
         )
-        in_postgresql.ask("CREATE TRIGGER cut AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION cut()")
+        in_postgresql.query("CREATE TRIGGER cut AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION cut()")
         running.deliver([event(n) for n in range(1, 10)])
         assert running.counters.failures == 1
     assert bodies(in_postgresql) == list(range(10))
@@ -139,15 +139,15 @@ def test_wrong_credentials_are_logged_once_and_events_wait(
 ) -> None:
     """The log has PostgreSQL's message without the password; after a password change no restart is needed."""
     wrong = {**in_postgresql.settings, "password": "letmein#7"}
-    in_postgresql.ask("DROP ROLE IF EXISTS bob")
-    in_postgresql.ask("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
+    in_postgresql.query("DROP ROLE IF EXISTS bob")
+    in_postgresql.query("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
     wrong["url"] = in_postgresql.server.url(in_postgresql.name, "bob")
     with Running("database", {**wrong, **IMPATIENT}) as running:
         running.put([event(n) for n in range(3)])
         running.await_failures(2)
         assert caplog.text.count("cannot be opened") == 1
         assert 'password authentication failed for user "bob"' in caplog.text
-        in_postgresql.ask("ALTER ROLE bob PASSWORD 'letmein#7'")
+        in_postgresql.query("ALTER ROLE bob PASSWORD 'letmein#7'")
         running.deliver()
     assert bodies(in_postgresql) == [0, 1, 2]
     assert "letmein" not in caplog.text
@@ -157,22 +157,22 @@ def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplo
     """INSERT and reading the schema version are sufficient rights; without INSERT, events are retried."""
     with Running("database", in_postgresql.settings):
         pass
-    in_postgresql.ask("DROP ROLE IF EXISTS eve")
-    in_postgresql.ask("CREATE ROLE eve LOGIN PASSWORD 'e'")
-    in_postgresql.ask("GRANT INSERT ON spark_events TO eve")
-    in_postgresql.ask("GRANT SELECT ON spark_events_schema TO eve")
+    in_postgresql.query("DROP ROLE IF EXISTS eve")
+    in_postgresql.query("CREATE ROLE eve LOGIN PASSWORD 'e'")
+    in_postgresql.query("GRANT INSERT ON spark_events TO eve")
+    in_postgresql.query("GRANT SELECT ON spark_events_schema TO eve")
     url = in_postgresql.server.url(in_postgresql.name, "eve")
     with Running("database", {"url": url, "password": "e", **IMPATIENT}) as running:
         running.deliver([event(0), event(0)])
         assert running.counters.failures == 0
-        in_postgresql.ask("REVOKE INSERT ON spark_events FROM eve")
+        in_postgresql.query("REVOKE INSERT ON spark_events FROM eve")
         running.put([event(1)])
         running.await_failures()
         assert "permission denied for table spark_events" in caplog.text
-        in_postgresql.ask("GRANT INSERT ON spark_events TO eve")
+        in_postgresql.query("GRANT INSERT ON spark_events TO eve")
         running.deliver([event(2)])
-    in_postgresql.ask("REVOKE ALL ON spark_events, spark_events_schema FROM eve")
-    in_postgresql.ask("DROP ROLE eve")
+    in_postgresql.query("REVOKE ALL ON spark_events, spark_events_schema FROM eve")
+    in_postgresql.query("DROP ROLE eve")
     assert bodies(in_postgresql) == [0, 0, 1, 2]
 
 
@@ -183,7 +183,7 @@ def test_events_wait_while_the_database_is_read_only(
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         name = in_postgresql.name
-        in_postgresql.ask(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        in_postgresql.query(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
         in_postgresql.server.psql(cut, database="postgres")
         running.put([event(1)])
@@ -237,15 +237,15 @@ def test_a_dropped_table_is_created_again(database: Database) -> None:
     """The reporter recreates the table and its views and keeps the operator's thresholds."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
-        database.ask("UPDATE spark_events_thresholds SET slow_commit_ms = 7")
+        database.query("UPDATE spark_events_thresholds SET slow_commit_ms = 7")
         for view in reversed(views.NAMES):
-            database.ask(f"DROP VIEW {view}")
-        database.ask("DROP TABLE spark_events")
+            database.query(f"DROP VIEW {view}")
+        database.query("DROP TABLE spark_events")
         running.deliver([event(1)])
         assert running.counters.delivered == 2
     assert bodies(database) == [1]
-    assert database.ask("SELECT slow_commit_ms FROM spark_events_thresholds") == [(7,)]
-    assert database.ask("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
+    assert database.query("SELECT slow_commit_ms FROM spark_events_thresholds") == [(7,)]
+    assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
 
 
 FULL_DISK = """
@@ -307,8 +307,8 @@ def problem(**settings: str) -> str:
     keys = {f"events.reporter.db.{key}": value for key, value in {**settings, "type": "database"}.items()}
     with pytest.raises(ConfigError) as caught:
         build(Settings.of(keys, "spark-defaults.conf"))
-    (said,) = caught.value.problems
-    return said
+    (message,) = caught.value.problems
+    return message
 
 
 @pytest.mark.parametrize(
@@ -324,16 +324,16 @@ def problem(**settings: str) -> str:
 )
 def test_an_unsupported_url_is_rejected_with_the_allowed_values(url: str) -> None:
     """The message names the key and the allowed values but does not quote the URL, which may hold a password."""
-    said = problem(url=url)
-    assert said.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
-    assert "s3cret" not in said
+    message = problem(url=url)
+    assert message.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
+    assert "s3cret" not in message
 
 
 def test_an_unparsable_url_is_rejected_without_quoting_it() -> None:
     """For example an unescaped password; the library's own message would show a part of it."""
-    said = problem(url="postgresql://ada:s3cret@db:port/events")
-    assert said.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: not a valid URL")
-    assert "s3cret" not in said
+    message = problem(url="postgresql://ada:s3cret@db:port/events")
+    assert message.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: not a valid URL")
+    assert "s3cret" not in message
 
 
 def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
@@ -356,8 +356,8 @@ def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, capl
 def test_a_missing_library_is_reported_with_the_install_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings are rejected with one sentence before the first event."""
     monkeypatch.setitem(sys.modules, module, None)
-    said = problem(url="postgresql://ada@db/events")
-    assert said.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
+    message = problem(url="postgresql://ada@db/events")
+    assert message.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
 
 
 def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database) -> None:
@@ -382,8 +382,8 @@ def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database
             schema.prepare(connection, [*schema.STEPS, second])
             assert schema.version(connection) == 2
     assert calls == [1]
-    assert database.ask("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
-    assert database.ask("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
+    assert database.query("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
+    assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
     with (
         pytest.raises(PermanentError, match="version 2, this spark-events supports 1: a newer spark-events"),
         engine.begin() as c,
@@ -393,7 +393,7 @@ def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database
     with Running("database", database.settings) as running:
         running.deliver([event(1)])
         assert running.counters.dropped == {"rejected": 1}
-    assert len(database.ask(BODIES)) == 1
+    assert len(database.query(BODIES)) == 1
 
 
 def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
@@ -413,8 +413,8 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
         engine.dispose()
         running.deliver([event(1)])
         assert running.counters.delivered == 2
-    assert database.ask("SELECT version FROM spark_events_schema")[0][0] == 1
-    assert database.ask("SELECT count(*) FROM spark_events_failures")[0][0] == 0
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 1
+    assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 
 def test_the_statement_timeout_equals_the_reporter_timeout() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reporters.database.databases import Database, told
+from reporters.database.databases import Database, event_at
 from reporters.running import Running
 from spark_events import Event, Severity
 
@@ -12,7 +12,7 @@ from spark_events import Event, Severity
 def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
     """Build the status changes of one run of an application."""
     return [
-        told("JobStatusChangeEvent", second, entity="application", app=run, app_name=name, status=status)
+        event_at("JobStatusChangeEvent", second, entity="application", app=run, app_name=name, status=status)
         for second, status in statuses
     ]
 
@@ -27,7 +27,7 @@ def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
         "run": run,
         "query_name": "clicks",
     }
-    return [told("JobStatusChangeEvent", second, **about, status=status) for second, status in statuses]
+    return [event_at("JobStatusChangeEvent", second, **about, status=status) for second, status in statuses]
 
 
 def written(database: Database, *events: Event) -> None:
@@ -37,8 +37,8 @@ def written(database: Database, *events: Event) -> None:
         assert running.counters.failures == 0
 
 
-def asked(database: Database, query: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in database.ask(query)]
+def rows_of(database: Database, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in database.query(query)]
 
 
 RUNS = "SELECT status, started_ts_millis / 1000, ended_ts_millis / 1000, uptime_ms / 1000, downtime_ms / 1000"
@@ -52,14 +52,14 @@ def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -
         *query("a", "r2", (115, "RUNNING"), (135, "FINISHED")),
         *query("a", "r3", (200, "RUNNING"), (210, "FINISHED")),
     )
-    runs = asked(database, f"{RUNS} FROM spark_events_runs WHERE subject = 'q1' ORDER BY started_ts_millis")
+    runs = rows_of(database, f"{RUNS} FROM spark_events_runs WHERE subject = 'q1' ORDER BY started_ts_millis")
     assert runs == [
         ("FAILED", 100, 110, 10, 5),
         ("FINISHED", 115, 135, 20, 0),
         ("FINISHED", 200, 210, 10, 0),
     ]
     uptime = "SELECT entity, name, status, runs, failed_runs, since_ts_millis, uptime_ms, downtime_ms"
-    ((*whole, share),) = asked(database, f"{uptime}, availability_percent FROM spark_events_uptime")
+    ((*whole, share),) = rows_of(database, f"{uptime}, availability_percent FROM spark_events_uptime")
     assert whole == ["query", "clicks", "FINISHED", 3, 1, 100_000, 40_000, 5_000]
     assert abs(float(share) - 100 * 40 / 45) < 0.001
 
@@ -73,7 +73,7 @@ def test_a_query_ends_with_its_application(database: Database) -> None:
         *application("shop", "b", (180, "RUNNING")),
         *query("b", "r2", (185, "RUNNING")),
     )
-    lost = asked(database, f"{RUNS} FROM spark_events_runs WHERE status = 'LOST' ORDER BY started_ts_millis")
+    lost = rows_of(database, f"{RUNS} FROM spark_events_runs WHERE status = 'LOST' ORDER BY started_ts_millis")
     assert lost == [("LOST", 100, 150, 50, 30), ("LOST", 105, 150, 45, 35)]
 
 
@@ -85,7 +85,7 @@ def test_uptime_and_downtime_last_until_now(database: Database) -> None:
         *application("dead", "b", (100, "RUNNING"), (200, "FAILED")),
     )
     look = "SELECT subject, status, uptime_ms / 1000, downtime_ms / 1000 FROM spark_events_uptime ORDER BY subject"
-    alive, dead = asked(database, look)
+    alive, dead = rows_of(database, look)
     assert (alive[:2], alive[3]) == (("alive", "RUNNING"), 0)
     assert dead[:3] == ("dead", "FAILED", 100)
     years = 50 * 365 * 86_400
@@ -98,10 +98,10 @@ def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
     written(
         database,
         *application("shop", "a", (100, "RUNNING")),
-        told("BatchCommitEvent", 160, app="a", app_name="shop", took=10),
+        event_at("BatchCommitEvent", 160, app="a", app_name="shop", took=10),
         *application("shop", "b", (190, "RUNNING"), (200, "FINISHED")),
     )
-    runs = asked(database, f"{RUNS} FROM spark_events_runs ORDER BY started_ts_millis")
+    runs = rows_of(database, f"{RUNS} FROM spark_events_runs ORDER BY started_ts_millis")
     assert runs == [("UNKNOWN", 100, 160, 60, 30), ("FINISHED", 190, 200, 10, 0)]
 
 
@@ -112,10 +112,10 @@ def test_failures_have_entity_and_cause(database: Database) -> None:
         "failure.root_cause": "ValueError: no currency",
         "failure.will_retry": True,
     }
-    failure = told("JobFailureEvent", 100, Severity.ERROR, entity="query", app_name="shop", batch=7, **about)
-    written(database, failure, told("JobFailureEvent", 101, Severity.ERROR, entity="job"), told("Other", 102))
+    failure = event_at("JobFailureEvent", 100, Severity.ERROR, entity="query", app_name="shop", batch=7, **about)
+    written(database, failure, event_at("JobFailureEvent", 101, Severity.ERROR, entity="job"), event_at("Other", 102))
     columns = "entity, app_name, batch_id, failure_type, root_cause, location, event_id"
-    first, second = asked(database, f"SELECT {columns}, will_retry FROM spark_events_failures ORDER BY observed_at")
+    first, second = rows_of(database, f"SELECT {columns}, will_retry FROM spark_events_failures ORDER BY observed_at")
     assert first[:-1] == ("query", "shop", 7, "USER", "ValueError: no currency", None, failure.event_id)
     assert first[-1]
     assert second[:5] == ("job", None, None, None, None)
@@ -126,16 +126,16 @@ def test_slow_commits_use_editable_thresholds(database: Database) -> None:
     """Default one minute; a threshold per query name overrides it; a WARN event always counts as slow."""
     written(
         database,
-        told("BatchCommitEvent", 1, query_name="clicks", batch=1, took=59_000),
-        told("BatchCommitEvent", 2, query_name="clicks", batch=2, took=61_000),
-        told("BatchCommitEvent", 3, query_name="clicks", batch=3, took=90_000, batches=3),
-        told("BatchCommitEvent", 4, query_name="clicks", batch=4, took=5, severity=Severity.WARN),
-        told("BatchCommitEvent", 5, query_name="nightly", batch=5, took=61_000),
-        told("BatchCommitEvent", 6, batch=6, took=70_000),
+        event_at("BatchCommitEvent", 1, query_name="clicks", batch=1, took=59_000),
+        event_at("BatchCommitEvent", 2, query_name="clicks", batch=2, took=61_000),
+        event_at("BatchCommitEvent", 3, query_name="clicks", batch=3, took=90_000, batches=3),
+        event_at("BatchCommitEvent", 4, query_name="clicks", batch=4, took=5, severity=Severity.WARN),
+        event_at("BatchCommitEvent", 5, query_name="nightly", batch=5, took=61_000),
+        event_at("BatchCommitEvent", 6, batch=6, took=70_000),
     )
     look = "SELECT batch_id, duration_ms, threshold_ms FROM spark_events_slow_commits ORDER BY batch_id"
-    assert asked(database, look) == [(2, 61_000, 60_000), (4, 5, 60_000), (5, 61_000, 60_000), (6, 70_000, 60_000)]
+    assert rows_of(database, look) == [(2, 61_000, 60_000), (4, 5, 60_000), (5, 61_000, 60_000), (6, 70_000, 60_000)]
     with_own = "INSERT INTO spark_events_thresholds VALUES ('nightly', 600000)"
     for statement in (with_own, "UPDATE spark_events_thresholds SET slow_commit_ms = 65000 WHERE query_name = '*'"):
-        database.ask(statement)
-    assert asked(database, look) == [(4, 5, 65_000), (6, 70_000, 65_000)]
+        database.query(statement)
+    assert rows_of(database, look) == [(4, 5, 65_000), (6, 70_000, 65_000)]

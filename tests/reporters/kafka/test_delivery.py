@@ -36,9 +36,9 @@ def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
 @pytest.mark.parametrize(("key", "keys"), [("application", {b"a"}), ("none", {None})])
 def test_the_message_key_is_configurable(topic: Topic, key: str, keys: set[bytes | None]) -> None:
     """Keyed by application, all events of a driver share a partition; without a key they are spread."""
-    told = [event(n, **{"spark.app.id": "a", "spark.streaming.query.id": f"q{n}"}) for n in range(3)]
+    sent = [event(n, **{"spark.app.id": "a", "spark.streaming.query.id": f"q{n}"}) for n in range(3)]
     with Running("kafka", {**topic.settings, "key": key}) as running:
-        running.deliver(told)
+        running.deliver(sent)
     assert {message.key() for message in topic.messages(3)} == keys
 
 

@@ -157,7 +157,7 @@ def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topi
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"topic": ""}, "events.reporter.k.topic: given '' (nothing), allowed is the name of a topic"),
         ({"properties": "linger"}, "properties: given a value that is not shown (an entry has no =), allowed is"),
@@ -171,14 +171,14 @@ def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topi
         ({"security.protocol": "ssl", "ssl.ca.location": "/nope.pem"}, "ssl.ca.location failed"),
     ],
 )
-def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[str, str], said: str) -> None:
+def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[str, str], message: str) -> None:
     """spark-events validates its own settings, librdkafka validates its properties."""
     given = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t", **settings}
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.k.{key}": value for key, value in given.items()}))
     (problem,) = caught.value.problems
     assert problem.startswith("events.reporter.k")
-    assert said in problem
+    assert message in problem
     assert "s3cret" not in problem
 
 

@@ -42,9 +42,9 @@ def failure() -> Event:
 def test_every_field_arrives(collector: Collector, protocol: str, compression: str) -> None:
     """Name, times, severity, body, attributes, scope and resource follow the log data model."""
     before = time.time_ns()
-    told = failure()
+    sent = failure()
     already = len(collector.received())
-    send(config(protocol, collector.endpoint(protocol), compression=compression), [told])
+    send(config(protocol, collector.endpoint(protocol), compression=compression), [sent])
     collector.await_bodies(already + 1)
     resource, scope, record = collector.received()[-1]
     assert plain(resource["attributes"]) == {
@@ -54,7 +54,7 @@ def test_every_field_arrives(collector: Collector, protocol: str, compression: s
     }
     assert scope == {"name": "spark.streaming.query", "version": __version__}
     assert before <= int(record.pop("observedTimeUnixNano")) <= time.time_ns()
-    assert plain(record.pop("attributes")) == {**told.attributes, "event_id": told.event_id, "sequence": 0}
+    assert plain(record.pop("attributes")) == {**sent.attributes, "event_id": sent.event_id, "sequence": 0}
     assert record == {
         "timeUnixNano": "1700000000123000000",
         "severityNumber": 17,

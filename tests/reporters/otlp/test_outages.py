@@ -36,8 +36,8 @@ def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protoco
         put(to, [event(number) for number in range(200, 250)])
         assert to.wait_until_settled(20)
         assert collector.await_bodies(250) == [str(number) for number in range(250)]
-        books = to.counters()
-    assert (books.delivered, books.lost) == (250, 0)
+        counters = to.counters()
+    assert (counters.delivered, counters.lost) == (250, 0)
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -183,7 +183,7 @@ def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
         settings = {f"events.reporter.telemetry.{key}": value for key, value in keys.items()}
         settings["events.dispatcher.type"] = "async-queued"
         with FakeDriver(tmp_path / "errors", settings) as driver:
-            driver.tell(application_start())
+            driver.send_records(application_start())
             failure = eventually(lambda: next((one for one in driver.answers if is_failure(one)), None))
             deadline = time.monotonic() + 1
             driver.send(goodbye(1_000))

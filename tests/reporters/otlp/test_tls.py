@@ -58,7 +58,7 @@ def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: st
 
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize(
-    ("host", "trusts", "said"),
+    ("host", "trusts", "message"),
     [
         ("127.0.0.1", False, "certificate verify failed|CERTIFICATE_VERIFY_FAILED"),
         ("localhost", True, "Hostname|hostname"),
@@ -67,13 +67,13 @@ def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: st
     ids=["an authority that is not trusted", "another host's", "no certificate of the client"],
 )
 def test_a_certificate_that_does_not_match_is_logged(
-    certificates: Certificates, guarded: Collector, protocol: str, host: str, trusts: bool, said: str
+    certificates: Certificates, guarded: Collector, protocol: str, host: str, trusts: bool, message: str
 ) -> None:
     """Events are neither sent nor dropped: they wait, and the log has the reason."""
     endpoint = guarded.endpoint(protocol, "https").replace("127.0.0.1", host)
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
     assert isinstance(refusal, UnavailableError)
-    assert re.search(said, str(refusal)), refusal
+    assert re.search(message, str(refusal)), refusal
 
 
 @pytest.mark.parametrize("protocol", BOTH)

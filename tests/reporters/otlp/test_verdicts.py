@@ -94,23 +94,23 @@ def serving(answer: object) -> tuple[str, Any]:
     return GRPC, grpc_receiver(lambda _: answer)
 
 
-@pytest.mark.parametrize(("answer", "said"), UNAVAILABLE)
-def test_errors_not_about_the_events_are_retried(answer: object, said: str) -> None:
+@pytest.mark.parametrize(("answer", "message"), UNAVAILABLE)
+def test_errors_not_about_the_events_are_retried(answer: object, message: str) -> None:
     """Outages, credentials, paths and proxies do not concern the events, so the events are retried."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("answer", "said"), REFUSED)
-def test_errors_about_the_events_are_permanent(answer: object, said: str) -> None:
+@pytest.mark.parametrize(("answer", "message"), REFUSED)
+def test_errors_about_the_events_are_permanent(answer: object, message: str) -> None:
     """As the specification requires, a retry would be useless."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.rejected == 2
 
 
@@ -164,9 +164,9 @@ def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
         with delivery(config(protocol, endpoint), batch_size=512) as to:
             put(to, [event(number) for number in range(100)])
             assert to.wait_until_settled(20)
-            books = to.counters()
+            counters = to.counters()
         assert receiver.accepted == [str(number) for number in range(100) if number != 17]
-    assert (books.delivered, books.dropped) == (99, {"rejected": 1})
+    assert (counters.delivered, counters.dropped) == (99, {"rejected": 1})
 
 
 def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> None:
@@ -187,9 +187,9 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
         with delivery(config(protocol, endpoint)) as to:
             put(to, [event(number) for number in range(10)])
             assert to.wait_until_settled(20)
-            books = to.counters()
+            counters = to.counters()
         assert len(receiver.requests) == 1
-    assert (books.delivered, books.dropped) == (7, {"rejected": 3})
+    assert (counters.delivered, counters.dropped) == (7, {"rejected": 3})
 
 
 def test_a_partial_success_in_json_is_counted() -> None:

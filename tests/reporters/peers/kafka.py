@@ -117,7 +117,7 @@ broker.heartbeat.interval.ms=500
     def _answers(self) -> bool:
         from confluent_kafka import KafkaException
 
-        assert self.server.is_running, self.server.said
+        assert self.server.is_running, self.server.output
         try:
             self.admin().list_topics(timeout=1)
         except KafkaException:

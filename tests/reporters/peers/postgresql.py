@@ -102,7 +102,7 @@ class PostgreSQL:
     def _answers(self) -> bool:
         import psycopg
 
-        assert self.server.is_running, self.server.said
+        assert self.server.is_running, self.server.output
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
             self.psql("SELECT 1", database="postgres")

@@ -53,7 +53,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the end of the server's output, for failure messages."""
         log = self._folder / "log"
         return log.read_text(errors="replace")[-3000:] if log.exists() else ""

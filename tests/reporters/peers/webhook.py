@@ -148,7 +148,7 @@ class Receiver:
                     self.close_connection = True
                     return
                 if answer.more:
-                    self.say(answer, request)
+                    self.respond(answer, request)
                 if answer.hang:
                     self.connection.settimeout(PATIENCE)
                     if not self.connection.recv(1):
@@ -158,9 +158,9 @@ class Receiver:
                 if answer.cut:
                     self.close_connection = True
                     return
-                self.say(answer, request)
+                self.respond(answer, request)
 
-            def say(self, answer: Answer, request: Request) -> None:
+            def respond(self, answer: Answer, request: Request) -> None:
                 if 200 <= answer.status < 300:
                     receiver.taken.append(request)
                 data = answer.text.encode()

@@ -383,9 +383,11 @@ def test_a_certificate_that_does_not_match_is_rejected(
             assert running.counters.held == 1
             running.stop(within=0.2)
         assert receiver.requests == []
-    said = {"another host": "Hostname mismatch", "unknown authority": "unable to get local issuer certificate"}[wrong]
+    message = {"another host": "Hostname mismatch", "unknown authority": "unable to get local issuer certificate"}[
+        wrong
+    ]
     assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
-    assert said in caplog.text
+    assert message in caplog.text
 
 
 def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -479,7 +481,7 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({}, "hook.url: required, but not set; allowed is a URL that begins with https:// or http://"),
         ({"url": "hooks.example/s3cret"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
@@ -512,18 +514,22 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
 def test_an_invalid_setting_is_rejected_before_the_first_event(
-    settings: dict[str, str], said: str, tmp_path: Path
+    settings: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     """One sentence: the key, the value (unless it may be a secret), the allowed values."""
     (tmp_path / "bad.json").write_text('{"a": 1 "b"}')
     (tmp_path / "typo.json").write_text('{"a": "${bodi}"}')
-    given = {"type": "webhook", **({"url": "https://h/"} if said.partition(":")[0] != "hook.url" else {}), **settings}
+    given = {
+        "type": "webhook",
+        **({"url": "https://h/"} if message.partition(":")[0] != "hook.url" else {}),
+        **settings,
+    }
     keys = {f"events.reporter.hook.{key}": value.replace("{tmp}", str(tmp_path)) for key, value in given.items()}
     with pytest.raises(ConfigError) as caught:
         build(Settings.of(keys, "spark-defaults.conf"))
     (problem,) = caught.value.problems
     assert problem.startswith("events.reporter.hook")
-    assert said in problem
+    assert message in problem
     assert "s3cret" not in problem
 
 

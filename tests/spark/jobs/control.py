@@ -10,18 +10,18 @@ from typing import Any
 FOLDER = sys.argv[1]
 
 
-def say(word: str) -> None:
+def announce(word: str) -> None:
     with open(os.path.join(FOLDER, word), "w"):
         pass
 
 
-def told(word: str) -> bool:
+def received(word: str) -> bool:
     return os.path.exists(os.path.join(FOLDER, word))
 
 
-def wait_until_told(word: str, seconds: float = 120) -> None:
+def wait_until_received(word: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
-    while not told(word):
+    while not received(word):
         if time.monotonic() > deadline:
             raise TimeoutError(f"nobody said {word!r}")
         time.sleep(0.02)

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from control import FOLDER, say, told
+from control import FOLDER, announce, received
 from pyspark.sql import SparkSession
 
 how = sys.argv[2] if len(sys.argv) > 2 else "stop"
@@ -15,9 +15,9 @@ for setting in sys.argv[3:]:
     builder = builder.config(key, value.replace("{folder}", FOLDER))
 spark = builder.getOrCreate()
 assert spark.range(3).count() == 3
-say("counted")
+announce("counted")
 if how == "wait":
-    while not told("stop"):
+    while not received("stop"):
         spark.range(1).count()
 if how == "be-stopped":
     # Without an active query, because Spark may not end a query when its context ends.

@@ -75,10 +75,10 @@ refused = str(folder / "refused")
 
 
 def process(df: DataFrame, batch_id: int) -> None:
-    told: dict[str, Any]
-    for told in ({}, {"batch_id": batch_id}, {"query": "connected"}):
+    context: dict[str, Any]
+    for context in ({}, {"batch_id": batch_id}, {"query": "connected"}):
         try:
-            enrich_batch(df, lookup, **common, **told)
+            enrich_batch(df, lookup, **common, **context)
         except InvalidPlanError as error:
             with Path(refused).open("a", encoding="utf-8") as file:
                 file.write(f"{error}\n")

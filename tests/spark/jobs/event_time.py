@@ -91,10 +91,10 @@ with ThreadPoolExecutor() as pool:
 progress = {query.name: [json.loads(p.json()) for p in query._jsq.recentProgress()] for query in queries}
 truth: dict[str, Any] = {
     name: {
-        "dropped": sum(op["numRowsDroppedByWatermark"] for told in all_told for op in told["stateOperators"]),
-        "last_watermark": all_told[-1]["eventTime"]["watermark"],
+        "dropped": sum(op["numRowsDroppedByWatermark"] for progress_ in reports for op in progress_["stateOperators"]),
+        "last_watermark": reports[-1]["eventTime"]["watermark"],
     }
-    for name, all_told in progress.items()
+    for name, reports in progress.items()
 }
 
 # Several stages in one job.

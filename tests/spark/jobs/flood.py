@@ -1,9 +1,9 @@
 """More tasks than a small listener queue of Spark can hold while a listener waits."""
 
-from control import told
+from control import received
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.appName("flood").getOrCreate()
-while not told("stop"):
+while not received("stop"):
     spark.range(0, 200, 1, 200).count()
 spark.stop()

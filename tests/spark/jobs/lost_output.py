@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from control import FOLDER, say
+from control import FOLDER, announce
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.appName("lost-output").getOrCreate()
@@ -39,6 +39,6 @@ with ThreadPoolExecutor() as pool:
     counted = pool.submit(count)
     while finished() < 2 and not counted.done():
         time.sleep(0.02)
-    say("half")
+    announce("half")
     assert counted.result() == 2
 spark.stop()

@@ -90,7 +90,7 @@ failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark
 truth["failure"] = failure.attributes["failure.root_cause"], failure.severity.value
 blocked.wait(120)
 
-# The event gets its place in the order of Spark's events.
+# The event gets its position in the order of Spark's events.
 spark.sparkContext.parallelize([1], 1).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12).set_severity("WARN"))
 spark.sparkContext.parallelize([1], 1).count()

@@ -16,15 +16,15 @@ from spark_events import Event, EventBuilder, EventStream
 
 folder, port = Path(sys.argv[1]), sys.argv[2]
 truth: dict[str, Any] = {}
-said: list[str] = []
+messages: list[str] = []
 
 
-class Says(logging.Handler):
+class MessageRecorder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
 
 
-logging.getLogger("spark_events").addHandler(Says())
+logging.getLogger("spark_events").addHandler(MessageRecorder())
 builder = SparkSession.builder.remote(f"sc://127.0.0.1:{port}")
 try:
     spark_events.configure(builder)
@@ -81,7 +81,7 @@ except spark_events.SessionError as error:
     unwatched()
 else:
     watched(events)
-truth["said"] = said
+truth["messages"] = messages
 # No events arrive after stop().
 start("unseen", rate).stop()
 truth["later"] = len(events.history) if events is not None else 0

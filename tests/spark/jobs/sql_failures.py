@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from control import FOLDER, say, write_down
+from control import FOLDER, announce, write_down
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast, udf
@@ -57,7 +57,7 @@ if how == "driver":
         spark.range(10).join(broadcast(spark.range(2).select(slow("id").alias("id"))), "id").collect()
     except Exception as error:
         errors.append(type(error).__name__)
-    say("go")
+    announce("go")
     write_down(errors)
     spark.stop()
 if how == "memory":

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 
-from control import FOLDER, put, say, told, write_down
+from control import FOLDER, announce, put, received, write_down
 from pyspark.sql import SparkSession
 
 most = int(sys.argv[2]) if len(sys.argv) > 2 else 0
@@ -23,11 +23,11 @@ query = (
     .start()
 )
 query.processAllAvailable()
-say("streaming")
+announce("streaming")
 for number in itertools.count(1):
-    if told("stop") or number == most:
+    if received("stop") or number == most:
         break
-    if told("flood"):
+    if received("flood"):
         # Start jobs with records so large that a pipe holds only a few.
         spark.sparkContext.setJobDescription("x" * 60_000)
         spark.range(1).count()
@@ -36,5 +36,5 @@ for number in itertools.count(1):
     query.processAllAvailable()
 query.stop()
 write_down({"id": query.id, "run_id": query.runId, "app_id": spark.sparkContext.applicationId})
-say("stopping")
+announce("stopping")
 spark.stop()

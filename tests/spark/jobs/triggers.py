@@ -3,7 +3,7 @@
 import os
 import sys
 
-from control import FOLDER, say
+from control import FOLDER, announce
 from pyspark.sql import SparkSession
 
 most = int(sys.argv[2])
@@ -19,7 +19,7 @@ query = (
 )
 while (query.lastProgress or {"batchId": -1})["batchId"] < 0:
     query.awaitTermination(1)
-say("streaming")
+announce("streaming")
 while (query.lastProgress or {"batchId": -1})["batchId"] < most - 1:
     query.awaitTermination(1)
 query.stop()

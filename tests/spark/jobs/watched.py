@@ -17,7 +17,7 @@ text = ""
 
 
 def all_is_shown() -> bool:
-    """Return whether the last figures are there: those of the second reporter, also as a file."""
+    """Return whether the last figures are there: those of the second reporter, also in a file."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
     delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
     return delivered and any("on-call.oldest" in name for name in files)

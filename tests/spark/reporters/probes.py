@@ -74,7 +74,7 @@ class AwayFile(FileWithSigns):
 @dataclasses.dataclass(frozen=True)
 class TimedConfig:
     path: str = option("path", text("the path of a file"), doc="Where to write which event was answered when.")
-    takes: float = option("takes", positive_duration, 0.001, doc="How long it takes for a batch.")
+    duration: float = option("takes", positive_duration, 0.001, doc="How long it takes for a batch.")
 
 
 class Timed(Reporter):
@@ -84,7 +84,7 @@ class Timed(Reporter):
 
     async def report(self, events: Sequence[Event]) -> None:
         came = time.time()
-        await asyncio.sleep(self.config.takes)
+        await asyncio.sleep(self.config.duration)
         with open(self.config.path, "a") as file:  # noqa: ASYNC230 (it is short)
             for event in events:
                 known = {"name": event.name, "body": event.body, "status": event.attributes.get("spark.status.new")}

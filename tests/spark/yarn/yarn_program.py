@@ -1,4 +1,4 @@
-"""A program that ends as its argument says."""
+"""Program that ends as its argument specifies."""
 
 import sys
 

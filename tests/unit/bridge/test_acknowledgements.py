@@ -1,4 +1,4 @@
-"""Acknowledged records, and records that a waiting driver need not wait for."""
+"""Tests of acknowledged records, and of answers that let a waiting driver continue."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spark_events.bridge.acknowledgements import Acknowledgements, Answers
 from spark_events.bridge.pipe import line_writer
 
 
-class Told:
-    """A pipe that records the answers written to it."""
+class RecordingPipe:
+    """Pipe that records the answers written to it."""
 
     def __init__(self) -> None:
         self._read, self.write = os.pipe()
@@ -33,44 +33,44 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    pipe = Told()
+def recording() -> Iterator[RecordingPipe]:
+    pipe = RecordingPipe()
     yield pipe
     pipe.close()
 
 
-def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> None:
+def test_an_acknowledgement_carries_the_number_after_its_record(recording: RecordingPipe) -> None:
     """A successor continues after the last settled record, not after the last record read."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
+    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
     acknowledgements.complete(lambda: (2, 0))
-    assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
+    assert recording.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
     acknowledgements.complete(lambda: (3, 0))
-    assert told.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
+    assert recording.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
 
 
-def test_held_record_is_answered_but_not_acknowledged(told: Told) -> None:
+def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) -> None:
     """A waiting driver continues; a driver that must resend still has the held record."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
+    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
     acknowledgements.complete(lambda: (5, 5))
-    assert told.answers() == [
+    assert recording.answers() == [
         {"kind": "ack", "through": 2, "sequence": 3},
         {"kind": "answered", "through": 5},
     ]
     acknowledgements.complete(lambda: (5, 5))
-    assert told.answers() == []
+    assert recording.answers() == []
     acknowledgements.hold(None)
     acknowledgements.complete(lambda: (5, 5))
-    assert told.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
+    assert recording.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
 
 
-def test_released_record_is_not_acknowledged_before_delivery(told: Told) -> None:
+def test_released_record_is_not_acknowledged_before_delivery(recording: RecordingPipe) -> None:
     """A reporter's thread read the progress before the record was held, and then waited for the lock."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
+    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
@@ -83,38 +83,38 @@ def test_released_record_is_not_acknowledged_before_delivery(told: Told) -> None
 
     acknowledgements.complete(before_it_was_dispatched)
     letting_go.join(20)
-    assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
+    assert recording.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
 
 
-def test_records_the_driver_cannot_resend_are_forgotten(told: Told) -> None:
+def test_records_the_driver_cannot_resend_are_forgotten(recording: RecordingPipe) -> None:
     """While a reporter is unavailable for days, a successor continues from the oldest record the driver keeps."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
+    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 101):
         acknowledgements.translated(record, record + 1)
     assert len(acknowledgements._under_way) == 3
     acknowledgements.complete(lambda: (1, 0))
-    assert told.answers() == [{"kind": "ack", "through": 1, "sequence": 98}]
+    assert recording.answers() == [{"kind": "ack", "through": 1, "sequence": 98}]
     acknowledgements.complete(lambda: (99, 0))
-    assert told.answers() == [{"kind": "ack", "through": 99, "sequence": 100}]
+    assert recording.answers() == [{"kind": "ack", "through": 99, "sequence": 100}]
 
 
-def test_records_without_events_are_not_remembered(told: Told) -> None:
+def test_records_without_events_are_not_remembered(recording: RecordingPipe) -> None:
     """Most records have no event; they are acknowledged with the last record that has one."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 10)
+    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 10)
     acknowledgements.translated(1, 2)
     for record in range(2, 1_000):
         acknowledgements.translated(record, 2)
     assert len(acknowledgements._under_way) == 1
     acknowledgements.translated(1_000, 3)
     acknowledgements.complete(lambda: (999, 0))
-    assert told.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
+    assert recording.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
 
 
-def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(told: Told) -> None:
+def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
     """A successor must not reuse these numbers, although no record is acknowledged meanwhile."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
+    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
         # Other reporters deliver, and time passes.
         acknowledgements.complete(lambda: (0, 0))
-    assert told.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]
+    assert recording.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]

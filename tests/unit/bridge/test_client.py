@@ -1,4 +1,4 @@
-"""A client of Spark Connect, and its workarounds for defects of PySpark."""
+"""Tests of a Spark Connect client, and of the workarounds for PySpark's defects."""
 
 from __future__ import annotations
 

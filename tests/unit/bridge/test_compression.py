@@ -1,4 +1,4 @@
-"""Compressed event logs: Spark's formats, standard frames, cut-off and damaged files, missing libraries."""
+"""Tests of compressed event logs: Spark's formats, standard frames, truncated and damaged files, missing libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
 def lz4_java(text: bytes, block: int = 32 * 1024) -> bytes:
-    """Compress as lz4-java's ``LZ4BlockOutputStream``, with every third block stored raw, and an end mark."""
+    """Compress like lz4-java's ``LZ4BlockOutputStream``, with every third block stored raw, and an end mark."""
     made = b""
     for number, start in enumerate(range(0, len(text), block)):
         part = text[start : start + block]
@@ -35,7 +35,7 @@ def lz4_java(text: bytes, block: int = 32 * 1024) -> bytes:
 
 
 def snappy_java(text: bytes, block: int = 32 * 1024) -> bytes:
-    """Compress as snappy-java's ``SnappyOutputStream``."""
+    """Compress like snappy-java's ``SnappyOutputStream``."""
     made = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     for start in range(0, len(text), block):
         packed = bytes(cramjam.snappy.compress_raw(text[start : start + block]))
@@ -64,7 +64,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class Unpacked:
-    """The text read from a file, and the error that ended reading, if any."""
+    """Text read from a file, and the error that ended reading, if any."""
 
     def __init__(self, path: Path, content: bytes | None = None) -> None:
         if content is not None:
@@ -85,7 +85,7 @@ class Unpacked:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_codec_is_recognised_by_the_first_bytes(tmp_path: Path, codec: str) -> None:
+def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
     """The file's name does not matter."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT))
     assert unpacked.text == TEXT
@@ -120,8 +120,8 @@ def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 @pytest.mark.parametrize("share", [0.3, 0.77])
-def test_cut_off_file_is_read_up_to_the_cut(tmp_path: Path, codec: str, share: float) -> None:
-    """Whole blocks before the cut are read, then the cut is reported."""
+def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, share: float) -> None:
+    """Whole blocks before the truncation are read, then the truncation is reported."""
     whole = CODECS[codec](TEXT)
     unpacked = Unpacked(tmp_path / "local-1", whole[: round(len(whole) * share)])
     assert TEXT.startswith(unpacked.text)
@@ -131,7 +131,7 @@ def test_cut_off_file_is_read_up_to_the_cut(tmp_path: Path, codec: str, share: f
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", [*range(30), 100])
-def test_a_file_may_be_cut_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
+def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
     """At any position, including the header, reading gives a prefix of the text and no other error."""
     text = b"some text, some text, some text\n" * 10
     whole = CODECS[codec](text)
@@ -161,7 +161,7 @@ def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
         assert unpacked.complaints or unpacked.error is not None
 
 
-def test_a_damaged_block_is_left_out_and_the_next_is_read(tmp_path: Path) -> None:
+def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
     """snappy's blocks have explicit lengths, so a damaged block does not affect the others."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
     # A block is preceded by its length in four bytes and begins with the length of its text.

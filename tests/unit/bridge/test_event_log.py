@@ -1,4 +1,4 @@
-"""Reading of Spark's event logs, including damaged, cut-off and unusual ones."""
+"""Tests of reading Spark's event logs, including damaged, truncated and unusual ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = 1_500_000_000_000
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """Return a line as Spark writes it; ``_`` in a name stands for a blank."""
+    """Return a line in Spark's format; ``_`` in a name stands for a blank."""
     return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
 
 
@@ -223,7 +223,7 @@ def test_streaming_events_of_spark_2_0_are_counted(path: Path, kind: str, fields
     assert reading.reader.recognised
 
 
-def test_the_end_of_a_query_lies_between_what_is_around_it(path: Path) -> None:
+def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> None:
     """Spark's event for the end has no time."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
     job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
@@ -256,10 +256,10 @@ def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, A
 
 
 @pytest.mark.parametrize(("properties", "most"), [({}, 4), ({"spark.stage.maxConsecutiveAttempts": "2"}, 2)])
-def test_how_often_a_stage_was_tried_is_read_from_the_environment(
+def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
     path: Path, properties: dict[str, str], most: int
 ) -> None:
-    """Spark does not mark the last attempt."""
+    """Spark does not mark the last attempt of a stage."""
     lines = [
         line("SparkListenerEnvironmentUpdate", Spark_Properties=properties),
         line("SparkListenerStageCompleted", Stage_Info={**stage(), "Failure Reason": "FetchFailed(null)"}),
@@ -268,7 +268,7 @@ def test_how_often_a_stage_was_tried_is_read_from_the_environment(
     assert record.most_failures == most  # type: ignore[union-attr]
 
 
-def test_json_with_blanks_and_another_order_is_read_as_well(path: Path) -> None:
+def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
     """Spark writes the event's name first and no blanks; a tool that rewrites logs may not."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
     turned = [{key: one[key] for key in reversed(one)} for one in lines]
@@ -277,7 +277,7 @@ def test_json_with_blanks_and_another_order_is_read_as_well(path: Path) -> None:
     assert read(path, text(*turned)).records == expected
 
 
-def test_the_end_of_a_task_is_read_the_same_with_and_without_its_metrics(path: Path) -> None:
+def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None:
     """All needed fields precede the metrics; similar text inside a string is not mistaken for the metrics."""
     reason = {
         "Reason": "ExceptionFailure",
@@ -342,7 +342,7 @@ def task_failure(task_id: int, name: str, description: str, trace: str) -> dict[
     return line("SparkListenerTaskEnd", Stage_ID=0, Stage_Attempt_ID=0, Task_End_Reason=reason, Task_Info=ended)
 
 
-def test_a_job_that_was_aborted_has_its_task_s_exception_as_cause(path: Path) -> None:
+def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None:
     """The log has neither type nor causes of a job's exception; the failed task has both."""
     trace = "java.io.IOException: disk\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n\tat x.Z.a(Z.java:2)\n"
     message = "Job aborted due to stage failure: Task 3 in stage 0.0 failed 4 times, most recent failure: Lost task 3.3"
@@ -430,7 +430,7 @@ def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
     assert reading.complaints == []
 
 
-def test_a_line_that_is_cut_off_at_the_end_is_counted_and_named(path: Path) -> None:
+def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
     """All lines before it are used."""
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
     assert len(reading.records) == 2
@@ -447,14 +447,14 @@ def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(0, len(SOUND), 7))
-def test_a_log_can_be_cut_anywhere(path: Path, cut: int) -> None:
-    """The whole lines before the cut are used."""
+def test_a_log_may_be_truncated_anywhere(path: Path, cut: int) -> None:
+    """The whole lines before the truncation are used."""
     reading = read(path, SOUND[:cut])
     assert len(reading.records) in (SOUND[:cut].count("\n"), SOUND[:cut].count("\n") + 1)
     assert reading.reader.damaged == 0
 
 
-def test_unknown_kinds_are_counted_by_name_and_spark_s_own_are_not(path: Path) -> None:
+def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> None:
     """Vendors add their own events; kinds of Spark that are not needed here are not reported."""
     reading = read(
         path,
@@ -484,7 +484,7 @@ def test_a_file_that_is_no_log_is_not_recognised(path: Path) -> None:
     assert reading.reader.damaged == 2
 
 
-def test_very_long_lines_are_skipped_without_being_held(path: Path) -> None:
+def test_very_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
     """A plan of many megabytes is skipped; the next line is read, with the right line number."""
     import tracemalloc
 
@@ -525,7 +525,7 @@ def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) 
     assert reading.complaints == []
 
 
-def test_a_compacted_file_stands_for_all_before_it(tmp_path: Path) -> None:
+def test_a_compacted_file_replaces_all_earlier_ones(tmp_path: Path) -> None:
     """The earlier files may still exist; they are not read again."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2, 3, 4])
@@ -535,7 +535,7 @@ def test_a_compacted_file_stands_for_all_before_it(tmp_path: Path) -> None:
     assert Reading(folder).records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
 
 
-def test_a_missing_part_is_named(tmp_path: Path) -> None:
+def test_a_missing_part_is_reported(tmp_path: Path) -> None:
     """The other parts are read."""
     folder = tmp_path / "eventlog_v2_local-1"
     parts(folder, [1, 2, 3])
@@ -543,7 +543,7 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
     assert Reading(folder).complaints[0] == f"{folder}: part events_2_* is missing"
 
 
-def test_a_part_that_is_cut_off_does_not_hide_the_next(tmp_path: Path) -> None:
+def test_a_truncated_part_does_not_hide_the_next(tmp_path: Path) -> None:
     """Its last line is noted; the next file is read from its beginning."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2])
@@ -583,7 +583,7 @@ def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path
     assert find_logs(tmp_path) == [log]
 
 
-def test_other_logs_beside_those_of_databricks_are_logs_of_their_own(tmp_path: Path) -> None:
+def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None:
     """A file that was not rotated is an ordinary log."""
     (tmp_path / "eventlog").touch()
     assert [log.files for log in find_logs(tmp_path)] == [(tmp_path / "eventlog",)]
@@ -604,7 +604,7 @@ def test_other_logs_beside_those_of_databricks_are_logs_of_their_own(tmp_path: P
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """Spark names logs so; if the start is missing, event ids equal those of the live run."""
+    """Spark names logs this way; if the start is missing, event ids equal those of the live run."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 
@@ -622,7 +622,7 @@ def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) 
     assert all(re.fullmatch("log-[0-9a-f]{16}", one) for one in found)
 
 
-def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
+def test_an_unreadable_file_is_reported(path: Path) -> None:
     """The file counts as unreadable; no error is raised."""
     path.write_text(SOUND, encoding="utf-8")
     (log,) = find_logs(path)
@@ -703,7 +703,7 @@ def sql_end(number: int, error: str | None = "") -> Any:
     return line(f"{SQL}End", executionId=number, time=T + number, errorMessage=error)
 
 
-def test_a_sql_execution_that_fails_is_a_record_of_its_outermost(path: Path) -> None:
+def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: Path) -> None:
     """The record has the description of the whole statement and the time of its end."""
     lines = [sql_start(1, description="nightly"), sql_start(2, 1, "part"), sql_end(2, "[X_Y] no")]
     assert read(path, text(*lines)).records == [
@@ -711,7 +711,7 @@ def test_a_sql_execution_that_fails_is_a_record_of_its_outermost(path: Path) -> 
     ]
 
 
-def test_of_successes_only_the_first_after_a_failure_is_a_record(path: Path) -> None:
+def test_only_the_first_success_after_a_failure_is_a_record(path: Path) -> None:
     """The shim does the same; Spark before 3.4 writes no errors."""
     lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
     reading = read(path, text(*lines))

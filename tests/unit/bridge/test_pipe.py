@@ -1,4 +1,4 @@
-"""The record pipe, with real file descriptors."""
+"""Tests of the record pipe with real file descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
 class Pipe:
-    """A pipe whose ends are closed once each."""
+    """Pipe whose ends are closed once each."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -58,7 +58,7 @@ def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
     assert not records.closed
 
 
-def test_a_line_that_was_cut_off_is_no_line(pipe: Pipe) -> None:
+def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
     """The driver died while writing, so the rest of the line is dropped."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"whole\ncut o")
@@ -76,7 +76,7 @@ def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
     assert records.closed
 
 
-def test_waiting_ends_when_its_time_is_up(pipe: Pipe) -> None:
+def test_a_wait_ends_at_its_timeout(pipe: Pipe) -> None:
     """After a timeout, no line is returned and the pipe is not closed."""
     records = RecordPipe(pipe.read_end)
     before = time.monotonic()
@@ -115,7 +115,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
         return [json.loads(line) for line in file]
 
 
-def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
+def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
     """An acknowledgement is neither taken back nor repeated."""
     answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
@@ -126,14 +126,14 @@ def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
     ]
 
 
-def test_other_answers_carry_their_fields(pipe: Pipe) -> None:
+def test_other_answers_have_their_fields(pipe: Pipe) -> None:
     """An answer is one line of JSON, whatever its strings contain."""
     answers = Answers(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]
 
 
-def test_exited_driver_is_no_error(pipe: Pipe) -> None:
+def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
     """If no process reads the answers, they are dropped and nothing is raised."""
     answers = Answers(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)

@@ -1,4 +1,4 @@
-"""The exit status of the driver's Python, which the kernel reports to the sidecar; with real processes."""
+"""Tests of the exit status of the driver's Python, which the sidecar reads from the kernel; with real processes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from process_status import TELLS_EXIT_STATUS
+from process_status import EXIT_STATUS_IS_READABLE
 
 from spark_events.bridge.python_program import PythonProgram
 from spark_events.bridge.records import ApplicationEnd
 
-pytestmark = pytest.mark.skipif(not TELLS_EXIT_STATUS, reason="Linux tells it since 6.15")
+pytestmark = pytest.mark.skipif(not EXIT_STATUS_IS_READABLE, reason="Linux tells it since 6.15")
 
-#: A program and a driver that waits for its end: the driver is the parent of both.
+#: A program, and a driver that waits for the program's end: the driver is the parent of the program and the sidecar.
 _UNDER_DRIVER = """
 import os, subprocess, sys
 program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
@@ -64,13 +64,13 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     indirect=["run"],
 )
 def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[str]], code: int) -> None:
-    """The exit code is that of spark-submit: Java's code for a killed process."""
+    """The exit code is that of spark-submit; for a killed process it is Java's exit code."""
     assert amended(run, "PROGRAM_FAILED").program_exit_code == code
 
 
 @pytest.mark.parametrize("run", ["sys.exit(0)"], indirect=True)
-def test_other_ends_and_known_codes_stay(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
-    """If the JVM knows the outcome, the process is not asked and not awaited."""
+def test_known_outcomes_and_exit_codes_are_kept(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
+    """If the JVM knows the outcome, the sidecar neither reads nor waits for the process's exit status."""
     program, driver = run
     for end in (
         ApplicationEnd(time=1, ending="STOPPED"),

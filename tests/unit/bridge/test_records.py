@@ -1,4 +1,4 @@
-"""Decoding of records: known lines are typed, unknown lines keep their number."""
+"""Tests of record decoding: known lines are typed, unknown lines keep their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.bridge import records as r
 
 
 @pytest.mark.parametrize("key", ["event", "anything"])
-def test_a_line_that_is_nested_deeper_than_python_goes_is_unknown(key: str) -> None:
+def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
     """Only that record is lost; an error would repeat in every successor."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
@@ -78,7 +78,7 @@ def test_line_without_record_is_unknown(line: bytes) -> None:
     assert r.Decoder().decode(line) == r.Unknown()
 
 
-def test_bytes_that_are_no_utf8_spoil_one_record_only() -> None:
+def test_invalid_utf_8_affects_one_record_only() -> None:
     """The record becomes unknown but keeps its number, which precedes the damaged text."""
     line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
     assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
@@ -91,7 +91,7 @@ def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
-def test_a_restored_record_is_carried_as_it_is(anything: object) -> None:
+def test_a_restored_record_is_kept_unchanged(anything: object) -> None:
     """The content of a restored line is decoded separately, so damage affects only that content."""
     restored = decoded({"kind": "restored", "record": anything})
     assert isinstance(restored, r.Restored)

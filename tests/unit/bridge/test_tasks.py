@@ -1,4 +1,4 @@
-"""Task counts, by the same rules as the shim's Stages.java."""
+"""Tests of task counts, which follow the rules of the shim's Stages.java."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def only(edges: Sequence[Edge]) -> str | None:
     return edges[0].status if edges else None
 
 
-def told(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
+def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
     return [(edge.status, edge.time, edge.running, edge.finished) for edge in edges]
 
 
 def test_edges_are_made_only_by_status_changes() -> None:
-    """All run; one finishes, which makes no edge; all have finished."""
+    """Three times: all run; one finishes, which makes no edge; all have finished."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]
@@ -80,28 +80,28 @@ def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
 
 
 def half_done() -> TaskCounts:
-    """Two tasks; one has finished, and its output is lost."""
+    """Run two tasks, of which one finishes and then loses its output."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     assert stage.output_lost(0, 0, 0, "7") == ()
     return stage
 
 
-def test_output_that_is_lost_undoes_a_success() -> None:
+def test_lost_output_undoes_a_success() -> None:
     """A resubmission undoes a finished task; it does not end an attempt, and no attempt has failed."""
     stage = half_done()
-    assert told(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
+    assert summaries(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
     assert stage.output_lost(0, 0, 0, "7") == ()
     assert [start(stage, 0), end(stage, 0), end(stage, 1)] == [ALL, None, FINISHED]
     assert stage.completed(0, 0, T) == ((), 0)
 
 
-def test_a_resubmission_that_is_reported_after_the_removal_has_its_time() -> None:
+def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> None:
     """The scheduler's threads report in either order."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     stage.executor_removed("7", T + 60)
-    assert told(stage.output_lost(0, 0, 0, "7")) == [(NOT_ALL, T + 60, 1, 0)]
+    assert summaries(stage.output_lost(0, 0, 0, "7")) == [(NOT_ALL, T + 60, 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     stage.submitted(1, 0, 2)
     assert stage.executor_removed("8", T + 50) == []
     assert stage.task_started(1, 0, 0, T + 50) == ()
-    assert told(happens(stage)) == edges
+    assert summaries(happens(stage)) == edges
     assert stage.executor_removed("7", T + 61) == []
 
 
@@ -145,7 +145,7 @@ def test_tasks_of_unknown_stages_are_ignored() -> None:
     assert stage.completed(0, 0, T) == ((), 0)
 
 
-def test_a_stage_of_very_many_tasks_costs_what_it_uses() -> None:
+def test_a_stage_with_many_tasks_allocates_on_use() -> None:
     """A huge number of tasks does not allocate memory."""
     stage = counts(2_000_000_000)
     assert start(stage, 30_000) is None
@@ -157,7 +157,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmi
 
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
-def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
+def test_the_counts_equal_those_of_a_simple_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
     """Starts and ends may arrive in any order, lost or repeated."""
     counted = counts(tasks)
     running = [0] * tasks

@@ -1,4 +1,4 @@
-"""``spark-events check`` against real configuration files."""
+"""Tests of ``spark-events check`` with real configuration files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def conf(tmp_path: Path, jar: Path) -> Path:
-    """A configuration file with the listener and the jar, and no other setting."""
+    """Configuration file with the listener and the jar, and no other setting."""
     path = tmp_path / "spark-defaults.conf"
     path.write_text(WIRED.format(jar=jar))
     return path
@@ -103,20 +103,20 @@ def test_python_that_cannot_run_the_sidecar_is_reported(
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={sys.executable}"]) == 0
 
 
-def test_a_python_may_be_given_as_a_reference(
+def test_events_python_may_be_a_reference(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The reference is resolved as in the driver; messages quote the reference, not its value."""
-    asks = ["check", "--conf", str(conf), "--set", "spark.events.python=${env:OUR_PYTHON}"]
+    prompts = ["check", "--conf", str(conf), "--set", "spark.events.python=${env:OUR_PYTHON}"]
     monkeypatch.setenv("OUR_PYTHON", sys.executable)
-    assert main(asks) == 0
+    assert main(prompts) == 0
     monkeypatch.setenv("OUR_PYTHON", "/no/such/python")
     capsys.readouterr()
-    assert main(asks) == 1
+    assert main(prompts) == 1
     reason = "which cannot be run: No such file or directory"
     assert wrong(capsys.readouterr().out) == [f"events.python: given '${{env:OUR_PYTHON}}', {reason}"]
     monkeypatch.delenv("OUR_PYTHON")
-    assert main(asks) == 1
+    assert main(prompts) == 1
     (missing,) = wrong(capsys.readouterr().out)
     assert "has no variable OUR_PYTHON" in missing
 

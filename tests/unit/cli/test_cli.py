@@ -1,4 +1,4 @@
-"""The command line, called as a user calls it."""
+"""Tests of the command line, called as a user calls it."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     """The message has the path and the command that builds the jar."""
     monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")
     assert main(["conf"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("spark-events: the jar is not built: ")
-    assert "no-such.jar is missing" in said
-    assert "`make jar`" in said
+    output = capsys.readouterr().err
+    assert output.startswith("spark-events: the jar is not built: ")
+    assert "no-such.jar is missing" in output
+    assert "`make jar`" in output
 
 
 def test_tail_shows_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +137,7 @@ def test_tail_counts_only_matching_events(tmp_path: Path, capsys: pytest.Capture
     assert bodies(capsys.readouterr().out) == ["1", "3", "5"]
 
 
-def test_tail_follows_after_the_last_ones(tmp_path: Path) -> None:
+def test_tail_f_starts_with_the_last_events(tmp_path: Path) -> None:
     """With `-f -n 2`, the last two present events are shown, then every new one."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
@@ -266,7 +266,7 @@ def test_tail_reads_a_pipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "reason"), [("missing", "No such file or directory"), (".", "Is a directory")])
 @pytest.mark.parametrize("follow", [[], ["-f"]])
-def test_tail_names_a_path_that_cannot_be_read(
+def test_tail_reports_an_unreadable_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str, follow: list[str]
 ) -> None:
     """The command prints one line with the path and the reason, and exits with 1."""
@@ -322,7 +322,7 @@ def test_tail_follows_through_truncation(tmp_path: Path) -> None:
         assert bodies(output.read_text()) == ["0", "1", "2"]
 
 
-def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_causes_no_error(tmp_path: Path) -> None:
     """`spark-events tail … | head -1` prints no error."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, text="x" * 1000) for n in range(500)))
@@ -354,8 +354,8 @@ def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_closed_pipe_at_the_end_is_no_error(tmp_path: Path, code: int) -> None:
-    """This holds for an error at the end, too; the exit code is still the command's."""
+def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> None:
+    """The exit code is still that of the command."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("" if code else f"spark.extraListeners io.sparkevents.EventsListener\n{jar_line(tmp_path)}\n")
     reading, writing = os.pipe()
@@ -373,7 +373,7 @@ def test_closed_pipe_at_the_end_is_no_error(tmp_path: Path, code: int) -> None:
     [("ascii", rb"Gr\xfc\xdfe \u2603"), ("ascii:replace", b"Gr??e ?"), ("utf-8", "Grüße ☃".encode())],
 )
 def test_characters_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str, shown: bytes) -> None:
-    """Characters are escaped unless PYTHONIOENCODING says otherwise; no traceback is printed."""
+    """Characters are escaped unless PYTHONIOENCODING specifies otherwise; no traceback is printed."""
     path = tmp_path / "events.jsonl"
     write(path, event(1, text="Grüße ☃"))
     environment = {**os.environ, "PYTHONIOENCODING": encoding}

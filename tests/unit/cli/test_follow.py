@@ -1,4 +1,4 @@
-"""Following a file: no event is lost or repeated through rotation, truncation and deletion."""
+"""Tests of following a file: no event is lost or repeated through rotation, truncation and deletion."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def add(path: Path, *numbers: int) -> None:
         file.write(encode_lines([event(number) for number in numbers]))
 
 
-def put_aside(path: Path, second: int) -> Path:
-    """Rotate the file as the reporter does."""
+def rotate(path: Path, second: int) -> Path:
+    """Rotate the file like the reporter."""
     aside = path.with_name(f"{path.name}.20260131T1000{second:02}.000000Z")
     path.rename(aside)
     return aside
@@ -46,7 +46,7 @@ def packed(path: Path) -> None:
 
 
 def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
-    """Return the numbers of the events found in this many polls."""
+    """Return the numbers of the events found in ``polls`` polls."""
     found = []
     while looks:
         line = next(lines)
@@ -62,7 +62,7 @@ def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None
     lines = follow(path)
     assert seen(lines) == [0]
     add(path, 1, 2)
-    put_aside(path, 1)
+    rotate(path, 1)
     add(path, 3)
     assert seen(lines) == [1, 2, 3]
     add(path, 4)
@@ -84,7 +84,7 @@ def test_missing_file_is_awaited(path: Path) -> None:
 
 def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
     """Older archived files are not read again."""
-    put_aside(path, 1)
+    rotate(path, 1)
     add(path, 1)
     lines = follow(path)
     assert seen(lines) == [1]
@@ -100,12 +100,12 @@ def test_files_rotated_between_two_polls_are_read(path: Path, compress: tuple[in
     lines = follow(path)
     assert seen(lines) == [0]
     for number in (1, 2, 3):
-        aside = put_aside(path, number)
+        aside = rotate(path, number)
         if number in compress:
             packed(aside)
         add(path, number)
     assert seen(lines) == [1, 2, 3]
-    put_aside(path, 4)
+    rotate(path, 4)
     add(path, 4)
     assert seen(lines) == [4]
 
@@ -120,7 +120,7 @@ def test_unfinished_line_is_held_back(path: Path) -> None:
         file.write(line[40:])
         assert seen(lines) == [1]
         file.write(line[:-1])
-    put_aside(path, 1)
+    rotate(path, 1)
     add(path, 2)
     assert seen(lines) == [1, 2]
 

@@ -1,4 +1,4 @@
-"""``spark-events replay``, called as a user calls it."""
+"""Tests of ``spark-events replay``, called as a user calls it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Replay:
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["replay", *map(str, arguments)])
-        said = capsys.readouterr()
-        self.events: list[dict[str, Any]] = [json.loads(line) for line in said.out.splitlines()]
-        self.notes = said.err.splitlines()
+        output = capsys.readouterr()
+        self.events: list[dict[str, Any]] = [json.loads(line) for line in output.out.splitlines()]
+        self.notes = output.err.splitlines()
 
     @property
     def names(self) -> list[str]:
@@ -78,7 +78,7 @@ def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) 
     assert replay.notes[-1].startswith("spark-events: 2 logs, ")
 
 
-def test_folder_stands_for_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_means_all_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
     """Files that are not event logs are skipped without a note."""
     replay = Replay(capsys, FIXTURES)
     assert replay.code == 0
@@ -157,9 +157,9 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
     assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported: start missing")
     conf = configuration(tmp_path, "events.streaming-jobs.enabled true")
     replay = Replay(capsys, log, "--conf", conf)
-    told = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
-    assert [event["body"] for event in told] == ["Job 101 finished", "Job 102 finished"]
-    assert all("spark.status.old" not in event["attributes"] for event in told)
+    jobs = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
+    assert [event["body"] for event in jobs] == ["Job 101 finished", "Job 102 finished"]
+    assert all("spark.status.old" not in event["attributes"] for event in jobs)
     assert "not reported" not in replay.notes[-1]
 
 
@@ -251,7 +251,9 @@ def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.Captu
     assert "3 paths that could not be read" in replay.notes[-1]
 
 
-def test_damaged_lines_are_reported_and_no_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_damaged_lines_are_reported_and_do_not_fail_the_replay(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """The first damaged lines are listed with file and line, the rest only counted."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines()
@@ -348,27 +350,27 @@ def test_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
     with out.open("wb") as stdout:
         process = subprocess.Popen([*COMMAND, str(STREAM)], stdout=stdout, stderr=follower)
     os.close(follower)
-    said = b""
+    output = b""
 
-    def all_said() -> bool:
-        nonlocal said
+    def all_output() -> bool:
+        nonlocal output
         try:
-            said += os.read(leader, 65_536)
+            output += os.read(leader, 65_536)
         except OSError:
             return True
         return False
 
-    eventually(all_said)
+    eventually(all_output)
     os.close(leader)
     assert process.wait(30) == 0
-    assert b"MB" in said
-    assert b"%" in said
-    assert said.rstrip().split(b"\033[K")[-1].startswith(b"spark-events: 1 log")
+    assert b"MB" in output
+    assert b"%" in output
+    assert output.rstrip().split(b"\033[K")[-1].startswith(b"spark-events: 1 log")
     assert len(out.read_bytes().splitlines()) == 6
 
 
 class _Narrow(io.RawIOBase):
-    """A stream that writes only a few bytes per call, as an unbuffered file may."""
+    """Stream that writes only a few bytes per call, as an unbuffered file may."""
 
     def __init__(self) -> None:
         self.taken = b""

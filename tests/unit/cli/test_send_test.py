@@ -1,4 +1,4 @@
-"""``spark-events send-test`` with reporters that deliver, fail, refuse and block."""
+"""Tests of ``spark-events send-test`` with reporters that deliver, fail, refuse and block."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Cancelling(Reporter):
 
 @dataclasses.dataclass(frozen=True)
 class QuotingConfig:
-    """Settings of a reporter that quotes its URL in an error."""
+    """Settings of a reporter whose error quotes its URL."""
 
     url: str = option("url", text(), doc="Where.")
 
@@ -78,8 +78,8 @@ def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.Capt
     code, (_, line) = send(tmp_path, capsys, audit="file")
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
-    (told,) = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
-    assert (told["name"], told["attributes"]["spark.events.test"]) == ("TestEvent", True)
+    (written,) = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert (written["name"], written["attributes"]["spark.events.test"]) == ("TestEvent", True)
 
 
 def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What tests of one reporter's delivery share."""
+"""Fixtures for tests of one reporter's delivery."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from spark_events.dispatch.mailbox import Mailbox
 Begin = Callable[..., Delivery]
 
 
-class Kept(Mailbox):
-    """A store that is safe by its own word; it knows with how much time left it was closed, and who waited for room."""
+class RecordingStore(Mailbox):
+    """Store that records its calls: the time left at ``close``, and the number of waits for room.
+
+    Args:
+        capacity: number of events.
+        is_durable: value of the property.
+    """
 
     def __init__(self, capacity: int = 100, is_durable: bool = True) -> None:
         super().__init__(capacity)
@@ -36,26 +41,26 @@ class Kept(Mailbox):
 
 
 @pytest.fixture
-def tardy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """RetryLoop that did their work, but came back behind their timeout: each is a failure, by nobody's script.
+def late_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Reasons of attempts that succeeded after their timeout; each counts as a failure without a scripted fault.
 
-    On a busy machine any may, where the timeout is short.
+    With a short timeout, a busy machine may cause some.
     """
-    told: list[str] = []
+    settled: list[str] = []
     failed = Breaker.failed
 
-    def noted(breaker: Breaker, why: str) -> None:
+    def record(breaker: Breaker, why: str) -> None:
         if why.startswith("an attempt took"):
-            told.append(why)
+            settled.append(why)
         failed(breaker, why)
 
-    monkeypatch.setattr(Breaker, "failed", noted)
-    return told
+    monkeypatch.setattr(Breaker, "failed", record)
+    return settled
 
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
-    """Starts deliveries that are never left alone, and stops them at the end of the test."""
+    """Return a function that starts a delivery without a circuit breaker; stop all of them after the test."""
     begun: list[Delivery] = []
 
     def _begin(name: str, make: Callable[[], Reporter], capacity: int, **config: Any) -> Delivery:

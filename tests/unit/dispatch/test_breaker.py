@@ -1,4 +1,4 @@
-"""The circuit breaker decides when a reporter is left alone, and when it is asked again."""
+"""Tests of the circuit breaker: when it opens, probes and closes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def breaker(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
 
 
 def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
-    """One that has just opened for the first time."""
+    """Return a breaker that has just opened for the first time."""
     box, changes = breaker(clock)
     for _ in range(CONFIG.failures):
         box.failed("no")
@@ -29,8 +29,8 @@ def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
     return box, changes
 
 
-def test_a_row_of_failures_opens_it() -> None:
-    """So many failures in a row, and the reporter is left alone for the initial time."""
+def test_consecutive_failures_open_it() -> None:
+    """After the configured number of consecutive failures it stays open for the initial time."""
     box, changes = breaker(Clock())
     box.failed("no")
     box.failed("no")
@@ -39,8 +39,8 @@ def test_a_row_of_failures_opens_it() -> None:
     assert (box.state, box.pause(), changes) == (BreakerState.OPEN, 30.0, [BreakerState.OPEN])
 
 
-def test_a_success_in_between_starts_the_count_anew() -> None:
-    """Failures far apart are not a destination that is down."""
+def test_a_success_resets_the_count() -> None:
+    """Rare failures do not mean that the destination is down."""
     box, changes = breaker(Clock())
     for _ in range(5):
         box.failed("no")
@@ -50,7 +50,7 @@ def test_a_success_in_between_starts_the_count_anew() -> None:
 
 
 def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
-    """When its time is up it tries once; an answer in time is enough."""
+    """After the open time it lets one batch through; a timely success closes it."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 29.9
@@ -63,8 +63,8 @@ def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
     assert changes == [BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
 
 
-def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
-    """A destination that is away for hours is asked ever more seldom; after a success the times begin anew."""
+def test_open_times_double_up_to_the_limit() -> None:
+    """A destination that is down for hours is probed less and less often; a success resets the open time."""
     clock = Clock()
     box, _ = opened(clock)
     times = []
@@ -83,8 +83,8 @@ def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
     assert box.pause() == 30.0
 
 
-def test_the_longest_time_holds_for_the_first_one_as_well() -> None:
-    """Who shortens it, and leaves the other as it is shipped, means what it says."""
+def test_the_limit_applies_to_the_initial_time() -> None:
+    """A user who lowers only the limit gets the limit from the start."""
     clock = Clock()
     box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda state, why: None)
     for _ in range(2):
@@ -97,8 +97,8 @@ def test_the_longest_time_holds_for_the_first_one_as_well() -> None:
     assert box.pause() == 10.0
 
 
-def test_who_cannot_wait_changes_nothing_by_failing() -> None:
-    """At the end it is tried before its time: that failure neither prolongs it nor is told as a probe."""
+def test_a_failed_early_attempt_does_not_change_the_state() -> None:
+    """At shutdown the reporter is tried early: such a failure neither prolongs the open time nor counts as a probe."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 10.0

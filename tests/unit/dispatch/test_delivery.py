@@ -1,4 +1,4 @@
-"""One reporter's delivery: in order, as often as it takes, and never longer than it may."""
+"""Tests of one reporter's delivery: order, retries, deadlines and counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fakes import (
     throttled,
     transient,
 )
-from misbehaving import NoException, Untold
+from misbehaving import NoException, UnprintableError
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.dispatch import retry_loop as retry_loop_module
@@ -40,7 +40,7 @@ from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.retry_loop import RetryLoop
-from unit.dispatch.conftest import Begin, Kept
+from unit.dispatch.conftest import Begin, RecordingStore
 
 NEVER = BreakerConfig(failures=1000)
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -49,7 +49,7 @@ Start = Callable[..., Delivery]
 
 @pytest.fixture
 def start(begin: Begin) -> Start:
-    """Starts the delivery of a reporter that is there."""
+    """Return a function that starts the delivery of a reporter that opens at once."""
 
     def _start(reporter: Reporter, capacity: int = 100, **config: Any) -> Delivery:
         return begin("audit", lambda: reporter, capacity, **{**QUICK, **config})
@@ -62,7 +62,7 @@ def entries(count: int, first: int = 0) -> Entries:
 
 
 def stop(delivery: Delivery, within: float) -> float:
-    """Stops it; returns how long that took."""
+    """Stop the delivery; return how long that took."""
     before = time.monotonic()
     delivery.request_stop(before + within)
     delivery.join()
@@ -70,7 +70,7 @@ def stop(delivery: Delivery, within: float) -> float:
 
 
 def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
-    """A batch is as large as it may be, and the next goes on where it ended."""
+    """A batch is as large as allowed; the next one continues after it."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(8))
@@ -88,8 +88,8 @@ def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
     )
 
 
-class Modest(FaultyReporter):
-    """Says of itself how much it takes, in whatever way."""
+class LimitedReporter(FaultyReporter):
+    """Reporter with its own batch limit, valid or not."""
 
     def __init__(self, most: Any) -> None:
         super().__init__()
@@ -106,9 +106,9 @@ class Modest(FaultyReporter):
     ("most", "largest"),
     [(1, 1), (2, 2), (100, 4), (2**70, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)],
 )
-def test_a_reporter_that_takes_less_at_once_gets_less(start: Start, most: Any, largest: int) -> None:
-    """So that one request of its destination is one call; of what cannot be understood, nothing is made."""
-    reporter = Modest(most)
+def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest: int) -> None:
+    """So that one request to its destination is one call; invalid limits are ignored."""
+    reporter = LimitedReporter(most)
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(12))
     assert delivery.wait_until_settled(20)
@@ -119,8 +119,8 @@ def test_a_reporter_that_takes_less_at_once_gets_less(start: Start, most: Any, l
 @pytest.mark.parametrize(
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )
-def test_the_same_events_are_handed_over_until_they_are_taken(start: Start, fault: Any) -> None:
-    """After a failure the same batch comes again: order is kept over retries, nothing overtakes."""
+def test_a_failed_batch_is_retried_before_later_events(start: Start, fault: Any) -> None:
+    """The same batch is retried, so the order is start_with_store."""
     reporter = FaultyReporter([ok, fault, fault, ok])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(6))
@@ -130,8 +130,8 @@ def test_the_same_events_are_handed_over_until_they_are_taken(start: Start, faul
     assert (delivery.counters().delivered, delivery.counters().failures) == (6, 2)
 
 
-def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start) -> None:
-    """The pause is the one that the destination named, not the shorter one of a retry."""
+def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start) -> None:
+    """The requested delay replaces the shorter back-off."""
     reporter = FaultyReporter([throttled(0.05)])
     delivery = start(reporter)
     delivery.put(entries(1))
@@ -139,8 +139,8 @@ def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start) -> 
     assert reporter.attempted_at[1] - reporter.attempted_at[0] >= 0.045
 
 
-def test_a_pause_of_nothing_makes_no_attempt_sooner(start: Start) -> None:
-    """A date that has passed by the clock of this machine, say: the next attempts are not made at once."""
+def test_a_requested_delay_of_zero_does_not_shorten_the_back_off(start: Start) -> None:
+    """A date in the past, for example, must not cause immediate retries."""
     reporter = FaultyReporter([throttled(0.0)] * 3)
     delivery = start(reporter, retry_initial=0.02, retry_max=1.0)
     delivery.put(entries(1))
@@ -148,18 +148,18 @@ def test_a_pause_of_nothing_makes_no_attempt_sooner(start: Start) -> None:
     assert reporter.attempted_at[3] - reporter.attempted_at[0] >= 0.02 + 0.04 + 0.08
 
 
-def test_a_call_that_hangs_is_cut_off_and_repeated(start: Start, tardy: list[str]) -> None:
-    """An attempt may take as long as its timeout; then it has failed like any other."""
+def test_a_hanging_call_is_cancelled_and_retried(start: Start, late_attempts: list[str]) -> None:
+    """An attempt that exceeds its timeout counts as a failure."""
     reporter = FaultyReporter([hang, ok])
     delivery = start(reporter, timeout=0.02)
     delivery.put(entries(2))
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1]
-    assert delivery.counters().failures - len(tardy) == 1
+    assert delivery.counters().failures - len(late_attempts) == 1
 
 
-def test_what_a_reporter_takes_out_of_its_list_is_tried_again(start: Start) -> None:
-    """It may empty the list as it sends; when it fails in the middle, the next attempt gets all of the batch."""
+def test_events_removed_from_the_list_are_retried(start: Start) -> None:
+    """The reporter may empty the list while it sends; if it fails, the next attempt gets the whole batch."""
     sent: list[Event] = []
 
     class Empties(Reporter):
@@ -180,8 +180,8 @@ def test_what_a_reporter_takes_out_of_its_list_is_tried_again(start: Start) -> N
     assert delivery.counters().delivered == 5
 
 
-def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """What will never be taken is not tried again, is counted, and what comes behind it is delivered."""
+def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The batch is not retried and is counted as rejected; later events are delivered."""
     reporter = FaultyReporter([permanent])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(4))
@@ -199,8 +199,8 @@ def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: py
     assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
 
 
-def test_what_is_wrong_with_one_event_costs_that_event_alone(start: Start) -> None:
-    """A reporter that says how many of a batch were refused has answered for the others: they are delivered."""
+def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> None:
+    """The reporter's error has the number of rejected events; the rest of the batch counts as delivered."""
     reporter = FaultyReporter([partly(1), partly(5)])
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(4))
@@ -208,33 +208,33 @@ def test_what_is_wrong_with_one_event_costs_that_event_alone(start: Start) -> No
     assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 1})
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
-    # It cannot have lost more than it was given.
+    # A number larger than the batch counts as the whole batch.
     assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 5})
     assert delivery.counters().balances
 
 
 @pytest.mark.parametrize(("rejected", "expected"), [(0, 0), (1, 1), (3, 3), (99, 3), (-1, 0), (None, 3)])
-def test_a_reporter_that_could_deliver_the_rest_says_how_many_it_could_not(
+def test_the_number_of_rejected_events_is_limited_to_the_batch(
     start: Start, rejected: int | None, expected: int
 ) -> None:
-    """The others count as delivered; a number that cannot be is held to what there was."""
+    """The others count as delivered; an impossible number is limited to the size of the batch."""
 
     def refusal() -> PermanentError:
         error = PermanentError("too old")
-        # Of a class of the user's own, say: nobody has looked at it.
+        # The class may be the user's own, so its values are not validated.
         error.rejected = rejected
         return error
 
     delivery = start(FaultyReporter([Step(error=refusal), ok, permanent]), batch_size=3)
     delivery.put(entries(9))
     assert delivery.wait_until_settled(20)
-    books = delivery.counters()
-    assert (books.delivered, books.dropped.get("rejected", 0)) == (9 - expected - 3, expected + 3)
-    assert books.balances
+    counters = delivery.counters()
+    assert (counters.delivered, counters.dropped.get("rejected", 0)) == (9 - expected - 3, expected + 3)
+    assert counters.balances
 
 
-def test_how_many_were_rejected_says_nothing_of_the_next_batch(start: Start) -> None:
-    """Of that one nothing was delivered, whatever was said before."""
+def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> None:
+    """No event of the next batch was delivered, so none counts as delivered."""
     reporter = FaultyReporter([partly(1)], forever=transient)
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(6))
@@ -244,28 +244,32 @@ def test_how_many_were_rejected_says_nothing_of_the_next_batch(start: Start) -> 
     assert (delivery.counters().delivered, delivery.counters().dropped) == (2, {"rejected": 1, "shutdown": 3})
 
 
-def test_every_kind_of_step_in_one_script(start: Start, tardy: list[str]) -> None:
-    """All verdicts one after the other: only what was given up is missing, the rest is in order."""
+def test_all_kinds_of_outcomes_in_sequence(start: Start, late_attempts: list[str]) -> None:
+    """Only the permanently rejected event is missing; the others arrive in order."""
     reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
     delivery = start(reporter, batch_size=1, timeout=0.02)
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 2, 3]
     assert reporter.attempts == [(0,), (1,), (1,), (1,), (1,), (2,), (3,)]
-    books = delivery.counters()
-    assert (books.delivered, books.dropped.get("rejected", 0), books.failures - len(tardy)) == (3, 1, 4)
+    counters = delivery.counters()
+    assert (counters.delivered, counters.dropped.get("rejected", 0), counters.failures - len(late_attempts)) == (
+        3,
+        1,
+        4,
+    )
 
 
-class Asks(ThrottledError):
-    """With what is no number of seconds."""
+class ThrottledBadly(ThrottledError):
+    """Error whose ``retry_after`` is not a number of seconds."""
 
     def __init__(self, retry_after: Any) -> None:
         Exception.__init__(self, "busy")
         self.retry_after = retry_after
 
 
-class Rejects(PermanentError):
-    """With what is no number of events."""
+class RejectedBadly(PermanentError):
+    """Error whose ``rejected`` is not a number of events."""
 
     rejected = "some"  # type: ignore[assignment]
 
@@ -277,16 +281,16 @@ class Rejects(PermanentError):
         lambda: ThrottledError("busy", None),  # type: ignore[arg-type]
         lambda: ThrottledError("busy", float("nan")),
         lambda: PermanentError("no", -1),
-        lambda: Asks("1"),
-        lambda: Asks(None),
-        lambda: Asks(float("nan")),
+        lambda: ThrottledBadly("1"),
+        lambda: ThrottledBadly(None),
+        lambda: ThrottledBadly(float("nan")),
     ],
 )
-def test_a_verdict_that_is_no_number_is_a_failure_that_passes(start: Start, verdict: Callable[[], Exception]) -> None:
-    """What is wrong with how it fails does not keep the events from being tried again."""
+def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Callable[[], Exception]) -> None:
+    """An invalid error does not prevent a retry of the events."""
     taken: list[Event] = []
 
-    class Garbles(Reporter):
+    class RaisesOnce(Reporter):
         failed = False
 
         def report(self, events: Sequence[Event]) -> None:
@@ -295,7 +299,7 @@ def test_a_verdict_that_is_no_number_is_a_failure_that_passes(start: Start, verd
                 raise verdict()
             taken.extend(events)
 
-    delivery = start(Garbles())
+    delivery = start(RaisesOnce())
     delivery.put(entries(3))
     assert delivery.wait_until_settled(20)
     assert numbers(taken) == [0, 1, 2]
@@ -303,8 +307,8 @@ def test_a_verdict_that_is_no_number_is_a_failure_that_passes(start: Start, verd
 
 
 @pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
-def test_a_pause_that_nobody_can_wait_for_ends_no_delivery(start: Start, asked: float) -> None:
-    """The destination is left alone for an hour at most, and at the end its events are delivered."""
+def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) -> None:
+    """At the end of the application the events are delivered."""
     taken: list[Event] = []
 
     class Busy(Reporter):
@@ -325,8 +329,8 @@ def test_a_pause_that_nobody_can_wait_for_ends_no_delivery(start: Start, asked: 
     assert numbers(taken) == [0, 1, 2]
 
 
-def test_no_pause_is_longer_than_the_longest_though_the_first_would_be(start: Start) -> None:
-    """Neither the pause nor its jitter: who shortens retry.max alone means what it says."""
+def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
+    """It limits both the back-off and its jitter, so a user can lower retry.max alone."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, retry_initial=36_500 * 86_400.0, retry_max=0.002)
     delivery.put(entries(3))
@@ -334,10 +338,8 @@ def test_no_pause_is_longer_than_the_longest_though_the_first_would_be(start: St
     assert numbers(reporter.events) == [0, 1, 2]
 
 
-def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No memory left, say, just there: its thread is replaced, and nothing is given up."""
+def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example a MemoryError in it: the thread is replaced, and no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
     backoff, defects = RetryLoop._backoff, [MemoryError()]
@@ -354,12 +356,12 @@ def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
     assert delivery.counters().dropped == {}
 
 
-def test_a_rejection_of_no_number_rejects_all(start: Start) -> None:
-    """The destination refuses for good; how many, nobody can tell."""
+def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start) -> None:
+    """The destination rejects permanently, but the number of rejected events is unknown."""
 
     class Refuses(Reporter):
         def report(self, events: Sequence[Event]) -> None:
-            raise Rejects("no")
+            raise RejectedBadly("no")
 
     delivery = start(Refuses())
     delivery.put(entries(3))
@@ -367,63 +369,67 @@ def test_a_rejection_of_no_number_rejects_all(start: Start) -> None:
     assert delivery.counters().dropped == {"rejected": 3}
 
 
-def test_verdicts_say_what_is_wrong_with_them() -> None:
-    """What was given, and what is allowed."""
+def test_errors_validate_their_numbers() -> None:
+    """The message has the given value and the allowed values."""
     with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: seconds, as a number"):
         ThrottledError("busy", "1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"PermanentError: rejected is -1; allowed: a whole number from 0, or None"):
         PermanentError("no", -1)
 
 
-def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """What is no Exception is tried again; what cannot be told is said without its words."""
-    reporter = FaultyReporter([Step(error=NoException), Step(error=Untold), ok])
+def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """An exception that is no Exception is retried; an error whose text raises is logged without its text."""
+    reporter = FaultyReporter([Step(error=NoException), Step(error=UnprintableError), ok])
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(2))
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [1]
-    books = delivery.counters()
-    assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
+    counters = delivery.counters()
+    assert (counters.delivered, counters.dropped, counters.failures) == (1, {"rejected": 1}, 2)
     assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
-    assert "not tried again: Untold: (not printable: its __str__ raises ValueError)" in caplog.text
+    assert "not tried again: UnprintableError: (not printable: its __str__ raises ValueError)" in caplog.text
 
 
 @pytest.mark.parametrize("verdict", [OSError, PermanentError])
-def test_an_error_may_quote_any_name_of_a_file(
+def test_an_error_may_quote_any_file_name(
     start: Start, caplog: pytest.LogCaptureFixture, verdict: Callable[[str], Exception]
 ) -> None:
-    """Names that are no UTF-8 have lone surrogates; what a verdict means does not depend on its words."""
+    """File names that are not UTF-8 have lone surrogates; the text of an error does not change its effect."""
     delivery = start(FaultyReporter([Step(error=lambda: verdict(os.fsdecode(b"caf\xe9.json")))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
     rejected = verdict is PermanentError
-    books = delivery.counters()
-    assert (books.delivered, books.dropped, books.failures) == (1 - rejected, {"rejected": 1} if rejected else {}, 1)
+    counters = delivery.counters()
+    assert (counters.delivered, counters.dropped, counters.failures) == (
+        1 - rejected,
+        {"rejected": 1} if rejected else {},
+        1,
+    )
     assert f"{verdict.__name__}: caf?.json" in caplog.text
 
 
-def test_of_a_long_error_only_the_beginning_is_told(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """One that quotes all that it was sent would fill the log, and with it the time that others have at the end."""
+def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """An error that quotes the whole request would fill the log and use time that other reporters need at the end."""
     delivery = start(FaultyReporter([Step(error=lambda: OSError("x" * 5_000_000))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
     assert "OSError: " + "x" * 2000 + "\n" in caplog.text
 
 
-def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The driver's log is not flooded: one line when it begins, one when it works again."""
+def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The driver's log has one line at the start of the outage and one at its end."""
     delivery = start(FaultyReporter([transient] * 5))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert said == [
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert messages == [
         "reporter audit: failed, its events are held and tried again: OSError: connection reset",
         "reporter audit: works again",
     ]
 
 
 def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> None:
-    """Events wait for a destination that comes up after the driver."""
+    """Events wait for a destination that starts after the driver."""
     reporter = FaultyReporter(opening=[transient, transient])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -432,8 +438,8 @@ def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> N
     assert numbers(reporter.events) == [0, 1, 2]
 
 
-def test_nobody_waits_for_a_reporter_that_can_never_be_opened(start: Start) -> None:
-    """Its events are given up and counted, so that a synchronous driver does not stand still."""
+def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: Start) -> None:
+    """The events are counted as rejected, so that a synchronous driver does not block."""
     reporter = FaultyReporter(opening=[permanent])
     delivery = start(reporter)
     for first in (0, 3):
@@ -445,10 +451,8 @@ def test_nobody_waits_for_a_reporter_that_can_never_be_opened(start: Start) -> N
 
 
 @pytest.mark.parametrize("closing", [transient, permanent, exits])
-def test_a_close_that_raises_is_said_and_ends_all_the_same(
-    start: Start, caplog: pytest.LogCaptureFixture, closing: Any
-) -> None:
-    """At the end an error is only worth a line in the log: everything is delivered by then."""
+def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptureFixture, closing: Any) -> None:
+    """By then every event has been delivered."""
     reporter = FaultyReporter(closing=closing)
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -457,8 +461,8 @@ def test_a_close_that_raises_is_said_and_ends_all_the_same(
     assert "reporter audit: could not be closed" in caplog.text
 
 
-def test_a_stop_delivers_what_is_left(start: Start) -> None:
-    """Stopping is not dropping: the mailbox is emptied first, and the reporter is closed after it."""
+def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
+    """The mailbox is drained before the reporter is closed."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, batch_size=1, retry_initial=0.01)
     delivery.put(entries(5))
@@ -469,7 +473,7 @@ def test_a_stop_delivers_what_is_left(start: Start) -> None:
 
 @pytest.mark.parametrize("forever", [transient, throttled(60), hang], ids=["fails", "throttled", "hangs"])
 def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixture, forever: Any) -> None:
-    """A reporter that will not take anything costs its own events, and no more time than there is."""
+    """A reporter that delivers nothing loses its own events at the deadline, and the stop takes no longer."""
     reporter = FaultyReporter(forever=forever)
     delivery = start(reporter, capacity=10)
     delivery.put(entries(4))
@@ -480,8 +484,8 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     assert "4 events were not delivered in time and are lost" in caplog.text
 
 
-def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
-    """And nothing else: who only waits for the deliveries, as a replay does, leaves a destination its pause."""
+def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
+    """Waiting for deliveries alone, as a replay does, does not end a requested delay."""
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -494,29 +498,29 @@ def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
     assert numbers(reporter.events) == [0, 1, 2]
 
 
-#: Longer than any test waits.
-_FOR_EVER = 3600.0
+#: Longer than any test runs.
+_LONGER_THAN_ANY_TEST = 3600.0
 
 
-def test_events_wait_for_others_so_that_one_call_has_several(start: Start) -> None:
-    """Where each call is a request, ten sparse events are one."""
+def test_lingering_combines_sparse_events(start: Start) -> None:
+    """With ``batch_linger``, ten sparse events need fewer than ten calls."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=0.5)
     for number in range(10):
         delivery.put(entries(1, number))
     eventually(lambda: len(reporter.events) == 10)
     assert len(reporter.attempts) < 10
-    # The linger begins anew with the next event.
+    # The linger starts again with the next event.
     delivery.put(entries(1, 10))
     eventually(lambda: len(reporter.events) == 11)
     assert numbers(reporter.events) == list(range(11))
 
 
 @pytest.mark.parametrize("why", ["a failure", "a full batch", "the end", "a stop"])
-def test_events_do_not_wait_for_others(start: Start, why: str) -> None:
-    """Where somebody acts on one, where waiting saves no call, and where no more will come."""
+def test_lingering_ends_early(start: Start, why: str) -> None:
+    """For an event that needs action, for a full batch, and at the end."""
     reporter = FaultyReporter()
-    delivery = start(reporter, batch_linger=_FOR_EVER, batch_size=3)
+    delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     eventually(lambda: reporter.opened)
     delivery.put(entries(2))
     if why == "a failure":
@@ -531,20 +535,20 @@ def test_events_do_not_wait_for_others(start: Start, why: str) -> None:
     assert numbers(reporter.events) == ([0, 1] if why in ("the end", "a stop") else [0, 1, 2])
 
 
-def test_what_is_left_of_a_full_batch_does_not_wait_again(start: Start) -> None:
-    """It has waited already, and may hold a failure."""
+def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
+    """It has waited already and may contain a failure."""
     reporter = FaultyReporter()
-    delivery = start(reporter, batch_linger=_FOR_EVER, batch_size=3)
+    delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     delivery.put(entries(4))
     eventually(lambda: len(reporter.events) == 4)
     assert numbers(reporter.events) == [0, 1, 2, 3]
 
 
-def test_a_reporter_says_how_long_its_events_may_wait(start: Start) -> None:
-    """``batch.linger`` wins over that; what is no time is none."""
+def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> None:
+    """``batch.linger`` has precedence; an invalid linger is ignored."""
 
     class Patient(FaultyReporter):
-        linger = _FOR_EVER
+        linger = _LONGER_THAN_ANY_TEST
 
     class Odd(FaultyReporter):
         linger = "0.2"  # type: ignore[assignment]
@@ -559,12 +563,12 @@ def test_a_reporter_says_how_long_its_events_may_wait(start: Start) -> None:
     eventually(lambda: len(patient.events) == 2)
 
 
-#: Far more than a dead destination is given at the end, and than a busy machine takes.
+#: Far more time than the end gives a dead destination, and than a busy machine needs.
 _WHOLE_TIME = 60.0
 
 
 def end(delivery: Delivery) -> float:
-    """Ends it as an application does; returns how long that took."""
+    """End the delivery like an application; return how long that took."""
     began = time.monotonic()
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
     dispatcher.begin_drain()
@@ -575,8 +579,8 @@ def end(delivery: Delivery) -> float:
 
 @pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
 def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
-    """It is refused at once, and nothing is waited for; what is left is dropped, or stays on disk."""
-    reporter, store = FaultyReporter(forever=transient), Kept(is_durable=guarantee == "at-least-once")
+    """The attempt is refused at once, and the end does not wait; the remaining events are dropped, or stay on disk."""
+    reporter, store = FaultyReporter(forever=transient), RecordingStore(is_durable=guarantee == "at-least-once")
     config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
     breaker = BreakerConfig(failures=3, open_initial=3600.0)
     delivery = Delivery("audit", lambda: reporter, config, 100, breaker=breaker, store=lambda wake, tell: store)
@@ -591,7 +595,7 @@ def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> 
 
 @pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
 def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
-    """Whether it is known to be dead when the end comes, or its attempts fail only then."""
+    """Whether its failures precede the end or occur only then."""
     reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
     delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
     delivery.put(entries(3))
@@ -602,8 +606,8 @@ def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start
 
 
 @pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
-def test_a_destination_that_answers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
-    """It is as good as any other."""
+def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
+    """An earlier outage does not shorten its time."""
     reporter = FaultyReporter(forever)
     delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
     delivery.put(entries(5))
@@ -612,8 +616,8 @@ def test_a_destination_that_answers_at_the_end_has_the_whole_time(start: Start, 
     assert numbers(reporter.events) == [0, 1, 2, 3, 4]
 
 
-def test_a_destination_that_is_slow_has_the_whole_time(start: Start) -> None:
-    """Longer than a dead one."""
+def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
+    """More time than a dead one."""
     reporter = GatedReporter()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(3))
@@ -625,14 +629,14 @@ def test_a_destination_that_is_slow_has_the_whole_time(start: Start) -> None:
 
 
 @pytest.mark.parametrize("later", ["slow", "quick"])
-def test_an_attempt_that_took_too_long_is_a_failure_though_it_did_its_work(
+def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
     later: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could not be cut off, for it blocked its thread: delivered, counted, and seen by the breaker."""
+    """A blocking call cannot be cancelled: its events count as delivered, and the circuit breaker counts a failure."""
     naps = [50.0, 50.0] if later == "slow" else [50.0, 0.0]
     changes: list[str] = []
     now = time.monotonic()
-    # Its own clock: what else keeps the thread does not count.
+    # A separate clock, so that other delays of the thread do not count.
     monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
@@ -649,15 +653,15 @@ def test_an_attempt_that_took_too_long_is_a_failure_though_it_did_its_work(
     delivery.put(entries(3))
     delivered = 2 if later == "slow" else 3
     eventually(lambda: delivery.counters().delivered == delivered)
-    books = delivery.counters()
-    assert (books.failures, books.breaker) == ((2, "open") if later == "slow" else (1, "closed"))
+    counters = delivery.counters()
+    assert (counters.failures, counters.breaker) == ((2, "open") if later == "slow" else (1, "closed"))
     stop(delivery, 200.0)
     assert delivery.counters().delivered == 3
     assert changes == (["open", "closed"] if later == "slow" else [])
 
 
-def test_a_stop_cuts_a_pause_short(start: Start) -> None:
-    """A reporter that was to be left alone for a minute gets its last chance at once."""
+def test_a_stop_ends_a_requested_delay(start: Start) -> None:
+    """A reporter that requested a delay of a minute gets one last attempt at once."""
     reporter = FaultyReporter([throttled(60)])
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -666,8 +670,8 @@ def test_a_stop_cuts_a_pause_short(start: Start) -> None:
     assert numbers(reporter.events) == [0, 1]
 
 
-def test_a_blocking_reporter_costs_its_own_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Code that blocks its thread cannot be cut off: the stop ends without it, and says what is lost."""
+def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Code that blocks its thread cannot be cancelled: the stop does not wait for it and logs the lost events."""
     blocked, other = GatedReporter(), FaultyReporter()
     first, second = start(blocked), start(other)
     for delivery in (first, second):
@@ -680,14 +684,14 @@ def test_a_blocking_reporter_costs_its_own_events_only(start: Start, caplog: pyt
     blocked.gate.set()
 
 
-def test_a_reporter_that_ends_its_thread_gets_another_one(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
-    """It stops its own event loop: said, counted as a failure, and its events are tried again by the next."""
+def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """The reporter stops its own event loop: a message, a counted failure, and a new thread that retries the events."""
     taken = FaultyReporter()
 
     class Stops(Reporter):
         async def report(self, events: Sequence[Event]) -> None:
             asyncio.get_running_loop().stop()
-            # Without this it would have returned before the loop stops, in Python 3.12 and newer.
+            # Without it, report() would return before the loop stops in Python 3.12 and newer.
             await asyncio.sleep(0)
 
     reporters: list[Reporter] = [Stops(), Stops(), taken]
@@ -696,18 +700,18 @@ def test_a_reporter_that_ends_its_thread_gets_another_one(begin: Begin, caplog: 
     eventually(lambda: not reporters, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    books = delivery.counters()
-    assert (books.delivered, books.failures, books.hung, books.balances) == (3, 2, 0, True)
-    told = (
+    counters = delivery.counters()
+    assert (counters.delivered, counters.failures, counters.hung, counters.balances) == (3, 2, 0, True)
+    message = (
         "reporter audit: ended its thread (RuntimeError: Event loop stopped before Future completed.); another thread"
         " retries its events;"
     )
-    assert caplog.text.count(told) == 2
+    assert caplog.text.count(message) == 2
 
 
 @pytest.mark.parametrize("how", ["plain", "async", "raises"])
-def test_a_copy_that_a_fork_has_made_does_not_stay(start: Start, how: str) -> None:
-    """The child comes back from the call: it ends there, and delivers nothing a second time."""
+def test_a_forked_copy_of_the_reporter_s_thread_exits(start: Start, how: str) -> None:
+    """The child returns from the call and exits there, without a second delivery."""
     children: list[int] = []
     taken: list[Event] = []
 
@@ -742,8 +746,8 @@ def test_a_copy_that_a_fork_has_made_does_not_stay(start: Start, how: str) -> No
     assert os.waitstatus_to_exitcode(eventually(ended)[1]) == 0
 
 
-def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The books at the end: what was accepted was delivered or dropped."""
+def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """At the end every accepted event was delivered or dropped."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=1)
     delivery.put(entries(1))
@@ -756,8 +760,8 @@ def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: p
     assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
 
 
-def test_not_all_that_a_mailbox_holds_is_handed_over_at_once(start: Start) -> None:
-    """Else what comes then and is worth more would find nothing in whose place it could be."""
+def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
+    """A later, more severe event must find a waiting event that it can replace."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
@@ -769,18 +773,18 @@ def test_not_all_that_a_mailbox_holds_is_handed_over_at_once(start: Start) -> No
     assert delivery.counters().dropped == {"mailbox-full": 1}
 
 
-def kept(reporter: Reporter, store: Kept, **config: Any) -> Delivery:
-    """The delivery of what a store of its own holds; it is started."""
+def start_with_store(reporter: Reporter, store: RecordingStore, **config: Any) -> Delivery:
+    """Return a started delivery with the given store."""
     times = DeliveryConfig(**{**QUICK, **config})
     delivery = Delivery("audit", lambda: reporter, times, 100, breaker=NEVER, store=lambda wake, tell: store)
     delivery.start()
     return delivery
 
 
-def test_one_that_was_waited_for_in_vain_is_not_waited_for_until_it_is_quick() -> None:
-    """Each such wait is one that all the others wait as well."""
-    reporter, store = GatedReporter(), Kept(1, is_durable=False)
-    delivery = kept(reporter, store)
+def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
+    """Each useless wait would delay all reporters."""
+    reporter, store = GatedReporter(), RecordingStore(1, is_durable=False)
+    delivery = start_with_store(reporter, store)
     delivery.put(entries(1))
     assert reporter.entered.wait(20)
     for _ in range(5):
@@ -788,12 +792,12 @@ def test_one_that_was_waited_for_in_vain_is_not_waited_for_until_it_is_quick() -
     assert store.waits == 1
     reporter.gate.set()
     assert delivery.wait_until_settled(20)
-    # That it has answered at last says nothing: it took its time.
+    # One late answer does not make the reporter quick.
     delivery.wait_for_room(1)
     assert store.waits == 1
 
     def waits_again() -> bool:
-        # A machine that is busy may take its time with a batch.
+        # A batch may take long on a busy machine.
         delivery.put(entries(1))
         delivery.wait_until_settled(20)
         delivery.wait_for_room(1)
@@ -803,10 +807,10 @@ def test_one_that_was_waited_for_in_vain_is_not_waited_for_until_it_is_quick() -
     stop(delivery, within=20)
 
 
-def test_one_that_fails_is_not_waited_for() -> None:
+def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
     """Not even once."""
-    store = Kept(2, is_durable=False)
-    delivery = kept(FaultyReporter(forever=transient), store)
+    store = RecordingStore(2, is_durable=False)
+    delivery = start_with_store(FaultyReporter(forever=transient), store)
     delivery.put(entries(2))
     eventually(lambda: delivery.counters().failures)
     delivery.wait_for_room(1)
@@ -815,9 +819,9 @@ def test_one_that_fails_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("is_durable", "held", "dropped"), [(True, 3, {}), (False, 0, {"shutdown": 3})])
-def test_what_nobody_has_time_for_stays_where_it_is_safe(is_durable: bool, held: int, dropped: dict[str, int]) -> None:
-    """It is the next run's; what is in memory alone is lost."""
-    store = Kept(is_durable=is_durable)
+def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped: dict[str, int]) -> None:
+    """The next run delivers them; events in memory are lost."""
+    store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
     worker = delivery._worker
@@ -829,20 +833,20 @@ def test_what_nobody_has_time_for_stays_where_it_is_safe(is_durable: bool, held:
 @pytest.mark.parametrize(
     ("script", "timeout"), [([transient], 60.0), ([], 0.3)], ids=["has failed, then hangs", "fails at the end"]
 )
-def test_what_is_safe_is_tried_for_a_second_at_the_end(script: list[Step], timeout: float) -> None:
-    """A destination that does not answer costs no more of the application's end than that."""
-    store, reporter = Kept(), FaultyReporter(script, forever=hang)
-    delivery = kept(reporter, store, timeout=timeout)
+def test_durable_events_delay_the_end_by_at_most_a_second(script: list[Step], timeout: float) -> None:
+    """An unresponsive destination costs the application's end no more than that."""
+    store, reporter = RecordingStore(), FaultyReporter(script, forever=hang)
+    delivery = start_with_store(reporter, store, timeout=timeout)
     delivery.put(entries(1))
     eventually(lambda: len(reporter.attempts) > len(script))
     assert stop(delivery, within=30) < 20
     assert store.left > 10
 
 
-def test_what_is_safe_stays_where_the_reporter_can_never_be_opened() -> None:
-    """It is the reporter that is refused, not the events: they are for one that can be opened."""
-    store, reporter = Kept(), FaultyReporter(opening=[permanent])
-    delivery = kept(reporter, store)
+def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
+    """The destination rejected the reporter, not the events; another run may be able to open it."""
+    store, reporter = RecordingStore(), FaultyReporter(opening=[permanent])
+    delivery = start_with_store(reporter, store)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().failures)
     delivery._worker.join(20)
@@ -850,33 +854,33 @@ def test_what_is_safe_stays_where_the_reporter_can_never_be_opened() -> None:
     stop(delivery, within=20)
 
 
-def test_the_last_moment_is_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is still to be written is not lost behind a destination that hangs until the end."""
+def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that are not yet on disk must not be lost because a destination hangs until the end."""
     monkeypatch.setattr("spark_events.dispatch.delivery._CLOSE_SECONDS", 1.0)
-    store, reporter = Kept(), FaultyReporter(forever=hang)
-    delivery = kept(reporter, store)
+    store, reporter = RecordingStore(), FaultyReporter(forever=hang)
+    delivery = start_with_store(reporter, store)
     delivery.put(entries(1))
     eventually(lambda: reporter.attempts)
     stop(delivery, within=2.5)
     assert store.left > 0
 
 
-def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:
-    """Delivered or given up: somebody waits for the acknowledgement either way."""
-    told: list[int | None] = []
+def test_progress_is_reported_for_every_settled_batch() -> None:
+    """Delivered or rejected: the driver waits for the acknowledgement in both cases."""
+    progress: list[int | None] = []
     reporter = FaultyReporter([ok, permanent, ok])
     delivery = Delivery(
-        "a", lambda: reporter, DeliveryConfig(batch_size=1, retry_initial=0.001), 10, Hooks(lambda: told.append(1))
+        "a", lambda: reporter, DeliveryConfig(batch_size=1, retry_initial=0.001), 10, Hooks(lambda: progress.append(1))
     )
     delivery.put(entries(3))
     delivery.start()
     assert delivery.wait_until_settled(20)
     stop(delivery, within=20)
-    assert len(told) == 3
+    assert len(progress) == 3
 
 
-class _Ticking(Reporter):
-    """Something of its own lives in its loop; ``how`` it came there."""
+class _WithTask(Reporter):
+    """Reporter with a background task in its loop; ``how`` selects where the task is created."""
 
     def __init__(self, how: str) -> None:
         self.ticks = 0
@@ -901,8 +905,8 @@ class _Ticking(Reporter):
         return self._report() if self._how == "by an async report" else None
 
 
-class _Looking(_Ticking):
-    """Sees at each call how often that had its turn."""
+class _ObservingTask(_WithTask):
+    """Reporter that records at each call how often its task has run."""
 
     def __init__(self) -> None:
         super().__init__("by a plain open")
@@ -917,9 +921,9 @@ class _Looking(_Ticking):
         self.seen.append(self.ticks)
 
 
-def test_what_lives_in_a_reporter_s_loop_has_its_turn_however_many_events_there_are(start: Start) -> None:
-    """A plain method gives it none: it is between the calls, also where nothing is waited for."""
-    reporter = _Looking()
+def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
+    """A plain ``report`` does not run the loop, so the loop runs between the calls."""
+    reporter = _ObservingTask()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(100))
     assert delivery.wait_until_settled(20)
@@ -927,9 +931,9 @@ def test_what_lives_in_a_reporter_s_loop_has_its_turn_however_many_events_there_
 
 
 @pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
-def test_what_lives_in_a_reporter_s_loop_goes_on_between_the_calls(start: Start, how: str) -> None:
-    """A connection that has to be kept alive, say: nobody has events for it, and still it has its turns."""
-    reporter = _Ticking(how)
+def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
+    """For example to keep a connection alive while there are no events."""
+    reporter = _WithTask(how)
     delivery = start(reporter)
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -937,8 +941,8 @@ def test_what_lives_in_a_reporter_s_loop_goes_on_between_the_calls(start: Start,
     eventually(lambda: reporter.ticks > before + 3)
 
 
-class _Lingering(_Ticking):
-    """Something of its own outlives it in its loop; ``stays``: also where it is told to end."""
+class _WithEndlessTask(_WithTask):
+    """Reporter whose task is still running at the end; with ``stays`` the task ignores cancellation."""
 
     def __init__(self, stays: bool) -> None:
         super().__init__("by a plain open")
@@ -955,24 +959,24 @@ class _Lingering(_Ticking):
         raise OSError("of no interest any more")
 
 
-def test_what_lives_in_a_reporter_s_loop_is_ended_with_it_without_a_word(
+def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A loop that is closed over it would have asyncio complain, in the driver's log, of what nobody has done wrong."""
-    reporter = _Lingering(stays=False)
+    """If the loop were closed before the task ends, asyncio would log a warning to the driver's log."""
+    reporter = _WithEndlessTask(stays=False)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)
     stop(delivery, within=20)
-    # What complains is the end of an object.
+    # asyncio logs it when the task is destroyed.
     del reporter._task
     gc.collect()
     assert reporter.ended == 1
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-def test_what_does_not_end_does_not_hold_up_the_end(start: Start) -> None:
-    """Something of a reporter's own that catches whatever it is told costs the end a moment."""
-    reporter = _Lingering(stays=True)
+def test_a_task_that_ignores_cancellation_does_not_delay_the_end(start: Start) -> None:
+    """The end waits only a moment for a reporter's task that catches its cancellation."""
+    reporter = _WithEndlessTask(stays=True)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)
     assert stop(delivery, within=20) < 10

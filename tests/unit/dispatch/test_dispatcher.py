@@ -1,4 +1,4 @@
-"""Fan-out to every reporter: what is complete, who waits for whom, and how it ends."""
+"""Tests of the dispatchers: fan-out, completion, waiting, and shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_events.dispatch.dispatcher import (
 )
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
-from unit.dispatch.conftest import Kept
+from unit.dispatch.conftest import RecordingStore
 
 NEVER = BreakerConfig(failures=1000)
 
@@ -48,7 +48,7 @@ def gated() -> Iterator[GatedReporter]:
 
 
 def entries(first: int, last: int) -> Entries:
-    """One entry a record, from ``first`` to ``last``."""
+    """Return one entry per record, from ``first`` to ``last``."""
     return Entries([Entry(number, event(number)) for number in range(first, last + 1)])
 
 
@@ -59,7 +59,7 @@ def test_the_configuration_chooses_the_type() -> None:
 
 
 def test_every_reporter_gets_every_event() -> None:
-    """Fan-out: the same events, in the same order, for all."""
+    """Each reporter gets the same events in the same order."""
     reporters = [FaultyReporter(), FaultyReporter([transient])]
     dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -68,8 +68,8 @@ def test_every_reporter_gets_every_event() -> None:
     assert [numbers(reporter.events) for reporter in reporters] == [[1, 2, 3, 4, 5]] * 2
 
 
-def test_sync_is_answered_when_all_have_answered() -> None:
-    """Every event is with every reporter then, retries included; what was refused for good is answered, too."""
+def test_sync_returns_when_all_reporters_have_settled() -> None:
+    """Every event has been settled by every reporter, including retries and permanent rejections."""
     reporters = [FaultyReporter([transient, transient]), FaultyReporter([permanent])]
     dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -79,15 +79,15 @@ def test_sync_is_answered_when_all_have_answered() -> None:
     dispatcher.stop(time.monotonic() + 20)
 
 
-def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
+def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It costs one timeout, which is counted and said once; the others are waited for, and nothing is forgotten."""
+    """A late reporter costs one timeout, which is counted and logged once; the dispatcher waits for the others."""
     other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
     both = deliveries(gated, other)
     ages: dict[object, float] = dict.fromkeys((one.store for one in both), 0.0)
     late = both[0].store
-    # Whatever it has not answered is as old as the test says.
+    # The test sets the age of unanswered events.
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: age(box) and ages[box])
     dispatcher = SyncDispatcher(both, timeout)
     dispatcher.start()
@@ -109,7 +109,7 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
-    # It is waited for as before, and late for a second time.
+    # The dispatcher waits for it again, and it is late for a second time.
     assert dispatcher.progress().answered == 2
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
@@ -120,8 +120,8 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     assert numbers(gated.events) == [1, 2, 3]
 
 
-def test_one_whose_breaker_is_open_is_not_waited_for() -> None:
-    """A destination that refuses costs no timeout at all: its events are held."""
+def test_sync_does_not_wait_for_an_open_breaker() -> None:
+    """A refusing destination costs no timeout, because its events are held."""
     dead = Delivery(
         "dead",
         lambda: FaultyReporter(forever=transient),
@@ -137,10 +137,10 @@ def test_one_whose_breaker_is_open_is_not_waited_for() -> None:
     dispatcher.stop(time.monotonic())
 
 
-def test_the_time_that_a_breaker_holds_events_is_no_timeout(
+def test_time_with_an_open_breaker_does_not_count_as_late(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody waits for these answers; and what is late then is not waited for before it has caught up."""
+    """A reporter that is late afterwards is skipped until it has caught up."""
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: 11.0)
     held, config = threading.Event(), DeliveryConfig(retry_initial=0.001)
     hooks = Hooks(on_breaker=lambda *change: held.set())
@@ -162,8 +162,8 @@ def test_the_time_that_a_breaker_holds_events_is_no_timeout(
     dead.join()
 
 
-def test_async_waits_for_those_alone_that_guarantee_delivery(gated: GatedReporter) -> None:
-    """With the others stuck, the driver goes on as soon as these have answered; without any, it never waits."""
+def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None:
+    """While other reporters are stuck, the driver continues after these have answered; without any, it never waits."""
     promised = FaultyReporter()
     config = DeliveryConfig(guarantee="guaranteed")
     dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
@@ -176,8 +176,8 @@ def test_async_waits_for_those_alone_that_guarantee_delivery(gated: GatedReporte
     assert AsyncQueuedDispatcher(deliveries(FaultyReporter()), 3600).progress().answered == 0
 
 
-def test_sync_without_events_does_not_wait_for_anybody() -> None:
-    """A record that means nothing costs nothing."""
+def test_sync_without_events_does_not_wait() -> None:
+    """A record without events causes no wait."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch([], 9)
@@ -186,7 +186,7 @@ def test_sync_without_events_does_not_wait_for_anybody() -> None:
 
 
 def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
-    """Offering to a mailbox never waits, and one stuck reporter does not hold up the next."""
+    """Putting events into a mailbox never blocks, so a stuck reporter does not delay others."""
     other = FaultyReporter()
     dispatcher = AsyncQueuedDispatcher(deliveries(gated, other), 20)
     dispatcher.start()
@@ -201,7 +201,7 @@ def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
 
 
 def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedReporter) -> None:
-    """The slowest reporter decides what may be acknowledged."""
+    """The slowest reporter decides which records may be acknowledged."""
     progressed = threading.Event()
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
@@ -219,8 +219,8 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
     dispatcher.stop(time.monotonic() + 20)
 
 
-def test_records_without_events_are_complete_up_to_the_next_that_has_some(gated: GatedReporter) -> None:
-    """Everything before the oldest event that is under way is done with."""
+def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gated: GatedReporter) -> None:
+    """Every record before the oldest unsettled event is complete."""
     dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
@@ -230,8 +230,8 @@ def test_records_without_events_are_complete_up_to_the_next_that_has_some(gated:
     dispatcher.stop(time.monotonic() + 20)
 
 
-def test_events_that_were_given_up_are_complete() -> None:
-    """A permanent failure must not keep records in the driver for ever."""
+def test_rejected_events_are_complete() -> None:
+    """A permanent failure must not keep records in the driver forever."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
@@ -239,8 +239,8 @@ def test_events_that_were_given_up_are_complete() -> None:
     dispatcher.stop(time.monotonic() + 20)
 
 
-def test_a_stop_is_one_deadline_for_all(witness: Witness) -> None:
-    """Reporters that hang are waited for side by side, not one after the other."""
+def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
+    """Hanging reporters share the deadline instead of adding up."""
     reporters = [FaultyReporter(forever=hang) for _ in range(4)]
     dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -251,8 +251,8 @@ def test_a_stop_is_one_deadline_for_all(witness: Witness) -> None:
     assert witness.late(deadline) < 1.4
 
 
-def test_what_is_dispatched_without_a_record_takes_none_back() -> None:
-    """The last events of a driver that has died, say: what was translated before stays so."""
+def test_events_without_a_record_do_not_reset_the_progress() -> None:
+    """For example the last events about a killed driver: earlier records stay complete."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
@@ -261,9 +261,9 @@ def test_what_is_dispatched_without_a_record_takes_none_back() -> None:
     assert dispatcher.progress() == (3, 3)
 
 
-def test_those_that_have_to_write_are_waited_for_first(gated: GatedReporter) -> None:
-    """One that hangs takes all the time that is left; what could still be written down would be lost behind it."""
-    kept = Kept()
+def test_reporters_with_unwritten_events_are_stopped_first(gated: GatedReporter) -> None:
+    """A hanging reporter uses all remaining time, so unwritten events would be lost after it."""
+    kept = RecordingStore()
     config = DeliveryConfig(retry_initial=0.001, retry_max=0.002)
     hanging = Delivery("hanging", lambda: gated, config, 100, breaker=NEVER)
     written = Delivery("written", FaultyReporter, config, 100, breaker=NEVER, store=lambda wake, tell: kept)

@@ -1,4 +1,4 @@
-"""What a reporter does to its own thread stays there, and costs nobody else anything."""
+"""Tests of reporters that block or end their threads: other reporters are not affected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 
 
 class Blocking(Reporter):
-    """Blocks its thread, event loop and all, until the gate opens; then it takes everything."""
+    """Reporter that blocks its thread, including the event loop, until the gate opens; then it accepts the events."""
 
     def __init__(self, gate: threading.Event, taken: list[Event]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Blocking(Reporter):
 
 
 class Spins(Reporter):
-    """Keeps the processor busy until the test releases it."""
+    """Busy loop until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,8 +76,8 @@ def started(make: Callable[[], Reporter], hooks: Hooks | None = None, timeout: f
     return delivery
 
 
-def test_a_blocked_thread_is_given_up_and_another_delivers(gate: threading.Event) -> None:
-    """The first reporter blocks for ever; its successor gets the same events, in order."""
+def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
+    """The first reporter blocks forever; its replacement gets the same events in order."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [blocked, taken]
     delivery = started(lambda: reporters.pop(0))
@@ -86,14 +86,14 @@ def test_a_blocked_thread_is_given_up_and_another_delivers(gate: threading.Event
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    books = delivery.counters()
-    assert (books.hung, books.delivered, books.balances) == (1, 3, True)
+    counters = delivery.counters()
+    assert (counters.hung, counters.delivered, counters.balances) == (1, 3, True)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 
-def test_a_thread_that_comes_back_late_changes_nothing(gate: threading.Event) -> None:
-    """When the abandoned call returns after all, the books do not count its events again."""
+def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) -> None:
+    """Its events are not counted twice."""
     first, second = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [first, second]
     delivery = started(lambda: reporters.pop(0))
@@ -106,14 +106,14 @@ def test_a_thread_that_comes_back_late_changes_nothing(gate: threading.Event) ->
     eventually(lambda: not abandoned.is_alive)
     delivery.put(entries(1, 2))
     assert delivery.wait_until_settled(20)
-    books = delivery.counters()
-    assert (books.accepted, books.delivered, books.held, books.balances) == (3, 3, 0, True)
+    counters = delivery.counters()
+    assert (counters.accepted, counters.delivered, counters.held, counters.balances) == (3, 3, 0, True)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 
 def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None:
-    """A reporter that always blocks is not given threads for ever; its events are held."""
+    """After the limit, the events of a reporter that always blocks are held."""
     delivery = started(lambda: Blocking(gate, []), Hooks(), timeout=0.01)
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
@@ -124,40 +124,40 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     delivery.join()
 
 
-def test_a_reporter_whose_thread_comes_back_is_given_another_one(
+def test_a_returned_thread_does_not_count_towards_the_limit(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are blocked at the same time are bounded, and not those that ever were."""
+    """The limit applies to threads that are blocked at the same time, not to all that ever were."""
     monkeypatch.setattr(delivery_module, "_MOST_HUNG", 2)
     first = threading.Event()
     gates = [first]
     delivery = started(lambda: Blocking(gates.pop() if gates else gate, []), timeout=0.01)
-    came_back = delivery._worker
+    returned = delivery._worker
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     first.set()
-    eventually(lambda: not came_back.is_alive)
+    eventually(lambda: not returned.is_alive)
     eventually(lambda: delivery.hung == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     delivery.request_stop(time.monotonic())
     delivery.join()
 
 
-def test_a_reporter_that_blocks_in_every_batch_is_left_alone(gate: threading.Event) -> None:
-    """That each of its successors can be opened says nothing of the batch that comes then."""
+def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Event) -> None:
+    """A successful open() of a replacement does not close the circuit breaker."""
     changes: list[BreakerState] = []
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append(new))
     delivery = started(lambda: Blocking(gate, []), hooks, timeout=0.01)
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
     opened, trying = BreakerState.OPEN, BreakerState.HALF_OPEN
-    # Two open it; of those behind them, each is let through to see.
+    # Two blocked threads open the breaker; each further one is a probe.
     assert changes[:5] == [opened, trying, opened, trying, opened]
     delivery.request_stop(time.monotonic())
     delivery.join()
 
 
-def test_a_breaker_that_openings_have_opened_is_closed_by_one_that_works() -> None:
-    """Also where there is no event to deliver: nobody would wait for the next one, or bear with one failure of it."""
+def test_a_successful_open_closes_a_breaker_that_failed_opens_opened() -> None:
+    """Also without an event to deliver; otherwise the first later failure would open it again."""
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
@@ -170,8 +170,8 @@ def test_a_breaker_that_openings_have_opened_is_closed_by_one_that_works() -> No
     delivery.join()
 
 
-def test_one_that_takes_the_place_of_another_at_the_end_hurries_as_well(gate: threading.Event) -> None:
-    """The breaker is open by then: it would wait for it until everything is over."""
+def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading.Event) -> None:
+    """Otherwise it would wait for the open time, past the end."""
     reporters: list[Reporter] = [Blocking(gate, []), FaultyReporter()]
     config, hour = DeliveryConfig(timeout=0.05, retry_initial=0.001), BreakerConfig(failures=1, open_initial=300.0)
     delivery = Delivery("r", lambda: reporters.pop(0), config, 100, breaker=hour)
@@ -184,8 +184,8 @@ def test_one_that_takes_the_place_of_another_at_the_end_hurries_as_well(gate: th
     delivery.join()
 
 
-def test_a_destination_that_refuses_an_event_is_not_away() -> None:
-    """It has answered, so the breaker is closed, and nobody is told that it is held back until the next event comes."""
+def test_a_permanent_failure_closes_the_breaker() -> None:
+    """The destination has answered, so the reporter is not reported as held back."""
     delivery = started(lambda: FaultyReporter([transient, transient, permanent]), timeout=20.0)
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -195,8 +195,8 @@ def test_a_destination_that_refuses_an_event_is_not_away() -> None:
     delivery.join()
 
 
-class Unwinds(Reporter):
-    """Needs a moment to end what is cancelled."""
+class EndsSlowly(Reporter):
+    """Reporter that needs a moment to end after its cancellation."""
 
     cancelled = 0
 
@@ -209,9 +209,9 @@ class Unwinds(Reporter):
             raise
 
 
-def test_an_attempt_that_is_cancelled_has_a_moment_to_end() -> None:
-    """It does not block its thread: that stays."""
-    reporter = Unwinds()
+def test_a_cancelled_attempt_may_end_slowly() -> None:
+    """It does not block its thread, which is therefore kept."""
+    reporter = EndsSlowly()
     delivery = started(lambda: reporter)
     delivery.put(entries(1))
     eventually(lambda: reporter.cancelled >= 3, meanwhile=lambda: delivery.check(time.monotonic()))
@@ -220,29 +220,32 @@ def test_an_attempt_that_is_cancelled_has_a_moment_to_end() -> None:
     delivery.join()
 
 
-def test_a_thread_that_spins_is_abandoned_and_replaced(tardy: list[str]) -> None:
-    """It is counted and runs on; its events are delivered by its successor."""
+def test_a_busy_thread_is_abandoned_and_replaced(late_attempts: list[str]) -> None:
+    """The thread is counted and continues; its replacement delivers the events."""
     spinning = Spins()
     reporters: list[Reporter] = [spinning, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
-    given_up = delivery._worker
+    abandoned = delivery._worker
     delivery.put(entries(3))
     assert spinning.entered.wait(20)
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
-    assert given_up.is_alive
+    assert abandoned.is_alive
     spinning.released = True
-    eventually(lambda: not given_up.is_alive)
-    books = delivery.counters()
-    assert (books.hung, books.delivered, books.failures - len(tardy), books.balances) == (1, 3, 1, True)
+    eventually(lambda: not abandoned.is_alive)
+    counters = delivery.counters()
+    assert (counters.hung, counters.delivered, counters.failures - len(late_attempts), counters.balances) == (
+        1,
+        3,
+        1,
+        True,
+    )
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 
-def test_a_reporter_that_cannot_be_made_anew_is_made_later(
-    gate: threading.Event, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its constructor raises for a while: said once, and the watch over the others goes on."""
+def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+    """Its constructor raises for a while: one message, and the other reporters are still supervised."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     outcomes: list[Reporter | None] = [blocked, None, None, taken]
 
@@ -258,20 +261,20 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    said = "cannot be made anew, its events are held and tried again: OSError: Too many open files"
-    assert caplog.text.count(said) == 1
+    message = "cannot be made anew, its events are held and tried again: OSError: Too many open files"
+    assert caplog.text.count(message) == 1
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 
 def overdue(delivery: Delivery) -> None:
-    """Waits until its thread counts as blocked, and nobody has looked yet."""
+    """Wait until the thread counts as blocked, before the supervision checks it."""
     eventually(lambda: delivery._worker.overdue(time.monotonic())[0] > 0.6)
 
 
 @pytest.fixture
 def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Sets whether there are no threads left."""
+    """Return a function that sets whether no thread can be started."""
     start, reached = threading.Thread.start, False
 
     def start_if_there_is_one(thread: threading.Thread) -> None:
@@ -287,15 +290,15 @@ def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return reach
 
 
-def test_that_no_thread_is_left_is_said_each_time_anew(
+def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """Once as long as it lasts; what was said of one thread that was blocked says nothing of the next."""
+    """One message per blocked thread, however often the start fails."""
     blocked = [Blocking(gate, []), Blocking(gate, [])]
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(3))
-    said = "blocks its thread, which is abandoned, and cannot be made anew: RuntimeError: can't start new thread"
+    message = "blocks its thread, which is abandoned, and cannot be made anew: RuntimeError: can't start new thread"
     for hung, one in enumerate(blocked, 1):
         assert one.entered.wait(20)
         overdue(delivery)
@@ -304,17 +307,17 @@ def test_that_no_thread_is_left_is_said_each_time_anew(
         delivery.check(time.monotonic())
         thread_limit(False)
         delivery.check(time.monotonic())
-        assert (delivery.hung, caplog.text.count(said)) == (hung, 1)
+        assert (delivery.hung, caplog.text.count(message)) == (hung, 1)
         caplog.clear()
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 
-def test_a_thread_that_came_back_by_itself_is_a_failure_when_it_is_blocked_anew(
+def test_a_returned_thread_that_blocks_again_is_logged_again(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """There was no other for it the first time; that says nothing of the second."""
+    """It could not be replaced the first time and returned by itself."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked)
     thread_limit(True)
@@ -334,13 +337,13 @@ def test_a_thread_that_came_back_by_itself_is_a_failure_when_it_is_blocked_anew(
     delivery.join()
 
 
-def test_one_blocked_thread_is_one_failure_however_often_no_other_can_be_started(
+def test_failed_thread_starts_do_not_count_as_failures(
     gate: threading.Event,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     thread_limit: Callable[[bool], None],
 ) -> None:
-    """Two open the breaker, and it was called once; nor does each attempt at a thread leave a loop's descriptors."""
+    """One blocked thread is one failure, which does not open the breaker; the loops of failed starts are closed."""
     loops: list[asyncio.AbstractEventLoop] = []
     new_loop = asyncio.new_event_loop
 
@@ -368,8 +371,10 @@ def test_one_blocked_thread_is_one_failure_however_often_no_other_can_be_started
     delivery.join()
 
 
-def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made anew, it connects, say, to a host that has gone: neither the watch over all nor the end waits for it."""
+def test_a_blocking_constructor_delays_only_its_reporter(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example one that connects to an unreachable host: neither the supervision nor the shutdown waits for it."""
     monkeypatch.setattr(retry_loop_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
@@ -387,7 +392,7 @@ def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, mon
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert connecting.wait(20)
     delivery.begin_drain()
-    # It is a call like any other: one that does not come back is given up, and the next has its turn.
+    # A blocked constructor is abandoned like any other call.
     eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
@@ -395,8 +400,8 @@ def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, mon
     delivery.join()
 
 
-def test_a_reporter_is_made_anew_as_it_was_made(gate: threading.Event) -> None:
-    """Its constructor may take longer than an attempt, and run a loop of its own; what it raises is no verdict."""
+def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Event) -> None:
+    """Its constructor may take longer than an attempt and run its own loop; its errors do not reject events."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     made: list[int] = []
 
@@ -417,19 +422,19 @@ def test_a_reporter_is_made_anew_as_it_was_made(gate: threading.Event) -> None:
     delivery.join()
 
 
-def test_a_watch_that_fails_over_one_goes_on_over_the_others(
+def test_a_failing_check_does_not_stop_the_supervision_of_others(
     gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the defect is, it is said once; and who blocks is still replaced."""
+    """The error is logged once, and a blocked reporter is still replaced."""
 
-    class Unwatchable(Delivery):
+    class FailingCheck(Delivery):
         def check(self, now: float) -> None:
             raise RuntimeError("a defect")
 
     blocked, taken = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [blocked, taken]
     config = DeliveryConfig(timeout=0.05, retry_initial=0.001)
-    defective = Unwatchable("defective", FaultyReporter, config, 100)
+    defective = FailingCheck("defective", FaultyReporter, config, 100)
     other = Delivery("other", lambda: reporters.pop(0), config, 100)
     dispatcher = AsyncQueuedDispatcher([defective, other], 20)
     dispatcher.start()
@@ -440,8 +445,8 @@ def test_a_watch_that_fails_over_one_goes_on_over_the_others(
     assert caplog.text.count("reporter defective: cannot be watched") == 1
 
 
-def test_a_reporter_that_does_not_move_is_waited_for_once(gate: threading.Event) -> None:
-    """A burst waits a moment for a quick one; not again and again for one whose mailbox stays full."""
+def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:
+    """A burst waits briefly for a reporter with a full mailbox, but not again while the mailbox stays full."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked, timeout=20.0)
     delivery.put(entries(100))
@@ -459,8 +464,8 @@ def test_a_reporter_that_does_not_move_is_waited_for_once(gate: threading.Event)
     delivery.join()
 
 
-def test_other_reporters_go_on_while_one_blocks(gate: threading.Event) -> None:
-    """Nothing is shared that a blocked reporter could exhaust."""
+def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> None:
+    """Reporters share no resource that a blocked one could exhaust."""
     blocked, healthy = Blocking(gate, []), FaultyReporter()
     one = Delivery("blocked", lambda: blocked, DeliveryConfig(), 10)
     other = Delivery("healthy", lambda: healthy, DeliveryConfig(), 1000)
@@ -470,14 +475,14 @@ def test_other_reporters_go_on_while_one_blocks(gate: threading.Event) -> None:
         dispatcher.dispatch(entries(5, first), first + 5)
     assert other.wait_until_settled(20)
     assert numbers(healthy.events) == list(range(500))
-    books = one.counters()
-    assert (books.accepted, books.held, books.dropped["mailbox-full"]) == (500, 10, 490)
+    counters = one.counters()
+    assert (counters.accepted, counters.held, counters.dropped["mailbox-full"]) == (500, 10, 490)
     dispatcher.stop(time.monotonic() + 0.05)
     assert one.counters().dropped["shutdown"] == 10
 
 
-def test_a_destination_that_is_away_opens_the_breaker_and_loses_nothing() -> None:
-    """Open means hold: when it is back, everything arrives, in order, and every change was told."""
+def test_an_outage_opens_the_breaker_and_loses_nothing() -> None:
+    """While the breaker is open, events are held; afterwards all arrive in order, and each state change is reported."""
     changes: list[tuple[BreakerState, BreakerState]] = []
     reporter = FaultyReporter([transient] * 5)
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append((old, new)))
@@ -486,7 +491,7 @@ def test_a_destination_that_is_away_opens_the_breaker_and_loses_nothing() -> Non
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1, 2, 3]
     opened, trying, closed = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED
-    # Two failures open it; each of the three others is one of a batch that was let through to see.
+    # Two failures open the breaker; each of the other three is a failed probe.
     failed = [(opened, trying), (trying, opened)]
     assert changes == [(closed, opened), *failed * 3, (opened, trying), (trying, closed)]
     assert delivery.counters().breaker == "closed"

@@ -1,4 +1,4 @@
-"""The mailbox: bounded, in order, and what it sheds is the least of it."""
+"""Tests of the mailbox: bounded, in order, and shedding the lowest priority first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def mailbox(capacity: int = 100) -> Mailbox:
 
 
 def entries(severities: str) -> Entries:
-    """One entry a letter, numbered by its place."""
+    """Return one entry per letter, numbered by position."""
     return Entries([Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)])
 
 
-def test_events_come_out_in_the_order_in_which_they_went_in() -> None:
-    """First in, first out, whatever the sizes of the batches."""
+def test_events_are_taken_in_order() -> None:
+    """First in, first out, for any batch sizes."""
     box = mailbox()
     box.put(entries("IEIWI"))
     seen = []
@@ -52,16 +52,16 @@ def test_events_come_out_in_the_order_in_which_they_went_in() -> None:
         ("IWIEE", [1, 3, 4]),
     ],
 )
-def test_a_full_mailbox_sheds_the_least_severe_and_oldest(put: str, kept: list[int]) -> None:
-    """Lowest severity first, of those the oldest; a newcomer that is the least of all stays out."""
+def test_a_full_mailbox_sheds_the_oldest_of_the_least_severe(put: str, kept: list[int]) -> None:
+    """A new event with the lowest severity is not accepted."""
     box = mailbox(capacity=3)
     box.put(entries(put))
     assert numbers(box.take(10)) == kept
     assert (box.counts().accepted, sum(box.counts().dropped.values())) == (len(put), len(put) - 3)
 
 
-def test_mailboxes_that_are_given_the_same_have_nothing_else_in_common() -> None:
-    """What one sheds, because it is full, the others still deliver."""
+def test_mailboxes_with_the_same_events_are_independent() -> None:
+    """An event that one full mailbox sheds is still delivered by the others."""
     together = entries("DIWIE")
     small, smaller, wide = mailbox(3), mailbox(1), mailbox()
     for box in (small, smaller, wide):
@@ -76,8 +76,8 @@ def test_mailboxes_that_are_given_the_same_have_nothing_else_in_common() -> None
     "name", ["JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"]
 )
 @pytest.mark.parametrize("first", ["it", "others"])
-def test_how_things_stand_and_what_was_lost_goes_last(name: str, first: str) -> None:
-    """Whatever the severities: the worst of all others makes room for the least of these."""
+def test_status_changes_and_loss_reports_are_shed_last(name: str, first: str) -> None:
+    """Regardless of severity: any other event is shed before them."""
     least, worst = EventBuilder("tests", name).set_severity("TRACE").build(), event(0, Severity.FATAL)
     box = mailbox(capacity=1)
     box.put(Entries([Entry(1, one) for one in ((least, worst) if first == "it" else (worst, least))]))
@@ -85,7 +85,7 @@ def test_how_things_stand_and_what_was_lost_goes_last(name: str, first: str) -> 
 
 
 def large(weight: int, *severities: str) -> Entries:
-    """Entries that take so many weight each, numbered from 100."""
+    """Return entries of this weight, numbered from 100."""
     return Entries([Entry(n, event(n, LEVELS[letter]), weight) for n, letter in enumerate(severities, 100)])
 
 
@@ -100,8 +100,8 @@ def large(weight: int, *severities: str) -> Entries:
         ("I", large(6, "E"), [100]),
     ],
 )
-def test_large_events_take_more_places(put: str, then: Entries, kept: list[int]) -> None:
-    """Room is made for them as for anything else: by worth, the oldest first."""
+def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int]) -> None:
+    """They are accepted and shed by the same priorities, oldest first."""
     box = mailbox(capacity=6)
     box.put(entries(put))
     box.put(then)
@@ -110,8 +110,8 @@ def test_large_events_take_more_places(put: str, then: Entries, kept: list[int])
     assert (counts.held, sum(counts.dropped.values())) == (len(kept), len(put) + len(then) - len(kept))
 
 
-def test_large_events_are_handed_over_a_few_at_a_time() -> None:
-    """What a reporter is given at once has a bound, too; one is handed over however large it is."""
+def test_a_batch_has_fewer_large_events() -> None:
+    """A batch has a weight limit, too; one event is taken whatever its weight."""
     box = mailbox(capacity=100)
     box.put(Entries([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")]))
     seen = []
@@ -122,8 +122,8 @@ def test_large_events_are_handed_over_a_few_at_a_time() -> None:
     assert box.wait_for_room(100, 0)
 
 
-def test_what_is_being_delivered_is_not_shed() -> None:
-    """Events in flight take up room, but cannot be dropped any more."""
+def test_events_in_flight_are_not_shed() -> None:
+    """Events in flight count towards the capacity."""
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
@@ -133,8 +133,8 @@ def test_what_is_being_delivered_is_not_shed() -> None:
     assert sum(box.counts().dropped.values()) == 1
 
 
-def test_no_room_at_all_leaves_the_newcomer_out() -> None:
-    """With everything in flight there is nothing to shed; putting still does not wait."""
+def test_a_new_event_is_shed_if_all_others_are_in_flight() -> None:
+    """Putting does not wait."""
     box = mailbox(capacity=1)
     box.put(entries("I"))
     box.take(1)
@@ -145,7 +145,7 @@ def test_no_room_at_all_leaves_the_newcomer_out() -> None:
 
 
 def test_the_oldest_record_is_known_until_it_is_settled() -> None:
-    """A record is not done with while its events wait or are in flight."""
+    """A record is not settled while its events wait or are in flight."""
     box = mailbox()
     assert box.oldest_record() is None
     box.put(entries("II"))
@@ -159,8 +159,8 @@ def test_the_oldest_record_is_known_until_it_is_settled() -> None:
     assert box.oldest_record() is None
 
 
-def test_clearing_counts_what_is_lost() -> None:
-    """What is waiting and what is in flight is dropped, and said how many."""
+def test_clearing_counts_the_lost_events() -> None:
+    """Waiting events and events in flight are dropped and counted."""
     box = mailbox()
     box.put(entries("IIIII"))
     box.take(2)
@@ -169,20 +169,20 @@ def test_clearing_counts_what_is_lost() -> None:
 
 
 def test_waiting_ends_when_everything_is_dropped() -> None:
-    """Who waits for what nobody will deliver any more is told at once."""
+    """A waiter is notified, because no event will be delivered any more."""
     box = mailbox()
     box.put(entries("II"))
     box.take(1)
     waiting = threading.Thread(target=box.wait_until_empty, args=(60,), daemon=True)
     waiting.start()
-    time.sleep(0.1)  # one that has not begun to wait yet shows nothing, and is no failure
+    time.sleep(0.1)  # the thread may not have started to wait, which cannot be observed and is no failure
     box.clear("shutdown")
     waiting.join(20)
     assert not waiting.is_alive()
 
 
 def test_waiting_ends_when_everything_is_settled() -> None:
-    """Empty means settled, not only taken."""
+    """Taken events must be settled as well."""
     box = mailbox()
     assert box.wait_until_empty(0)
     box.put(entries("I"))
@@ -196,8 +196,8 @@ def test_waiting_ends_when_everything_is_settled() -> None:
     assert not waiting.is_alive()
 
 
-def test_only_the_first_event_wakes() -> None:
-    """A delivery that has something to take need not be woken again."""
+def test_only_the_first_event_wakes_the_worker() -> None:
+    """A worker with events to take need not be woken again."""
     box = mailbox(2)
     assert not box.put(Entries())
     assert box.put(entries("I"))

@@ -1,4 +1,4 @@
-"""The notifier: rung from any thread, heard by one, and never missed."""
+"""Tests of the notifier: set from any thread, received by one, never missed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def notifier(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) ->
 
 
 def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Whether it came to its end. In a thread of its own: one that never hears it must not hang the test."""
+    """Return whether the wait ended in time. In a thread, because a missed notification must not hang the test."""
     heard = []
 
     async def listen() -> None:
@@ -41,15 +41,15 @@ def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, A
     return bool(heard)
 
 
-def test_what_was_rung_before_is_heard(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """It does not matter who comes first; twice before it is heard is once."""
+def test_an_earlier_notification_is_received(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
+    """The order does not matter; two notifications before a wait count once."""
     notifier.notify()
     notifier.notify()
     assert in_time(loop, notifier.wait)
 
 
-def test_it_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """Again and again, each time once it has been silenced."""
+def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
+    """Repeatedly, each time after a reset."""
     heard = threading.Semaphore(0)
 
     async def hear() -> None:
@@ -69,13 +69,13 @@ def test_it_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.Abstrac
     ringing.join(20)
 
 
-def test_silence_forgets_and_patience_ends(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A ring that was silenced wakes nobody: the wait ends with its time."""
+def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
+    """A discarded notification wakes no thread: the wait ends at its timeout."""
     times: list[float] = []
 
     async def wait() -> None:
         notifier.notify()
-        # A ring for the loop is heard in its next round.
+        # The loop receives a notification in its next iteration.
         await asyncio.sleep(0)
         notifier.clear()
         before = loop.time()
@@ -86,8 +86,8 @@ def test_silence_forgets_and_patience_ends(notifier: WorkerNotifier, loop: async
     assert times[0] >= 0.045
 
 
-def test_the_loop_goes_on_where_something_lives_in_it(loop: asyncio.AbstractEventLoop) -> None:
-    """What waits in the loop lets others have their turn, and can be woken by one of them."""
+def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) -> None:
+    """One of these tasks may also set the notifier."""
     notifier = WorkerNotifier(loop)
     notifier.wait_in_loop()
 
@@ -100,8 +100,8 @@ def test_the_loop_goes_on_where_something_lives_in_it(loop: asyncio.AbstractEven
     assert in_time(loop, hear)
 
 
-def test_a_loop_that_is_over_is_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """Who rings does not know whether anybody is left to hear it."""
+def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
+    """A notifying thread does not know whether the loop still runs."""
     notifier.wait_in_loop()
     loop.close()
     notifier.notify()

@@ -1,4 +1,4 @@
-"""A reporter in a process of its own: the same to the dispatch, and whatever happens to it can be mended."""
+"""Tests of a reporter in its own process: same behavior as in a thread, and any fault of the process is repaired."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 from fakes import FaultyReporter, event, eventually, is_gone, read_events
-from misbehaving import Untold
+from misbehaving import UnprintableError
 
 from spark_events import Event, PermanentError, Severity, ThrottledError
 from spark_events.config import Setting
@@ -30,7 +30,7 @@ from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.errors import ReporterProcessError
 from unit.dispatch.conftest import Begin
 
-#: For a reporter that hangs: a Python starts in less, also on a busy machine, and it can be waited for.
+#: Timeout for a hanging reporter: longer than the start of a Python, also on a busy machine.
 SHORT = 10.0
 Start = Callable[..., Delivery]
 
@@ -42,14 +42,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _none_is_left() -> Iterator[None]:
-    """Behind ``begin``: when every delivery has been stopped, no process may be left."""
+    """Fail if a process is left after ``begin`` has stopped every delivery."""
     yield
     eventually(lambda: not children(), what="every process to be gone")
 
 
 @pytest.fixture
 def start(path: Path, begin: Begin) -> Start:
-    """Starts a delivery to a process."""
+    """Return a function that starts a delivery to a process."""
 
     def _start(kind: str = "misbehaving:Obedient", **config: Any) -> Delivery:
         writes = kind.endswith(("Obedient", "MadeLater"))
@@ -61,10 +61,10 @@ def start(path: Path, begin: Begin) -> Start:
 
 
 def children() -> list[psutil.Process]:
-    """The processes of reporters named isolated, those that nobody has asked for (zombies) as well."""
+    """Return the processes of reporters named isolated, including zombies."""
     found = []
     for process in psutil.Process().children():
-        # One may go between two looks.
+        # A process may end between the two calls.
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() == psutil.STATUS_ZOMBIE or "isolated" in process.cmdline():
                 found.append(process)
@@ -84,8 +84,8 @@ def delivered(path: Path) -> list[str]:
     return [one["body"] for one in read_events(path)]
 
 
-def test_events_arrive_as_they_were(start: Start, path: Path) -> None:
-    """Every field, attributes of every type, the order: the same bytes as from a thread."""
+def test_events_arrive_unchanged(start: Start, path: Path) -> None:
+    """Every field, attributes of every type, and the order: the same bytes as from a thread."""
     events = [event(n, Severity.ERROR, text="\u2028é", whole=2**62, part=0.1, yes=True) for n in range(700)]
     delivery = start()
     delivery.put(entries(*events))
@@ -110,28 +110,26 @@ def test_events_arrive_as_they_were(start: Start, path: Path) -> None:
         ("stop", "no answer within its timeout"),
     ],
 )
-def test_what_goes_wrong_is_said_counted_and_tried_again(
+def test_a_fault_is_logged_counted_and_retried(
     start: Start, path: Path, caplog: pytest.LogCaptureFixture, order: str, what: str
 ) -> None:
-    """One line says what it was, one that it is over; nothing is lost, doubled or out of order."""
+    """One message with the reason and one at recovery; no event is lost, repeated or out of order."""
     delivery = start(batch_size=2, timeout=SHORT if "timeout" in what else 60.0)
     delivery.put(entries(event(0), event(1), event(2, do=order), event(3), event(4)))
     assert delivery.wait_until_settled(30)
     assert delivered(path) == ["0", "1", "2", "3", "4"]
-    books = delivery.counters()
-    assert (books.delivered, books.failures, books.hung, books.balances) == (5, 1, 0, True)
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    # The threads of other tests, whose reporters hang, may have something to say until their timeout.
-    said = [message for message in said if message.startswith("reporter isolated:")]
-    assert len(said) == 2
-    assert what in said[0]
-    assert said[1] == "reporter isolated: works again"
+    counters = delivery.counters()
+    assert (counters.delivered, counters.failures, counters.hung, counters.balances) == (5, 1, 0, True)
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    # Abandoned threads of other tests may log messages until their timeout.
+    messages = [message for message in messages if message.startswith("reporter isolated:")]
+    assert len(messages) == 2
+    assert what in messages[0]
+    assert messages[1] == "reporter isolated: works again"
 
 
-def test_a_permanent_failure_gives_up_these_events_only(
-    start: Start, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The verdict comes over as it was given."""
+def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The error's type and text cross the pipe."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0), event(1, do="permanent"), event(2)))
     assert delivery.wait_until_settled(20)
@@ -140,8 +138,8 @@ def test_a_permanent_failure_gives_up_these_events_only(
     assert "reporter isolated: failed, not tried again: PermanentError: no such table" in caplog.text
 
 
-def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start, path: Path) -> None:
-    """How long comes over, too: 0.3 s, where the retry alone would take a few milliseconds."""
+def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start, path: Path) -> None:
+    """The delay crosses the pipe: 0.3 s, although the back-off alone would be a few milliseconds."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -152,8 +150,8 @@ def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start, pat
     assert delivered(path) == ["0", "1"]
 
 
-def test_a_process_lives_from_batch_to_batch(start: Start) -> None:
-    """A failure that its code has noticed itself is no reason for another one."""
+def test_a_process_is_kept_between_batches(start: Start) -> None:
+    """An error that the reporter raises does not replace the process."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -163,10 +161,8 @@ def test_a_process_lives_from_batch_to_batch(start: Start) -> None:
     assert child().pid == first
 
 
-def test_a_process_that_dies_between_two_batches_costs_one_attempt(
-    start: Start, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is counted and said like a death in an attempt, and the next one takes over."""
+def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted and logged like a death during an attempt, and a new process continues."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -179,16 +175,16 @@ def test_a_process_that_dies_between_two_batches_costs_one_attempt(
     assert "its process was killed by signal 9 (SIGKILL)" in caplog.text
 
 
-def test_its_log_is_the_sidecar_s(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Under its logger's name, with its level."""
+def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """With their logger's name and their level."""
     delivery = start()
     delivery.put(entries(event(7, do="log")))
     assert delivery.wait_until_settled(20)
     eventually(lambda: ("some.library", logging.ERROR, "7 is odd") in caplog.record_tuples)
 
 
-def test_it_may_print(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Into standard error, like everything in the sidecar; not into the answers."""
+def test_printed_text_goes_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As in the sidecar; it does not get into the answers."""
     delivery = start()
     delivery.put(entries(event(0, do="print")))
     assert delivery.wait_until_settled(20)
@@ -196,8 +192,8 @@ def test_it_may_print(start: Start, path: Path, capfd: pytest.CaptureFixture[str
     assert "printed" in capfd.readouterr().err
 
 
-def test_it_inherits_nothing(start: Start, tmp_path: Path) -> None:
-    """Not even what the sidecar left open for children; it has its pipes, and what it opened itself."""
+def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> None:
+    """Not even inheritable ones of the sidecar: it has its pipes and the files that it opened itself."""
     secret = os.open(tmp_path / "secret", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(secret, True)
     try:
@@ -207,22 +203,22 @@ def test_it_inherits_nothing(start: Start, tmp_path: Path) -> None:
         links = {fd: os.readlink(f"/proc/{child().pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child().pid}/fd")}
     finally:
         os.close(secret)
-    # Requests, answers, the loop's selector and its socket pair, and the file.
+    # Requests, answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
     assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
     assert links["0"] == "/dev/null"
 
 
-def test_what_it_takes_at_once_may_be_any_number() -> None:
-    """The messages hold 64 bits."""
+def test_the_batch_limit_may_be_any_number() -> None:
+    """The messages have 64 bits for it."""
     reporter = FaultyReporter()
     reporter.max_batch_size = 2**70
     assert messages.encode(messages.Done(most_of(reporter)))
 
 
-def test_it_gets_as_many_events_at_once_as_it_takes(start: Start, path: Path) -> None:
-    """From its first call on."""
+def test_the_reporter_s_batch_limit_applies(start: Start, path: Path) -> None:
+    """From the first call on."""
     delivery = start("misbehaving:ModestObedient", batch_size=100)
     delivery.put(entries(*(event(n) for n in range(7))))
     assert delivery.wait_until_settled(20)
@@ -230,10 +226,10 @@ def test_it_gets_as_many_events_at_once_as_it_takes(start: Start, path: Path) ->
     assert delivery.counters().failures == 0
 
 
-def test_a_module_of_the_user_s_beside_the_driver_is_not_meant_for_it(
+def test_modules_in_the_working_directory_are_not_imported(
     start: Start, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder that a driver runs in may have a json.py, a logging.py."""
+    """The driver's folder may contain a json.py or logging.py."""
     for name in ("json", "logging", "asyncio"):
         tmp_path.joinpath(f"{name}.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
@@ -244,8 +240,8 @@ def test_a_module_of_the_user_s_beside_the_driver_is_not_meant_for_it(
     assert delivery.counters().failures == 0
 
 
-def test_it_leaves_the_driver_s_signals_alone(start: Start, path: Path) -> None:
-    """Ctrl-C and a resource manager's SIGTERM are not meant for it; it is in nobody's group but its own."""
+def test_signals_for_the_driver_do_not_end_the_process(start: Start, path: Path) -> None:
+    """Ctrl-C and a resource manager's SIGTERM are meant for the driver; the process has its own process group."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -259,8 +255,8 @@ def test_it_leaves_the_driver_s_signals_alone(start: Start, path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["block", "exit"])
-def test_what_it_has_started_ends_with_it(start: Start, tmp_path: Path, ending: str) -> None:
-    """Killed at its timeout, or dead by itself: its own children are not left behind."""
+def test_child_processes_end_with_the_process(start: Start, tmp_path: Path, ending: str) -> None:
+    """Whether it is killed at its timeout or exits by itself."""
     delivery = start(batch_size=1, timeout=SHORT)
     pid = tmp_path / "pid"
     delivery.put(entries(event(0, do="start a child", path=str(pid)), event(1, do=ending)))
@@ -269,7 +265,7 @@ def test_what_it_has_started_ends_with_it(start: Start, tmp_path: Path, ending: 
 
 
 def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> None:
-    """The attempts go on where the last one left it, with one process; a call has all of an attempt's time."""
+    """Later attempts continue the start of the same process; a call has the whole timeout of an attempt."""
     delivery = start("misbehaving:MadeLater", timeout=1.0)
     delivery.put(entries(event(0)))
     process = child()
@@ -291,10 +287,10 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
         ("no_such_module:Reporter", "ValueError: no_such_module cannot be imported: ModuleNotFoundError"),
     ],
 )
-def test_one_that_cannot_be_made_or_opened_is_tried_again(
+def test_a_failing_constructor_or_open_is_retried(
     start: Start, caplog: pytest.LogCaptureFixture, kind: str, what: str
 ) -> None:
-    """Its events are held like those of any reporter that cannot be opened yet."""
+    """Its events are held, like those of any reporter that cannot be opened yet."""
     delivery = start(kind)
     delivery.put(entries(event(0)))
     eventually(lambda: delivery.counters().failures >= 2)
@@ -302,8 +298,8 @@ def test_one_that_cannot_be_made_or_opened_is_tried_again(
     assert delivery.counters().held == 1
 
 
-def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """At the end an error is only worth a line in the log: everything is delivered by then."""
+def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """By then every event has been delivered."""
     delivery = start("misbehaving:DiesInClose")
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)
@@ -316,7 +312,7 @@ def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: p
 
 
 def with_details(error: Exception, **details: object) -> Exception:
-    """As classes of the user's own have them."""
+    """Set attributes, as a user's error class may have them."""
     vars(error).update(details)
     return error
 
@@ -329,7 +325,7 @@ def with_details(error: Exception, **details: object) -> Exception:
         (ThrottledError("slow", 2.5), ThrottledError("slow", 2.5)),
         (OSError("\udc80 lone"), ReporterProcessError("OSError: ? lone")),
         (OSError("x" * 10_000_000), ReporterProcessError("OSError: " + "x" * 65_536)),
-        (Untold(), PermanentError("Untold: (not printable: its __str__ raises ValueError)")),
+        (UnprintableError(), PermanentError("UnprintableError: (not printable: its __str__ raises ValueError)")),
         (with_details(PermanentError("no"), rejected=["a"]), PermanentError("no")),
         (with_details(PermanentError("no"), rejected=10**400), PermanentError("no")),
         (with_details(ThrottledError("slow", 1), retry_after="1"), ReporterProcessError("ThrottledError: slow")),
@@ -337,8 +333,8 @@ def with_details(error: Exception, **details: object) -> Exception:
         (with_details(ThrottledError("slow", 1), retry_after=math.inf), ThrottledError("slow", 3600)),
     ],
 )
-def test_a_verdict_goes_over_whatever_the_error_is(error: Exception, expected: Exception) -> None:
-    """Also one that is too long, cannot be encoded, or cannot even be told."""
+def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
+    """Even one that is too long, cannot be encoded, or whose text raises."""
     data = messages.encode(messages.failure(error))
     answer = messages.answers_of()(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
@@ -349,8 +345,8 @@ def test_a_verdict_goes_over_whatever_the_error_is(error: Exception, expected: E
         assert getattr(verdict, detail, None) == getattr(expected, detail, None)
 
 
-def test_events_that_went_over_cannot_be_changed() -> None:
-    """Nor can those that a reporter in a thread gets."""
+def test_events_from_the_pipe_are_immutable() -> None:
+    """Like the events that a reporter in a thread gets."""
     (length, data) = (data := messages.encode(messages.Report([event(1, a=1)])))[:4], data[4:]
     assert int.from_bytes(length, "big") == len(data)
     request = messages.requests_of()(data)
@@ -360,14 +356,14 @@ def test_events_that_went_over_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"\xc1", b"", b"\x81\xa4type\xa4nope", b"\x01"])
-def test_an_answer_that_cannot_be_understood_is_refused(nonsense: bytes) -> None:
-    """By an error that the reader of the pipe expects."""
+def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
+    """With an error that the reader of the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
         messages.answers_of()(nonsense)
 
 
-def test_it_ends_when_its_pipe_does() -> None:
-    """Where the kernel cannot tell it of the sidecar's death, the pipe does."""
+def test_the_process_ends_when_its_pipe_closes() -> None:
+    """For systems whose kernel does not notify it of the sidecar's death."""
 
     async def scenario() -> str:
         child = Child("isolated")

@@ -1,4 +1,4 @@
-"""Which events a reporter gets, and with which attributes."""
+"""Tests of filters: the events that a reporter gets, and their attributes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def passes(chosen: Selection, event: Event) -> bool:
         ("spark.[j]ob", "spark.job", "Commit", None),
     ],
 )
-def test_patterns_stand_for_whole_scopes_and_names(includes: str, scope: str, name: str, passed: bool | None) -> None:
-    """As in Flink: <scope>[:<name>[,<name>]], several with a semicolon; only * is special."""
+def test_patterns_match_whole_scopes_and_names(includes: str, scope: str, name: str, passed: bool | None) -> None:
+    """As in Flink: <scope>[:<name>[,<name>]], separated by semicolons; only * is special."""
     if passed is None:
         with pytest.raises(ConfigError, match="is not a pattern"):
             selection(includes=includes)
@@ -64,22 +64,22 @@ def test_patterns_stand_for_whole_scopes_and_names(includes: str, scope: str, na
         assert passes(selection(includes=includes), one(scope, name)) is passed
 
 
-def test_what_is_excluded_is_out_even_if_it_is_included() -> None:
-    """Excludes win."""
+def test_excludes_override_includes() -> None:
+    """An event that matches both filters is excluded."""
     chosen = selection(includes="spark.*", excludes="*:Commit")
     assert passes(chosen, one("spark.job", "Start"))
     assert not passes(chosen, one("spark.job", "Commit"))
 
 
 def test_severity_is_a_threshold() -> None:
-    """As severe as that, or more."""
+    """Events of this severity or a higher one pass."""
     chosen = selection(severity="warn")
     passed = [severity.value for severity in Severity if passes(chosen, one("s", severity=severity.value))]
     assert passed == ["WARN", "ERROR", "FATAL"]
 
 
-def test_attributes_are_this_reporter_s_alone() -> None:
-    """What one reporter adds or leaves out does not show in the event that others get."""
+def test_added_and_removed_attributes_affect_one_reporter() -> None:
+    """Other reporters get the event unchanged."""
     event = one("spark.job")
     (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of(Entries([Entry(7, event)]))
     assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
@@ -87,8 +87,8 @@ def test_attributes_are_this_reporter_s_alone() -> None:
     assert (entry.record, entry.event.event_id, entry.event.sequence) == (7, event.event_id, event.sequence)
 
 
-def test_without_settings_everything_passes_as_it_is() -> None:
-    """The default costs nothing and changes nothing."""
+def test_without_settings_events_pass_unchanged() -> None:
+    """The default has no cost and no effect."""
     event = one("anything", severity="TRACE")
     (entry,) = selection().of(Entries([Entry(1, event)]))
     assert entry.event is event
@@ -98,14 +98,14 @@ def test_without_settings_everything_passes_as_it_is() -> None:
     "values",
     [{"additional": "team"}, {"additional": ":x"}, {"severity": "loud"}, {"includes": "a b"}, {"excludes": "a:b c"}],
 )
-def test_what_is_of_another_form_is_a_problem(values: dict[str, str]) -> None:
-    """A message with the key, the value and what is allowed."""
+def test_an_invalid_filter_is_rejected(values: dict[str, str]) -> None:
+    """The message has the key, the value and the allowed values."""
     with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*allowed is"):
         selection(**values)
 
 
-def test_two_reporters_of_one_pipeline_see_nothing_of_each_other(tmp_path: Path) -> None:
-    """Filters and variables of the one never show in the file of the other, whichever comes first."""
+def test_filters_of_two_reporters_are_independent(tmp_path: Path) -> None:
+    """Filters and variables of one reporter do not affect the file of the other, in either order."""
     reporters = {
         "red": {"scope.variables.additional": "team:red,a:mine", "filter.excludes": "*:Noise"},
         "blue": {"scope.variables.excludes": "b;secret", "filter.min-severity": "WARN"},
@@ -132,15 +132,15 @@ def test_two_reporters_of_one_pipeline_see_nothing_of_each_other(tmp_path: Path)
 
 
 @pytest.mark.parametrize("given", ["", " ", ";"])
-def test_to_include_nothing_is_refused(given: str) -> None:
-    """A reporter that gets no event at all, by a line whose value is missing, would be silent for ever."""
+def test_an_empty_include_is_rejected(given: str) -> None:
+    """A line without a value would silently give the reporter no event at all."""
     with pytest.raises(ConfigError, match=r"r\.filter\.includes: given .* \(nothing\), allowed is <scope>"):
         selection(includes=given)
     assert passes(selection(excludes=given), one("spark.job", "Commit"))
 
 
-def test_a_bad_pattern_is_one_clear_message() -> None:
-    """The full key, what was given, what is wrong with it and what is allowed."""
+def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
+    """The message has the full key, the value, the reason and the allowed values."""
     settings = Settings.of({"r.filter.includes": "spark.job:Commit; spark stage:X"})
     settings.read(SelectionConfig, "r")
     with pytest.raises(ConfigError) as raised:

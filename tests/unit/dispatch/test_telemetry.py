@@ -1,4 +1,4 @@
-"""What the dispatch tells of itself while it runs."""
+"""Tests of the statistics that the dispatcher reports while it runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def counters(delivered: int) -> dict[str, DeliveryCounters]:
     }
 
 
-def test_the_last_numbers_are_told_last() -> None:
-    """Those of the end come from another thread than those before, which may be at it in that moment."""
-    told: list[Any] = []
-    telemetry = DispatcherTelemetry(lambda: None, told.append)
+def test_the_final_numbers_are_reported_last() -> None:
+    """Another thread sends the final numbers, possibly while earlier ones are being sent."""
+    reports: list[Any] = []
+    telemetry = DispatcherTelemetry(lambda: None, reports.append)
     end = threading.Thread(target=lambda: telemetry.numbers(lambda: counters(9), at_once=True))
 
     def earlier() -> dict[str, DeliveryCounters]:
         end.start()
-        # It must wait: it has all the time to come first.
+        # The final report must wait, although it could run first.
         end.join(0.2)
         return counters(5)
 
     telemetry.numbers(earlier)
     end.join(20)
-    assert [numbers["r"]["delivered"] for numbers in told] == [5, 9]
+    assert [numbers["r"]["delivered"] for numbers in reports] == [5, 9]

@@ -1,4 +1,4 @@
-"""What the user asks for is checked at once, with one clear sentence each."""
+"""Tests of the validation of a plan: invalid arguments are rejected at once with one clear sentence."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ async def coroutine() -> int:
         (functools.partial(three, 1), True),
     ],
 )  # fmt: skip
-def test_functions_that_can_be_called_for_a_row(fn: Any, context: bool) -> None:
-    """With ctx where they ask for it, by a second argument that has no default or is named so."""
+def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
+    """With ctx if they request it, by a second argument without a default or by its name."""
     assert Plan(fn).wants_context is context
 
 
 @pytest.mark.parametrize(
-    ("fn", "says"),
+    ("fn", "message"),
     [
         (plain, "plain (.*test_plan.py.*) is not async; wanted: async def fn"),
         (yields, "yields"),
@@ -76,20 +76,20 @@ def test_functions_that_can_be_called_for_a_row(fn: Any, context: bool) -> None:
         (None, "fn is NoneType"),
     ],
 )
-def test_functions_that_cannot(fn: Any, says: str) -> None:
-    """Said by name and place."""
-    with pytest.raises(InvalidPlanError, match=says):
+def test_invalid_functions_are_rejected(fn: Any, message: str) -> None:
+    """The message has the function's name and location."""
+    with pytest.raises(InvalidPlanError, match=message):
         Plan(fn)
 
 
 @pytest.mark.parametrize("resource", [None, client, Callable, functools.partial(client)])
-def test_resources_that_may_open(resource: Any) -> None:
+def test_valid_resources_are_accepted(resource: Any) -> None:
     """Anything that can be called without arguments."""
     assert Plan(one, resource=resource).resource is resource
 
 
 @pytest.mark.parametrize(
-    ("resource", "says"),
+    ("resource", "message"),
     [
         (client(), "open already or no function"),
         (bare, "decorate it with contextlib.asynccontextmanager"),
@@ -98,14 +98,14 @@ def test_resources_that_may_open(resource: Any) -> None:
         ("http://x", "resource is str"),
     ],
 )
-def test_resources_that_never_will(resource: Any, says: str) -> None:
-    """The usual mistakes, told apart."""
-    with pytest.raises(InvalidPlanError, match=says):
+def test_invalid_resources_are_rejected(resource: Any, message: str) -> None:
+    """Each common mistake has its own message."""
+    with pytest.raises(InvalidPlanError, match=message):
         Plan(one, resource=resource)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"max_in_flight": 0}, "max_in_flight is 0; allowed: a whole number from 1 to 100000"),
         ({"max_in_flight": 2.5}, "max_in_flight is 2.5"),
@@ -127,14 +127,14 @@ def test_resources_that_never_will(resource: Any, says: str) -> None:
         ({"key": "a", "batch_size": 2}, "key and batch_size cannot be combined"),
     ],
 )
-def test_values_that_cannot_be(arguments: dict[str, Any], says: str) -> None:
-    """The message has the argument, what was given, and what is allowed."""
-    with pytest.raises(InvalidPlanError, match=says):
+def test_invalid_values_are_rejected(arguments: dict[str, Any], message: str) -> None:
+    """The message has the argument, the value and the allowed values."""
+    with pytest.raises(InvalidPlanError, match=message):
         Plan(one, **arguments)
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Retry(attempts=0), "Retry.attempts is 0"),
         (lambda: Retry(initial=-1), "Retry.initial is -1; allowed: seconds, 0 or more"),
@@ -156,22 +156,22 @@ def test_values_that_cannot_be(arguments: dict[str, Any], says: str) -> None:
         (lambda: CircuitBreaker(give_up_after=-1), "CircuitBreaker.give_up_after is -1"),
     ],
 )
-def test_parts_that_cannot_be(make: Any, says: str) -> None:
-    """The same for what a plan is made of."""
-    with pytest.raises(InvalidPlanError, match=says):
+def test_invalid_parts_of_a_plan_are_rejected(make: Any, message: str) -> None:
+    """The same for Retry, Cache and the other parts."""
+    with pytest.raises(InvalidPlanError, match=message):
         make()
 
 
-def test_cancellation_cannot_be_asked_to_be_retried() -> None:
-    """CancelledError is no Exception: a call that tries again when it is cancelled cannot be stopped."""
+def test_cancelled_error_cannot_be_retried() -> None:
+    """A call that is retried when it is cancelled could not be stopped."""
     import asyncio
 
     with pytest.raises(InvalidPlanError, match="CancelledError"):
         Retry(on=asyncio.CancelledError)  # type: ignore[arg-type]
 
 
-def test_a_plan_survives_its_way_to_the_executors() -> None:
-    """Equal after a pickle, with its columns as tuples."""
+def test_a_plan_can_be_pickled() -> None:
+    """The copy is equal, with its columns as tuples."""
     retry = Retry(on=[ValueError])
     plan = Plan(one, key="user", coalesce_by=["a", "b"], retry=retry, cache=Cache())  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(plan)) == plan
@@ -179,8 +179,8 @@ def test_a_plan_survives_its_way_to_the_executors() -> None:
     assert (plan.key, plan.coalesce_by, plan.retry.on) == (("user",), ("a", "b"), (ValueError,))
 
 
-def test_the_engine_needs_nothing_that_is_compiled() -> None:
-    """Executors may have neither msgspec nor this package: what is shipped is pure Python."""
+def test_the_engine_needs_no_compiled_modules() -> None:
+    """Executors may have neither msgspec nor this package; the shipped code is pure Python."""
     program = (
         "import sys, spark_events.enrichment.engine.engine as _\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"

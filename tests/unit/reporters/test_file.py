@@ -31,8 +31,8 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
     """The field names are a contract: those of Event, with the attributes as an object."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
-    told = event(3, "WARN", rows=12, ratio=0.5, on=True, who="zoë\n\t\"'")
-    reporter.report([told])
+    original = event(3, "WARN", rows=12, ratio=0.5, on=True, who="zoë\n\t\"'")
+    reporter.report([original])
     reporter.close()
     assert path.read_bytes().count(b"\n") == 1
     assert read_events(path) == [
@@ -42,7 +42,7 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
             "body": "3",
             "severity": "WARN",
             "observed_ts_millis": 1_700_000_000_003,
-            "event_id": told.event_id,
+            "event_id": original.event_id,
             "sequence": 0,
             "attributes": {"rows": 12, "ratio": 0.5, "on": True, "who": "zoë\n\t\"'"},
         }

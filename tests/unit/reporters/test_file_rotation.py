@@ -161,9 +161,9 @@ def test_a_file_that_cannot_be_compressed_does_not_stop_others(
 
     eventually(are_packed, what="the others compressed")
     # The compressing thread logs its failures after it has processed all files.
-    (said, *_) = eventually(lambda: caplog.messages, what="a line in the log")
+    (message, *_) = eventually(lambda: caplog.messages, what="a line in the log")
     reporter.close()
-    assert "could not be compressed, it stays as it is: [Errno 21]" in said
+    assert "could not be compressed, it stays as it is: [Errno 21]" in message
 
 
 def flock_of_a_network(descriptor: int, operation: int, flock: Callable[[int, int], None] = fcntl.flock) -> None:

@@ -120,10 +120,10 @@ def spoilt_event() -> Event:
 
 def test_json_has_the_whole_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     """The line equals the file reporter's, for programs that parse standard error."""
-    told = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
-    LogReporter(LogConfig(format="json")).report([told, spoilt_event()])
+    original = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
+    LogReporter(LogConfig(format="json")).report([original, spoilt_event()])
     first, second = capfd.readouterr().err.splitlines()
-    assert decode_event(first.encode()) == told
+    assert decode_event(first.encode()) == original
     assert json.loads(second)["body"] == "a?b\nc"
 
 
@@ -186,7 +186,7 @@ def test_the_sidecar_sends_events_to_the_driver_s_log(tmp_path: Path, format_nam
         "events.reporter.driver.format": format_name,
     }
     with FakeDriver(tmp_path / "errors", settings) as driver:
-        driver.tell(application_start())
+        driver.send_records(application_start())
         answer = driver.await_answer("event", level="INFO")
         driver.send(goodbye())
         assert driver.await_exit() == 0

@@ -78,7 +78,7 @@ def test_built_in_and_user_types_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("NotAReporter", "NotAReporter is not a subclass of spark_events.Reporter"),
         ("WithoutReport", "WithoutReport does not define report"),
@@ -95,9 +95,9 @@ def test_built_in_and_user_types_are_found() -> None:
         ("Missing", f"{HERE} has no Missing"),
     ],
 )
-def test_a_malformed_reporter_class_is_rejected_with_the_reason(name: str, said: str) -> None:
+def test_a_malformed_reporter_class_is_rejected_with_the_reason(name: str, message: str) -> None:
     """The error appears before the first event and quotes the setting."""
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         factory(f"{HERE}:{name}")
 
 

@@ -1,4 +1,4 @@
-"""Callbacks as reporters: never twice with the same event, whatever they do; and nobody else is harmed."""
+"""Tests of callbacks as reporters: one call per event, whatever a callback does, without effect on others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANY = EventMatcher.of(())
 
 @pytest.fixture
 def dispatcher() -> Iterator[AsyncQueuedDispatcher]:
-    """Running, with a history as its only reporter."""
+    """Running dispatcher whose only reporter is a history."""
     pipeline = build(Settings(), own={"history": lambda: EventHistory(100)})
     pipeline.dispatcher.start()
     yield pipeline.dispatcher
@@ -41,12 +41,12 @@ def subscribe(dispatcher: AsyncQueuedDispatcher, function: Callback, timeout: fl
     return delivery
 
 
-def tell(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> None:
+def submit(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> None:
     dispatcher.dispatch([Entry(n + 1, event(n)) for n in range(first, first + count)], first + count)
 
 
-def test_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
-    """Plain and async."""
+def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
+    """Plain and async callbacks."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
 
@@ -56,17 +56,17 @@ def test_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatche
 
     first = subscribe(dispatcher, lambda one: plain.append((one.body, threading.get_ident())))
     second = subscribe(dispatcher, awaits)
-    tell(dispatcher, 20)
+    submit(dispatcher, 20)
     assert first.wait_until_settled(20)
     assert second.wait_until_settled(20)
     assert [text for text, _ in plain] == slow == [str(n) for n in range(20)]
     assert len({thread for _, thread in plain}) == 1
 
 
-def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
+def test_an_error_is_logged_with_its_line_and_the_next_event_follows(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also a timeout that it raises itself, which is not one of ours."""
+    """Including a TimeoutError that the callback raises itself."""
     called: list[str] = []
 
     def raises(one: Event) -> None:
@@ -74,7 +74,7 @@ def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
         raise TimeoutError("its own")
 
     delivery = subscribe(dispatcher, raises)
-    tell(dispatcher, 3)
+    submit(dispatcher, 3)
     assert delivery.wait_until_settled(20)
     assert called == ["0", "1", "2"]
     assert delivery.counters().dropped == {"rejected": 3}
@@ -86,10 +86,10 @@ def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()], ids=repr
 )
-def test_what_is_no_exception_is_told_as_one(
+def test_exits_and_cancellations_count_as_errors(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
-    """An exit, a cancelled task of its own: it is called once an event all the same, and nobody says it blocks."""
+    """SystemExit or its own task's cancellation: one call per event, and the callback is not reported as blocking."""
     called: list[str] = []
 
     def fails(one: Event) -> None:
@@ -101,18 +101,18 @@ def test_what_is_no_exception_is_told_as_one(
         fails(one)
 
     delivery = subscribe(dispatcher, fails_later if is_async else fails)
-    tell(dispatcher, 3)
+    submit(dispatcher, 3)
     assert delivery.wait_until_settled(20)
     assert called == ["0", "1", "2"]
-    books = delivery.counters()
-    assert (books.delivered, books.dropped, books.hung) == (0, {"rejected": 3}, 0)
+    counters = delivery.counters()
+    assert (counters.delivered, counters.dropped, counters.hung) == (0, {"rejected": 3}, 0)
     assert "Test: it raised\nTraceback (most recent call last):\n  File" in caplog.text
     assert type(error).__name__ in caplog.text
     assert "blocks its thread" not in caplog.text
 
 
-def test_one_event_that_is_told_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A program may add it again; another number says so."""
+def test_an_event_added_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
+    """The two events have different sequence numbers."""
     called: list[int] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
     one = event(7)
@@ -122,28 +122,28 @@ def test_one_event_that_is_told_twice_is_two_calls(dispatcher: AsyncQueuedDispat
 
 
 @pytest.mark.usefixtures("patience")
-def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: AsyncQueuedDispatcher) -> None:
-    """Its event counts as lost, and is not tried again; it has ended before the next one is called."""
-    told: list[str] = []
+def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -> None:
+    """Its event counts as lost and is not retried; the call has ended before the next one starts."""
+    calls: list[str] = []
 
     async def hangs(one: Event) -> None:
-        told.append(f"{one.body} begins")
+        calls.append(f"{one.body} begins")
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             await asyncio.sleep(0.01)
-            told.append(f"{one.body} ends")
+            calls.append(f"{one.body} ends")
             raise
 
     delivery = subscribe(dispatcher, hangs, timeout=0.05)
-    tell(dispatcher, 2)
+    submit(dispatcher, 2)
     assert delivery.wait_until_settled(20)
-    assert told == ["0 begins", "0 ends", "1 begins", "1 ends"]
+    assert calls == ["0 begins", "0 ends", "1 begins", "1 ends"]
     assert delivery.counters().dropped == {"rejected": 2}
 
 
-def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatcher: AsyncQueuedDispatcher) -> None:
-    """Its thread is given up, and another one gets the next event; others have got everything meanwhile."""
+def test_a_blocking_plain_callback_loses_only_that_event(dispatcher: AsyncQueuedDispatcher) -> None:
+    """Its thread is abandoned, and a new thread gets the next event; other reporters have every event meanwhile."""
     release = threading.Event()
     called: list[str] = []
     quick: list[str] = []
@@ -155,7 +155,7 @@ def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatc
 
     delivery = subscribe(dispatcher, blocks, timeout=0.05)
     other = subscribe(dispatcher, lambda one: quick.append(one.body))
-    tell(dispatcher, 3)
+    submit(dispatcher, 3)
     assert other.wait_until_settled(20)
     assert quick == ["0", "1", "2"]
     assert delivery.wait_until_settled(20)
@@ -164,21 +164,21 @@ def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatc
     assert delivery.hung == 1
 
 
-def test_only_what_was_chosen(dispatcher: AsyncQueuedDispatcher) -> None:
-    """By scope and severity; nothing at all once it is taken out."""
+def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher) -> None:
+    """By scope and severity; after its removal it gets none."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
     every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")
-    tell(dispatcher, 1)
+    submit(dispatcher, 1)
     assert every.wait_until_settled(20)
     dispatcher.detach(every)
-    tell(dispatcher, 1, first=1)
+    submit(dispatcher, 1, first=1)
     assert delivery.counters().accepted == 0
     assert called == ["every"]
 
 
-def test_one_may_take_itself_out(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
-    """What it is called with is its last, and is no loss; nor is what it did not want."""
+def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
+    """The current event is its last and does not count as lost; neither do events that it did not select."""
     called: list[str] = []
     over = threading.Event()
 
@@ -188,7 +188,7 @@ def test_one_may_take_itself_out(dispatcher: AsyncQueuedDispatcher, caplog: pyte
 
     delivery = delivery_of("once", once, ANY, 5, 100, over.set)(Hooks())
     dispatcher.attach(delivery)
-    tell(dispatcher, 3)
+    submit(dispatcher, 3)
     assert over.wait(20)
     assert called == ["0"]
     assert not caplog.records
@@ -205,8 +205,8 @@ def test_one_may_take_itself_out(dispatcher: AsyncQueuedDispatcher, caplog: pyte
         (print, float("nan"), "timeout: given nan"),
     ],
 )
-def test_what_is_no_callback_is_refused(function: Any, timeout: Any, message: str) -> None:
-    """At once, and not with the first event."""
+def test_an_invalid_callback_is_rejected(function: Any, timeout: Any, message: str) -> None:
+    """At registration, before the first event."""
     with pytest.raises(InvalidChoiceError) as caught:
         delivery_of("it", function, ANY, timeout, 1, lambda: None)
     assert message in str(caught.value)

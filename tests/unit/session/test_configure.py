@@ -1,4 +1,4 @@
-"""What people write for reporters and settings, and what Spark is told."""
+"""Tests of the Spark settings that ``configure`` derives from reporters and settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spark_events.session.reporters import given
 
 
 class Own(Reporter):
-    """Can be imported by its name."""
+    """Importable reporter class."""
 
     def report(self, events: Any) -> None:
         return
 
 
 class Builder:
-    """As far as `configure` needs one of PySpark's."""
+    """Double of PySpark's builder with the methods that `configure` uses."""
 
     def __init__(self, **options: str) -> None:
         self._options = {key.replace("_", "."): value for key, value in options.items()}
@@ -33,13 +33,13 @@ class Builder:
 
 @pytest.fixture(autouse=True)
 def no_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """spark-defaults.conf is this folder's."""
+    """Use a spark-defaults.conf in a temporary folder."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     return tmp_path
 
 
-def test_nothing_given_is_one_log_reporter() -> None:
-    """The listener, the jar, the Python that runs, and never making Spark wait."""
+def test_the_default_is_one_log_reporter() -> None:
+    """Sets the listener, the jar and the current Python; Spark never waits."""
     assert spark_conf() == {
         "spark.extraListeners": "io.sparkevents.EventsListener",
         "spark.driver.extraClassPath": jar_path(),
@@ -50,7 +50,7 @@ def test_nothing_given_is_one_log_reporter() -> None:
 
 
 def test_reporters_by_name() -> None:
-    """Types, keys of every kind of value, nested ones, and classes."""
+    """Types, keys with values of every kind, nested keys, and classes."""
     audit = {
         "type": "file",
         "path": Path("/tmp/e.jsonl"),
@@ -58,10 +58,10 @@ def test_reporters_by_name() -> None:
         "filter": {"min-severity": "WARN", "includes": "*:Job*"},
         "batch.size": 7,
     }
-    told = spark_conf({"audit": audit, "console": "log", "mine": Own}, "sync")
-    assert told["spark.events.reporters"] == "audit,console,mine"
-    assert told["spark.events.dispatcher.type"] == "sync"
-    assert {key: value for key, value in told.items() if ".reporter." in key} == {
+    conf = spark_conf({"audit": audit, "console": "log", "mine": Own}, "sync")
+    assert conf["spark.events.reporters"] == "audit,console,mine"
+    assert conf["spark.events.dispatcher.type"] == "sync"
+    assert {key: value for key, value in conf.items() if ".reporter." in key} == {
         "spark.events.reporter.audit.type": "file",
         "spark.events.reporter.audit.path": "/tmp/e.jsonl",
         "spark.events.reporter.audit.timeout": "1500ms",
@@ -73,16 +73,16 @@ def test_reporters_by_name() -> None:
     }
 
 
-def test_reporters_in_a_list_are_named_by_what_they_are() -> None:
-    """Two of a kind have a number."""
+def test_reporters_in_a_list_are_named_by_type() -> None:
+    """Two of the same type are numbered."""
     found = given(["log", {"type": "log", "format": "json"}, Own, MemoryReporter(), MemoryReporter()])
     assert found.names == ("log", "log-2", "own", "memory", "memory-2")
     assert set(found.own) == {"memory", "memory-2"}
     assert isinstance(found.own["memory"](), MemoryReporter)
 
 
-def test_a_class_that_has_no_path_stays_in_this_process() -> None:
-    """One of a notebook's cell, say."""
+def test_a_class_without_an_import_path_stays_in_this_process() -> None:
+    """For example a class from a notebook cell."""
 
     class Local(Own):
         pass
@@ -95,7 +95,7 @@ def test_a_class_that_has_no_path_stays_in_this_process() -> None:
 
 @pytest.mark.parametrize("key", ["shutdown.timeout", "events.shutdown.timeout", "spark.events.shutdown.timeout"])
 def test_settings_in_any_form(key: str) -> None:
-    """As they stand in spark-defaults.conf, or shorter."""
+    """As in spark-defaults.conf, or without the prefix."""
     assert spark_conf(settings={key: "3s"})["spark.events.shutdown.timeout"] == "3s"
 
 
@@ -125,15 +125,15 @@ def test_settings_in_any_form(key: str) -> None:
         ({"settings": {"shutdwon.timeout": "3s"}}, "did you mean events.shutdown.timeout?"),
     ],
 )
-def test_a_mistake_is_said_at_once(arguments: dict[str, Any], message: str) -> None:
-    """With the key it belongs to."""
+def test_a_mistake_raises_at_once(arguments: dict[str, Any], message: str) -> None:
+    """The message has the key."""
     with pytest.raises(ConfigError) as caught:
         spark_conf(**arguments)
     assert message in str(caught.value)
 
 
-def test_configure_keeps_what_is_there(no_defaults: Path) -> None:
-    """Other listeners and other jars, of the builder or else of spark-defaults.conf; twice is the same as once."""
+def test_configure_keeps_existing_listeners_and_jars(no_defaults: Path) -> None:
+    """Those of the builder or of spark-defaults.conf; a second call changes nothing."""
     (no_defaults / "spark-defaults.conf").write_text(
         "spark.extraListeners  com.example.Other\nspark.driver.extraClassPath  /theirs.jar\n"
     )
@@ -144,7 +144,7 @@ def test_configure_keeps_what_is_there(no_defaults: Path) -> None:
     assert builder._options["spark.extraListeners"] == "com.example.Third,io.sparkevents.EventsListener"
 
 
-def test_a_client_of_connect_is_told_where_the_listener_belongs() -> None:
-    """Its server's configuration."""
+def test_a_connect_client_is_referred_to_the_server_s_configuration() -> None:
+    """The listener must be configured in the server."""
     with pytest.raises(SessionError, match="it belongs to the server"):
         configure(Builder(spark_remote="sc://localhost"))

@@ -1,4 +1,4 @@
-"""Starting a stream where the driver's side ends at that very moment."""
+"""Tests of a stream start during which the driver's JVM ends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from spark_events.errors import SessionError
 from spark_events.session import start as start_module
 
 
-class Gone:
-    """In the place of a JVM that ends between one call and the next, which no real one can be made to do."""
+class EndedJvm:
+    """Double of a JVM that ends between two calls, which a real JVM cannot do on demand."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -22,9 +22,9 @@ class Gone:
         return lambda *_: self.calls.append(name)
 
 
-def test_a_driver_that_ends_while_it_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By one error, with its reason; the stream is not there."""
-    shim = Gone()
+def test_a_driver_that_ends_during_the_start_raises_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the reason, and no stream is registered."""
+    shim = EndedJvm()
     monkeypatch.setattr(start_module, "session_of", lambda spark: spark)
     monkeypatch.setattr(start_module, "_application_of", lambda session: "gone")
     monkeypatch.setattr(start_module, "_open", lambda *_: DriverBridge(shim))

@@ -1,4 +1,4 @@
-"""Start and end of an application; FINISHED and FAILED are reported only if they are known."""
+"""Tests of the start and end of an application; FINISHED and FAILED are reported only if they are known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ending(*records: dict[str, object]) -> Event:
     return event
 
 
-def test_the_start_says_what_runs_and_where() -> None:
+def test_the_start_has_the_known_scope_variables() -> None:
     """Every known scope variable is present; unknown ones are left out."""
     (event,) = translate(application_start())
     assert (event.name, event.class_scope, event.severity) == (
@@ -115,7 +115,7 @@ def test_failure_after_stop_is_reported_as_such() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")])
-def test_a_python_that_was_killed_is_a_warning(name: str | None, text: str) -> None:
+def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
     """The outcome is unknown, but no program ends that way on purpose."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.WARN)
@@ -129,8 +129,8 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
     translator = Translator()
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
-    told = translator.driver_lost(START + 99, False) if last is None else translator.translate(decoded(last))
-    assert told[0].attributes["spark.status.new"] == (
+    reported = translator.driver_lost(START + 99, False) if last is None else translator.translate(decoded(last))
+    assert reported[0].attributes["spark.status.new"] == (
         "FINISHED" if last is None or last["ending"] == "STOPPED" else "FAILED"
     )
     assert translator.application_is_over
@@ -161,7 +161,7 @@ def test_hints_do_not_change_the_status() -> None:
     assert "query 'clicks' failed" in event.body
 
 
-def test_queries_that_are_still_running_are_named() -> None:
+def test_running_queries_are_named_at_the_end() -> None:
     """Spark ends them after the application, when it calls no listener any more."""
     over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))

@@ -22,7 +22,7 @@ SQL_FAILED |= {"error": "java.lang.OutOfMemoryError: x"}
 ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
-def told(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[str, Event]]:
+def events(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[str, Event]]:
     """Yield each record's kind with its events, without events caused by time."""
     translator = Translator(config)
     found = []
@@ -75,7 +75,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
         {**ADDED, "at": application.now},
         end,
     ]
-    assert [(kind, event) for kind, event in told(records, config) if not is_listed(kind, event)] == []
+    assert [(kind, event) for kind, event in events(records, config) if not is_listed(kind, event)] == []
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
@@ -89,7 +89,7 @@ def test_every_kind_that_is_listed_makes_something() -> None:
     """A kind that makes no event would cost the driver needless round trips."""
     config = TranslateConfig(watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True)
     made = defaultdict(set)
-    for kind, event in told(_everything("STOPPED"), config):
+    for kind, event in events(_everything("STOPPED"), config):
         made[kind].add(event.name)
     assert set(made) == set(CAUSES)
     assert made["job_end"] == {"JobStatusChangeEvent", "JobFailureEvent"}

@@ -31,16 +31,16 @@ class Stream:
     def __init__(self, interval: float = 60, limit: float | None = None, enabled: bool = True) -> None:
         config = BatchCommitConfig(enabled=enabled, min_interval=interval, max_duration=limit)
         self.translator = Translator(TranslateConfig(batch_commit=config))
-        self.tell(application_start(), query_started())
+        self.send(application_start(), query_started())
 
-    def tell(self, *records: dict[str, Any]) -> list[Event]:
+    def send(self, *records: dict[str, Any]) -> list[Event]:
         return [event for record in records for event in self.translator.translate(decoded(record))]
 
     def tick(self, second: float) -> list[Event]:
         return self.translator.tick(START + round(second * 1000))
 
 
-def told(events: list[Event]) -> list[tuple[Any, Any, Any]]:
+def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
     """Return first batch, last batch and number of batches."""
     return [
         (
@@ -56,11 +56,11 @@ def told(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
     """The first event is immediate; the second follows at the end of the interval, with or without a record."""
     stream = Stream()
-    assert told(stream.tell(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
+    assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000
-    assert told(stream.tell(batch(60, 60))) == [(1, 59, 59)]
+    assert reported(stream.send(batch(60, 60))) == [(1, 59, 59)]
     assert stream.tick(119) == []
-    assert told(stream.tick(120)) == [(None, 60, 1)]
+    assert reported(stream.tick(120)) == [(None, 60, 1)]
     assert stream.tick(10_000) == []
 
 
@@ -69,7 +69,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
     operator = {"numRowsTotal": 7, "numRowsUpdated": 2, "numRowsRemoved": 1, "numRowsDroppedByWatermark": 3}
     stream = Stream()
     for n in range(4):
-        stream.tell(
+        stream.send(
             batch(
                 n,
                 n,
@@ -104,26 +104,26 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
 def test_slow_batch_is_reported_at_once_and_separately() -> None:
     """Held batches are reported first; in a merged event, the warning would not identify its batch."""
     stream = Stream(limit=1.0)
-    events = stream.tell(batch(0, 0), batch(1, 1), batch(2, 2), batch(3, 9, took=1_001), batch(4, 10))
-    assert told(events) == [(None, 0, 1), (1, 2, 2), (None, 3, 1)]
+    events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), batch(3, 9, took=1_001), batch(4, 10))
+    assert reported(events) == [(None, 0, 1), (1, 2, 2), (None, 3, 1)]
     assert [event.severity for event in events] == [Severity.INFO, Severity.INFO, Severity.WARN]
     assert events[2].body.endswith("(over the limit of 1000 ms)")
-    assert told(stream.tick(69)) == [(None, 4, 1)]
+    assert reported(stream.tick(69)) == [(None, 4, 1)]
 
 
 @pytest.mark.parametrize("end", [query_terminated(exception="a.B: x"), query_terminated(), application_end()])
 def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
     """Every kind of end reports the held batches first."""
     stream = Stream()
-    events = stream.tell(batch(0, 0), batch(1, 1), batch(2, 2), end)
-    assert told(events) == [(None, 0, 1), (1, 2, 2)]
+    events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), end)
+    assert reported(events) == [(None, 0, 1), (1, 2, 2)]
     assert events[2].name == "JobStatusChangeEvent"
 
 
 def test_a_driver_that_is_lost_leaves_nothing_held() -> None:
     """The last commits are reported before the loss."""
     stream = Stream()
-    stream.tell(batch(0, 0), batch(1, 1))
+    stream.send(batch(0, 0), batch(1, 1))
     events = stream.translator.driver_lost(START + 5_000, orderly=False)
     assert [event.name for event in events] == ["BatchCommitEvent", "JobStatusChangeEvent"]
 
@@ -131,7 +131,7 @@ def test_a_driver_that_is_lost_leaves_nothing_held() -> None:
 def test_disabled_commits_keep_the_batch_of_failures() -> None:
     """events.batch-commit.enabled=false disables commit events only."""
     stream = Stream(enabled=False)
-    events = stream.tell(batch(0, 0), batch(1, 1), query_terminated(exception="a.B: x"))
+    events = stream.send(batch(0, 0), batch(1, 1), query_terminated(exception="a.B: x"))
     assert [event.name for event in events] == ["JobStatusChangeEvent", "JobFailureEvent"]
     assert events[1].attributes["spark.batch.id"] == 2
 
@@ -139,8 +139,8 @@ def test_disabled_commits_keep_the_batch_of_failures() -> None:
 def test_merged_event_has_a_stable_event_id() -> None:
     """Equal batches have equal event ids, whether a record or the clock ended the interval."""
     by_record, by_clock = Stream(), Stream()
-    first = by_record.tell(*[batch(n, n) for n in range(5)], batch(5, 60))
-    second = by_clock.tell(*[batch(n, n) for n in range(5)]) + by_clock.tick(60) + by_clock.tell(batch(5, 60))
+    first = by_record.send(*[batch(n, n) for n in range(5)], batch(5, 60))
+    second = by_clock.send(*[batch(n, n) for n in range(5)]) + by_clock.tick(60) + by_clock.send(batch(5, 60))
     assert first == second
     assert len({event.event_id for event in first}) == 2
 
@@ -148,7 +148,7 @@ def test_merged_event_has_a_stable_event_id() -> None:
 def test_record_of_a_held_event_is_not_acknowledged() -> None:
     """The record's event is still held."""
     stream = Stream()
-    stream.tell({"seq": 3, **batch(0, 0)}, {"seq": 4, **batch(1, 1)}, {"seq": 5, **batch(2, 2)})
+    stream.send({"seq": 3, **batch(0, 0)}, {"seq": 4, **batch(1, 1)}, {"seq": 5, **batch(2, 2)})
     assert stream.translator.held_record == 4
     stream.tick(60)
     assert stream.translator.held_record is None
@@ -157,8 +157,8 @@ def test_record_of_a_held_event_is_not_acknowledged() -> None:
 def test_a_clock_that_was_set_back_holds_nothing_for_hours() -> None:
     """The held event does not wait until the clock reaches the old deadline."""
     stream = Stream()
-    assert told(stream.tell(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
-    assert told(stream.tick(70)) == [(None, 2, 1)]
+    assert reported(stream.send(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
+    assert reported(stream.tick(70)) == [(None, 2, 1)]
 
 
 @given(st.lists(st.integers(0, 40)))

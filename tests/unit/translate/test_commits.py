@@ -82,15 +82,15 @@ def test_a_batch_without_data_is_a_commit() -> None:
 
 def test_batch_is_reported_once() -> None:
     """Repeated and late progress makes no second event of a batch."""
-    told = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
-    assert [event.attributes["spark.batch.id"] for event in told] == [0, 1]
+    reported = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
+    assert [event.attributes["spark.batch.id"] for event in reported] == [0, 1]
 
 
 def test_a_new_run_may_commit_a_batch_again() -> None:
     """A run that ended before its commit leaves the batch to the next run."""
-    told = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
-    assert [event.attributes["spark.streaming.query.run_id"] for event in told] == ["r1", "r2"]
-    assert told[0].event_id != told[1].event_id
+    reported = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
+    assert [event.attributes["spark.streaming.query.run_id"] for event in reported] == ["r1", "r2"]
+    assert reported[0].event_id != reported[1].event_id
 
 
 @pytest.mark.parametrize(
@@ -268,10 +268,10 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
 def test_a_failure_is_never_held_and_what_was_held_comes_before_it() -> None:
     """The end of a run reports its held commits first."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60.0)))
-    told = []
+    reported = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
-        told += [event.name for event in translator.translate(decoded({"seq": 7, **record}))]
-    assert told[1:] == ["BatchCommitEvent", "BatchCommitEvent", "JobStatusChangeEvent", "JobFailureEvent"]
+        reported += [event.name for event in translator.translate(decoded({"seq": 7, **record}))]
+    assert reported[1:] == ["BatchCommitEvent", "BatchCommitEvent", "JobStatusChangeEvent", "JobFailureEvent"]
     assert translator.held_record is None
 
 
@@ -284,17 +284,21 @@ def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
     """The idle reports of a silent query, every ten seconds, reveal the new time."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
 
-    def told(seq: int, record: dict[str, Any]) -> list[object]:
+    def reported(seq: int, record: dict[str, Any]) -> list[object]:
         events = translator.translate(decoded({"seq": seq, **record}))
         return [event.attributes["spark.batch.id"] for event in events if event.name == "BatchCommitEvent"]
 
     def idle(timestamp: str) -> dict[str, Any]:
         return {"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": timestamp, "at": 0}
 
-    assert [told(seq, record) for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), 1)] == [[], [0], []]
-    assert told(4, idle("2026-11-21T12:14:32.000Z")) == []
+    assert [reported(seq, record) for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), 1)] == [
+        [],
+        [0],
+        [],
+    ]
+    assert reported(4, idle("2026-11-21T12:14:32.000Z")) == []
     assert translator.held_record == 3
-    assert told(5, idle("2026-11-20T12:14:33.000Z")) == [1]
+    assert reported(5, idle("2026-11-20T12:14:33.000Z")) == [1]
     assert held(translator) == (None, None)
 
 

@@ -1,4 +1,4 @@
-"""Labels of failures, and failure enrichers of users."""
+"""Tests of the labels of failures, and of users' failure enrichers."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ PYTHON = 'a.B: Traceback (most recent call last):\n  File "/app/job.py", line 1,
         ("java.lang.NullPointerException", "SYSTEM"),
     ],
 )
-def test_type_label_names_who_has_to_act(text: str, label: str) -> None:
-    """USER for code, query and data; RESOURCE for memory, disks and executors; else SYSTEM."""
+def test_the_type_label_names_the_responsible_side(text: str, label: str) -> None:
+    """USER for code, query and data; RESOURCE for memory, disks and executors; otherwise SYSTEM."""
     assert Diagnostics([TypeEnricher()]).of_text(text).attributes["failure.label.type"] == label
 
 
@@ -134,13 +134,13 @@ def test_name_without_enricher_is_a_wrong_setting(name: str) -> None:
     ("state", "label"),
     [("53200", "RESOURCE"), ("54000", "RESOURCE"), ("58030", "SYSTEM"), ("08000", "SYSTEM"), ("22012", "USER")],
 )
-def test_sqlstate_decides_where_there_is_one(state: str, label: str) -> None:
+def test_a_sqlstate_decides_the_label(state: str, label: str) -> None:
     """SQLSTATE class 53 stands for resources, 58 for the system, 22 for data."""
     found = Diagnostics([TypeEnricher()]).of_text(f"a.B: [SOME_CLASS] x. SQLSTATE: {state}")
     assert found.attributes["failure.label.type"] == label
 
 
-def test_the_user_s_own_code_on_the_jvm_is_the_user_s_fault_and_the_place() -> None:
+def test_an_error_in_the_user_s_jvm_code_is_a_user_error_with_location() -> None:
     """The location is the innermost call in the main class's organisation, if Spark called it."""
     trace = (
         "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.A.b(A.scala:1)\n"
@@ -170,7 +170,7 @@ def test_error_in_spark_code_is_not_a_user_error() -> None:
     assert "failure.location" not in attributes
 
 
-def test_words_in_brackets_are_no_error_classes() -> None:
+def test_text_in_brackets_is_not_an_error_class() -> None:
     """Spark's error classes have an underscore; a wrapper's class yields to the wrapped one."""
     assert Diagnostics().of_text("a.B: [ERROR] [ORDERS] bad").error_type == "a.B"
     wrapped = "a.B: [TASK_WRITE_FAILED] x\nCaused by: a.C: [DIVIDE_BY_ZERO] y"
@@ -179,7 +179,7 @@ def test_words_in_brackets_are_no_error_classes() -> None:
     assert Diagnostics().of_text(legacy).error_type == "CAST_INVALID_INPUT"
 
 
-def test_of_a_chain_of_exceptions_the_class_and_its_sqlstate_belong_together() -> None:
+def test_error_class_and_sqlstate_come_from_one_exception() -> None:
     """The SQLSTATE of a wrapping exception is not that of the cause."""
     chain = [
         ExceptionLink("a.B", "x", "TASK_WRITE_FAILED", "58030"),
@@ -213,7 +213,7 @@ GPU = (
         ("com.acme.ZoomException", "no room", "USER"),
     ],
 )
-def test_memory_errors_of_plugins_are_known_by_their_names(kind: str, message: str, label: str) -> None:
+def test_memory_errors_of_plugins_are_recognized_by_name(kind: str, message: str, label: str) -> None:
     """A plugin's frames are not the user's: the location is the line that called the plugin."""
     diagnostics = Diagnostics([TypeEnricher()])
     diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --master yarn --class com.acme.Orders orders.jar")
@@ -237,7 +237,7 @@ def test_memory_errors_of_plugins_are_known_by_their_names(kind: str, message: s
         ),
     ],
 )
-def test_a_file_of_another_format_or_schema_is_the_user_s_fault(cause: str, error_class: str | None) -> None:
+def test_a_file_of_another_format_or_schema_is_a_user_error(cause: str, error_class: str | None) -> None:
     """Spark 4 gives it the SQLSTATE of an I/O error, Spark 3 gives none."""
     named = f"[{error_class or 'FAILED_READ_FILE.NO_HINT'}] Encountered error while reading file x. SQLSTATE: KD001"
     for message in (named, "Encountered error while reading file x."):
@@ -248,7 +248,7 @@ def test_a_file_of_another_format_or_schema_is_the_user_s_fault(cause: str, erro
         assert found.attributes["failure.root_cause"] == cause
 
 
-def test_a_file_that_cannot_be_read_is_not_the_user_s_fault() -> None:
+def test_an_unreadable_file_is_not_a_user_error() -> None:
     """The error class alone is that of an I/O error."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error. SQLSTATE: KD001\n"

@@ -1,4 +1,4 @@
-"""Analysis of failures, with texts written by real Sparks (see fixtures/README.md)."""
+"""Tests of the analysis of failures, with texts of real Spark versions (see fixtures/README.md)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def record(name: str) -> Any:
 
 
 def diagnosis(name: str) -> Diagnosis:
-    told = record(name)
-    if isinstance(told, QueryTerminated):
-        assert told.exception is not None
-        return Diagnostics().of_text(told.exception, told.error_class)
-    assert isinstance(told, JobEnd)
-    assert told.failure is not None
-    return Diagnostics().of(told.failure)
+    parsed = record(name)
+    if isinstance(parsed, QueryTerminated):
+        assert parsed.exception is not None
+        return Diagnostics().of_text(parsed.exception, parsed.error_class)
+    assert isinstance(parsed, JobEnd)
+    assert parsed.failure is not None
+    return Diagnostics().of(parsed.failure)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def diagnosis(name: str) -> Diagnosis:
         ),
     ],
 )
-def test_a_python_error_is_found_with_its_place(name: str, error_type: str, root_cause: str, location: str) -> None:
+def test_a_python_error_is_found_with_its_location(name: str, error_type: str, root_cause: str, location: str) -> None:
     """The root cause is the Python exception; the location is in the user's own code."""
     found = diagnosis(name)
     assert found.error_type == found.attributes["error.type"] == error_type
@@ -115,12 +115,12 @@ def test_exception_type_is_the_outermost_exception(name: str, outermost: str, st
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.json")))
-def test_no_frame_of_the_trace_gets_into_the_message(name: str) -> None:
+def test_the_message_has_no_stack_frames(name: str) -> None:
     """The message ends where the frames begin; the whole text is the stack trace."""
     found = diagnosis(name)
     assert "\tat org.apache" not in str(found.attributes["exception.message"]).partition("most recent failure")[0]
-    told = record(name)
-    text = told.exception if isinstance(told, QueryTerminated) else told.failure.trace
+    parsed = record(name)
+    text = parsed.exception if isinstance(parsed, QueryTerminated) else parsed.failure.trace
     if text:
         assert found.attributes["exception.stacktrace"] == text
         assert "failure.stacktrace_cut" not in found.attributes
@@ -131,7 +131,7 @@ def events_of(*names_or_records: Any) -> list[Event]:
     return [e for r in names_or_records for e in translator.translate(record(r) if isinstance(r, str) else r)]
 
 
-def test_a_failed_job_says_where_it_was_called() -> None:
+def test_a_failed_job_has_its_call_site() -> None:
     """The body has the job's number, its call site and the cause."""
     start = JobStart(job_id=6, time=1, properties={"callSite.short": "collect at /app/job.py:21"})
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
@@ -168,7 +168,7 @@ def test_job_cancelled_by_stop_makes_no_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "told"),
+    ("why", "count"),
     [
         ("Query [id = q1, runId = run-of-q1] was stopped", 0),
         ("part of cancelled job group run-of-q1", 0),
@@ -176,7 +176,7 @@ def test_job_cancelled_by_stop_makes_no_event() -> None:
         ("part of cancelled job group nightly", 1),
     ],
 )
-def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, told: int) -> None:
+def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, count: int) -> None:
     """Without stop(), the query fails, and its event reports the cancellation as the cause."""
     query = QueryStarted(id="q1", run_id="run-of-q1", name="q", timestamp="2026-01-31T10:00:00.000Z")
     start = JobStart(job_id=6, time=1, properties={"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
@@ -186,7 +186,7 @@ def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, told: int) 
     translator = Translator()
     events = [event for record in (query, start, end) for event in translator.translate(record)]
     failures = [event for event in events if event.name == "JobFailureEvent"]
-    assert [event.severity for event in failures] == [Severity.WARN] * told
+    assert [event.severity for event in failures] == [Severity.WARN] * count
 
 
 CALLED = """Traceback (most recent call last):
@@ -216,10 +216,10 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o57.save.
         ),
     ],
 )
-def test_what_python_has_called_in_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
+def test_the_error_of_a_call_to_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
     """py4j's own error only reports a failed call; the location is that of the call."""
-    said = CALLED.format(java=java)
-    text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {said}"
+    message = CALLED.format(java=java)
+    text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {message}"
     found = Diagnostics([TypeEnricher()]).of_text(text)
     assert found.attributes["failure.root_cause"] == cause
     assert found.attributes["failure.location"] == "/app/book.py:16 in book"
@@ -243,8 +243,8 @@ GROUP = """  + Exception Group Traceback (most recent call last):
 """
 
 
-def test_of_a_group_of_exceptions_one_is_the_cause() -> None:
-    """The cause of an exception group, as ``asyncio.TaskGroup`` raises it, is one of its exceptions."""
+def test_the_cause_of_an_exception_group_is_one_of_its_exceptions() -> None:
+    """Such a group is raised by ``asyncio.TaskGroup``, for example."""
     found = Diagnostics([TypeEnricher()]).of_text(f"py4j.Py4JException: Return Message: {GROUP}")
     assert found.attributes["failure.root_cause"] == "ValueError: payment 1003 has no currency"
     assert found.attributes["failure.location"] == "/app/book.py:16 in pay"
@@ -277,11 +277,11 @@ def test_no_line_of_this_package_is_the_user_s_own(file: str) -> None:
     assert found.attributes["failure.location"] == "/app/job.py:20 in process"
 
 
-def test_all_files_of_this_package_are_known_as_such() -> None:
+def test_all_files_of_this_package_are_recognized() -> None:
     """The pattern covers every folder of the package, including new ones."""
     files = [f"/x/spark_events/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")]
-    places = {file: Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] for file in files}
-    assert places == dict.fromkeys(files, "/app/job.py:20 in process")
+    locations = {file: Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] for file in files}
+    assert locations == dict.fromkeys(files, "/app/job.py:20 in process")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_all_files_of_this_package_are_known_as_such() -> None:
         "/home/me/spark_events.py",
     ],
 )
-def test_a_folder_of_that_name_may_hold_the_user_s_own_code(file: str) -> None:
+def test_a_user_s_folder_of_the_same_name_is_user_code(file: str) -> None:
     """Only the package's own files are excluded."""
     assert Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] == f"{file}:54 in run"
 
@@ -318,8 +318,8 @@ def test_call_without_java_trace_is_its_own_cause() -> None:
     assert "Py4JJavaError: An error occurred while calling o57.save." in Diagnostics().of_text(text).summary
 
 
-def test_a_long_trace_is_cut_and_says_so() -> None:
-    """Beginning and end are kept, because causes are at the end; an attribute marks the cut."""
+def test_a_long_trace_is_truncated_with_a_mark() -> None:
+    """Beginning and end are kept, because causes are at the end; an attribute marks the truncation."""
     text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
     found = Diagnostics().of_text(text)
     trace = str(found.attributes["exception.stacktrace"])
@@ -342,20 +342,20 @@ def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
 @pytest.mark.parametrize(
     "text", ["", "\n", "no exception at all", "Traceback (most recent call last):", "a.b.c", ": : :"]
 )
-def test_text_that_is_no_exception_is_diagnosed_all_the_same(text: str) -> None:
+def test_any_text_is_diagnosed(text: str) -> None:
     """Every text gives a type, a message and a trace."""
     attributes = Diagnostics().of_text(text).attributes
     assert {"error.type", "exception.type", "exception.message", "failure.root_cause"} <= attributes.keys()
     assert attributes["exception.stacktrace"] == text
 
 
-def test_an_error_class_given_beside_the_text_wins() -> None:
+def test_an_explicit_error_class_has_precedence() -> None:
     """Spark's explicit error class has precedence over the text."""
     found = Diagnostics().of_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
     assert (found.error_type, found.attributes["failure.sql_state"]) == ("OUTER_CLASS", "XX000")
 
 
-def test_of_chained_python_errors_the_first_is_the_root() -> None:
+def test_the_first_of_chained_python_errors_is_the_root() -> None:
     """For 'raise ... from error', the root is the cause, with its own location."""
     text = (
         "py4j.Py4JException: x Return Message: Traceback (most recent call last):\n"
@@ -416,7 +416,7 @@ Current thread 0x00007f20e7e6ab80 (most recent call first):
 
 
 @pytest.mark.parametrize(
-    ("rest", "says", "location", "label"),
+    ("rest", "message", "location", "label"),
     [
         ("", "", None, "SYSTEM"),
         (HINT, "", None, "SYSTEM"),
@@ -427,16 +427,18 @@ Current thread 0x00007f20e7e6ab80 (most recent call first):
         (", exit code: 139", ", exit code: 139", None, "SYSTEM"),
     ],
 )
-def test_a_python_worker_that_crashed_is_the_root_cause(rest: str, says: str, location: str | None, label: str) -> None:
+def test_a_python_worker_that_crashed_is_the_root_cause(
+    rest: str, message: str, location: str | None, label: str
+) -> None:
     """The end of its socket's stream is not the cause; an exit code of a kill means memory."""
     found = Diagnostics([TypeEnricher()]).of_text(CRASHED.format(rest=rest))
-    cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){says}"
+    cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){message}"
     assert found.attributes["failure.root_cause"] == cause
     assert found.attributes.get("failure.location") == location
     assert found.attributes["failure.label.type"] == label
 
 
-def test_a_wrapper_gives_way_with_its_state() -> None:
+def test_a_wrapper_s_class_and_sqlstate_are_ignored_together() -> None:
     """Error class and SQLSTATE belong to one exception."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] reading. SQLSTATE: KD001\n\tat a.B.c(B.java:1)\n"

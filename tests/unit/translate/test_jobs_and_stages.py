@@ -1,4 +1,4 @@
-"""Jobs and stage attempts: reported in batch applications, in streams only if they fail or by a setting."""
+"""Tests of jobs and stage attempts: always reported in batch applications; in streams on failure or by a setting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
     return [event for record in records for event in translator.translate(decoded(record))]
 
 
-def test_batch_job_is_reported_from_start_to_finish() -> None:
+def test_a_batch_job_is_reported_from_start_to_end() -> None:
     """Two status changes, with the origin of the job."""
     started, finished = translate(job_start(**BATCH), job_end())
     assert started.body == "Job 4 (nightly report) started"
@@ -73,8 +73,8 @@ def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
 
 def test_jobs_of_a_micro_batch_can_be_switched_on() -> None:
     """events.streaming-jobs.enabled reports them like other jobs."""
-    told = translate(job_start(**STREAM), job_end(), streaming_jobs=True)
-    assert [event.attributes["spark.status.new"] for event in told] == ["RUNNING", "FINISHED"]
+    events = translate(job_start(**STREAM), job_end(), streaming_jobs=True)
+    assert [event.attributes["spark.status.new"] for event in events] == ["RUNNING", "FINISHED"]
 
 
 def test_job_is_reported_once() -> None:
@@ -91,20 +91,20 @@ def test_stage_edges_have_the_counts_of_the_shim() -> None:
         edge("ALL_RUNNING_OR_FINISHED", time=START + 2),
         edge("ALL_FINISHED", running=0, finished=3, time=START + 3),
     ]
-    told = translate(*records)
-    assert [event.name for event in told] == ["AllSubtasksStatusChangeEvent"] * 4
-    assert [event.attributes.get("spark.status.old") for event in told] == [
+    events = translate(*records)
+    assert [event.name for event in events] == ["AllSubtasksStatusChangeEvent"] * 4
+    assert [event.attributes.get("spark.status.old") for event in events] == [
         None,
         "ALL_RUNNING_OR_FINISHED",
         "NOT_ALL_RUNNING_OR_FINISHED",
         "ALL_RUNNING_OR_FINISHED",
     ]
-    assert told[1].attributes["spark.stage.tasks_failed_attempts"] == 1
-    assert told[3].body.startswith("All 3 tasks of stage 2 [collect at /app/job.py:9] have finished")
-    assert len({event.event_id for event in told}) == 4
+    assert events[1].attributes["spark.stage.tasks_failed_attempts"] == 1
+    assert events[3].body.startswith("All 3 tasks of stage 2 [collect at /app/job.py:9] have finished")
+    assert len({event.event_id for event in events}) == 4
 
 
-def test_edges_that_repeat_or_belong_to_nothing_are_no_events() -> None:
+def test_repeated_or_unrelated_edges_make_no_event() -> None:
     """Examples are an unchanged status, a stage that was never submitted, and a finished stage."""
     submitted, over = stage("stage_submitted"), stage("stage_completed")
     assert translate(edge("ALL_FINISHED")) == []

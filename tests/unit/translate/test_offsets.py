@@ -1,4 +1,4 @@
-"""Offsets of sources: partitions and lag of Kafka's format, and text for any format."""
+"""Tests of source offsets: partitions and lag of Kafka's format, and text for any format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def raw(value: object, quoted: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("quoted", [False, True])
-def test_kafka_s_form_is_read_partition_by_partition(quoted: bool) -> None:
+def test_kafka_offsets_are_read_per_partition(quoted: bool) -> None:
     """Topics and partitions are read from a progress and from an event log."""
     offsets = {"orders": {"0": 12, "11": 7}, "refunds-eu": {"0": 1}}
     assert partitions(raw(offsets, quoted)) == {"orders-0": 12, "orders-11": 7, "refunds-eu-0": 1}
@@ -44,13 +44,13 @@ def test_other_forms_have_no_partitions(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b"\xff\xfe", b'"\\ud800', b'{"t":{"0":1}} trailing'])
-def test_what_is_no_json_is_no_error(text: bytes) -> None:
+def test_text_without_json_causes_no_error(text: bytes) -> None:
     """A source may write any text."""
     assert partitions(text) == {}
     assert isinstance(offset_text(text), str)
 
 
-def test_lag_is_what_is_there_and_not_read() -> None:
+def test_lag_is_the_unread_part() -> None:
     """All partitions count, also new ones; a partition that was reset to an earlier offset has no lag."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8

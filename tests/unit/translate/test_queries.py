@@ -1,4 +1,4 @@
-"""Streaming queries over all their runs."""
+"""Tests of streaming queries over all their runs."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
     assert failure.attributes["spark.batch.id"] == 7
 
 
-def test_a_query_that_never_ran_a_batch_fails_at_none() -> None:
+def test_a_query_that_fails_before_its_first_batch_has_no_batch() -> None:
     """The attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
     assert failure.body == "Query 'clicks' failed: a.B: x"
     assert "spark.batch.id" not in failure.attributes
 
 
-def test_a_query_that_fails_says_how_far_it_had_come() -> None:
+def test_a_failed_query_has_its_last_offsets() -> None:
     """The next run continues at the offsets of the last commit."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
@@ -120,7 +120,7 @@ def test_commit_of_an_unknown_run_is_reported() -> None:
     assert event.attributes["spark.streaming.query.id"] == "q9"
 
 
-def test_nothing_is_told_twice() -> None:
+def test_repeated_records_make_no_second_event() -> None:
     """A repeated start or end makes no second event."""
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

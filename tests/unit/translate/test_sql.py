@@ -1,4 +1,4 @@
-"""SQL that fails in the driver, as an event and as the reason of a failed application."""
+"""Tests of SQL that fails in the driver, as an event and as the reason of a failed application."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
         (failure("org.apache.spark.SparkException", "Job 4 cancelled by x"), "Job 4 cancelled by x"),
     ],
 )
-def test_sql_that_fails_for_its_job_is_left_to_the_job(why: dict[str, Any], error: str) -> None:
+def test_sql_that_fails_because_of_its_job_is_reported_by_the_job(why: dict[str, Any], error: str) -> None:
     """One failure makes one event, in either order of the two ends."""
     start, end = job(failure=why)
     for records in ([start, end, ended(error=error)], [start, ended(error=error), end]):
@@ -105,13 +105,13 @@ def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> No
     assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
 
 
-def test_an_execution_around_one_that_failed_is_not_reported() -> None:
+def test_the_execution_around_a_failed_one_is_not_reported() -> None:
     """A command is an execution, and the query that it writes is another one inside it."""
     assert len(failures(ended(8, root_id=7), ended(7))) == 1
     assert len(failures(ended(7), ended(8))) == 2
 
 
-def test_sql_of_a_micro_batch_is_left_to_its_query() -> None:
+def test_sql_of_a_micro_batch_is_reported_by_its_query() -> None:
     """The query fails with the same error."""
     assert failures(ended(description=MICRO_BATCH)) == []
 
@@ -134,19 +134,19 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
 
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
-def test_a_failure_that_a_success_followed_is_no_reason(success: list[dict[str, Any]]) -> None:
+def test_a_failure_followed_by_a_success_is_not_the_reason(success: list[dict[str, Any]]) -> None:
     """The program has caught the error and continued."""
     *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
     assert "spark.app.outcome_hint" not in last.attributes
 
 
-def test_an_application_that_finished_has_a_hint_at_most() -> None:
+def test_a_finished_application_has_only_a_hint() -> None:
     """A failed statement does not prove that the application failed."""
     assert [event.attributes["spark.entity"] for event in failures(ended(), application_end("STOPPED"))] == ["sql"]
 
 
-def test_its_own_exception_is_the_application_s_reason() -> None:
+def test_the_program_s_exception_is_the_application_s_reason() -> None:
     """The program's own exception explains more than an earlier failure of Spark."""
     own = failure("java.lang.IllegalStateException", "no table")
     *_, last = failures(ended(), application_end("UNCAUGHT_EXCEPTION", failure=own))
@@ -163,9 +163,9 @@ def test_one_cause_has_one_error_type() -> None:
         " SQLSTATE: 22012\n\tat org.apache.spark.X.y(X.scala:1)"
     )
     query = query_terminated(exception=wrapped, error_class="FOREACH_BATCH_USER_FUNCTION_ERROR")
-    told = failures(query_started(), *job(failure=why), query, application_end("PROGRAM_FAILED"))
-    assert [event.attributes["spark.entity"] for event in told] == ["job", "query", "application"]
-    assert {event.attributes["error.type"] for event in told} == {"DIVIDE_BY_ZERO"}
+    reported = failures(query_started(), *job(failure=why), query, application_end("PROGRAM_FAILED"))
+    assert [event.attributes["spark.entity"] for event in reported] == ["job", "query", "application"]
+    assert {event.attributes["error.type"] for event in reported} == {"DIVIDE_BY_ZERO"}
 
 
 # --- the spark-sql shell ------------------------------------------------------------------------
@@ -175,7 +175,7 @@ SYNTAX = (
 )
 
 
-def test_the_shell_s_error_is_the_reason_where_spark_posts_none() -> None:
+def test_the_shell_s_error_is_the_reason_without_a_failure_from_spark() -> None:
     """An example is a statement that cannot be parsed."""
     (event,) = failures(application_end("SPARK_SQL", exit_code=1, shell_error=SYNTAX))
     assert event.attributes["error.type"] == "PARSE_SYNTAX_ERROR"
@@ -183,7 +183,7 @@ def test_the_shell_s_error_is_the_reason_where_spark_posts_none() -> None:
     assert event.attributes["spark.app.exit_code"] == 1
 
 
-def test_the_failure_that_spark_posted_says_more_than_the_shell() -> None:
+def test_spark_s_failure_has_precedence_over_the_shell_s_error() -> None:
     """This holds if both have the same cause."""
     *_, last = failures(ended(), application_end("SPARK_SQL", exit_code=1, shell_error=EXISTS))
     assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 failed"
@@ -199,6 +199,6 @@ def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
     assert "PARSE_SYNTAX_ERROR" in str(event.attributes["spark.app.outcome_hint"])
 
 
-def test_an_error_of_a_shell_that_ended_well_is_nothing() -> None:
+def test_an_error_before_a_successful_end_of_the_shell_is_ignored() -> None:
     """A later statement has succeeded."""
     assert failures(application_end("SPARK_SQL", exit_code=0, shell_error=SYNTAX)) == []

@@ -1,4 +1,4 @@
-"""Failed stage attempts: which are reported, with which severity and cause."""
+"""Tests of failed stage attempts: which are reported, with which severity and cause."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def translate(*records: dict[str, Any]) -> list[Event]:
 
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
-def test_spark_tries_four_times_in_a_row_and_the_fourth_failure_is_final(reason: str) -> None:
+def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
     """Three warnings, then an error, although Spark gives the same reason for all four."""
-    told = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
-    assert [event.severity for event in told] == [Severity.WARN] * 3 + [Severity.ERROR]
-    assert [event.attributes["failure.will_retry"] for event in told] == [True] * 3 + [False]
+    events = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
+    assert [event.severity for event in events] == [Severity.WARN] * 3 + [Severity.ERROR]
+    assert [event.attributes["failure.will_retry"] for event in events] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize("most", [1, 2, 6])
-def test_how_often_spark_tries_is_its_own_setting(most: int) -> None:
+def test_spark_s_setting_limits_the_attempts(most: int) -> None:
     """``spark.stage.maxConsecutiveAttempts`` determines the final failure."""
-    told = translate(
+    events = translate(
         *[r for n in range(most) for r in (submitted(attempt=n), completed(FETCH, attempt=n, most_failures=most))]
     )
-    assert [event.attributes["failure.will_retry"] for event in told] == [True] * (most - 1) + [False]
-    assert told[-1].severity is Severity.ERROR
+    assert [event.attributes["failure.will_retry"] for event in events] == [True] * (most - 1) + [False]
+    assert events[-1].severity is Severity.ERROR
 
 
-def test_a_last_stage_with_a_barrier_is_not_tried_again() -> None:
-    """The driver already has results of it; Spark reports that with a second end of the same attempt."""
+def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
+    """The driver already has results of it; Spark then reports a second end of the same attempt."""
     reason = BARRIER.replace("ShuffleMapTask", "ResultTask")
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
@@ -75,24 +75,24 @@ def test_a_last_stage_with_a_barrier_is_not_tried_again() -> None:
     assert translator.illegal == 0
 
 
-def test_an_attempt_that_works_begins_the_count_anew() -> None:
+def test_a_successful_attempt_resets_the_count() -> None:
     """Only consecutive failures count."""
     records = []
     for attempt in range(6):
         records += [submitted(attempt=attempt), completed(None if attempt == 2 else FETCH, attempt=attempt)]
-    told = translate(*records)
-    assert [event.attributes["failure.will_retry"] for event in told] == [True] * 5
+    events = translate(*records)
+    assert [event.attributes["failure.will_retry"] for event in events] == [True] * 5
 
 
 def test_only_the_stage_that_failed_the_job_is_reported() -> None:
     """Spark fails every running stage of the job with the reason of the stage whose task failed."""
-    told = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
-    assert [(event.attributes["spark.stage.id"], event.severity) for event in told] == [(3, Severity.ERROR)]
-    assert told[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
-    assert told[0].attributes["exception.type"] == "org.apache.spark.SparkException"
+    events = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
+    assert [(event.attributes["spark.stage.id"], event.severity) for event in events] == [(3, Severity.ERROR)]
+    assert events[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
+    assert events[0].attributes["exception.type"] == "org.apache.spark.SparkException"
 
 
-def test_spark_4_gives_the_bare_message_to_all_of_them() -> None:
+def test_in_spark_4_all_stages_have_the_same_message() -> None:
     """The failed stage is the one with a task that failed for that reason.
 
     The others are healthy, even if an attempt of one of their tasks failed earlier.
@@ -127,21 +127,21 @@ def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
         "(jobs 4) were aborted so this stage is not needed anymore.",
     ],
 )
-def test_what_spark_does_to_stages_of_a_job_that_is_over_is_quiet(reason: str) -> None:
+def test_stages_cancelled_after_their_job_are_not_reported(reason: str) -> None:
     """Nothing is broken, or the job's event has the cause."""
     assert translate(submitted(), completed(reason)) == []
 
 
 def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> None:
     """The executor's shuffle files were lost with it; the message of a fetch failure does not name it."""
-    told = translate(
+    events = translate(
         removed("1", START - 5_000, "idle"),
         submitted(),
         removed("2", START + 10, "Container killed by YARN for exceeding memory limits"),
         completed(FETCH),
     )
-    assert told[0].attributes["failure.executor.id"] == "2"
-    assert told[0].attributes["failure.executor.reason"] == "Container killed by YARN for exceeding memory limits"
+    assert events[0].attributes["failure.executor.id"] == "2"
+    assert events[0].attributes["failure.executor.reason"] == "Container killed by YARN for exceeding memory limits"
 
 
 MISSING = (
@@ -151,7 +151,7 @@ MISSING = (
 )
 
 
-def test_a_fetch_failure_says_which_executor_was_lost() -> None:
+def test_a_fetch_failure_names_the_lost_executor() -> None:
     """Spark names the executor whose output is missing; the reason of its loss explains more than the missing file."""
     gone = removed("1", START - 5, "Command exited with code 137")
     other = removed("2", START + 10, "idle")
@@ -175,7 +175,7 @@ def test_fetch_failure_before_the_removal_names_the_executor() -> None:
     assert "NoSuchFileException" in event.body
 
 
-def test_a_job_that_fails_of_fetch_failures_says_which_executor_was_lost() -> None:
+def test_a_job_failed_by_fetch_failures_names_the_lost_executor() -> None:
     """The job's exception names the stage that failed too often."""
     message = (
         "Job aborted due to stage failure: ResultStage 3 (count at job.py:9) has failed the maximum allowable number "
@@ -184,13 +184,13 @@ def test_a_job_that_fails_of_fetch_failures_says_which_executor_was_lost() -> No
     link = {"type": "org.apache.spark.SparkException", "message": message}
     end = {"kind": "job_end", "job_id": 4, "time": START + 60, "failure": {"chain": [link]}}
     gone = removed("1", START, "Command exited with code 137")
-    told = translate(gone, submitted(), completed(MISSING, lost_executor="1", most_failures=1), end)
-    job = told[-1]
+    events = translate(gone, submitted(), completed(MISSING, lost_executor="1", most_failures=1), end)
+    job = events[-1]
     assert job.body == "Job 4 failed: the shuffle output of executor 1 is lost: Command exited with code 137"
     assert job.attributes["failure.executor.id"] == "1"
 
 
-def test_an_executor_that_was_gone_before_is_no_cause() -> None:
+def test_an_executor_removed_earlier_is_not_the_cause() -> None:
     """An executor that was removed before the attempt began is not the cause."""
     (event,) = translate(removed("1", START - 5_000, "idle"), submitted(), completed(FETCH))
     assert "failure.executor.id" not in event.attributes
@@ -215,30 +215,30 @@ def test_resent_edge_makes_no_event() -> None:
     """Neither a repeated edge nor an older one makes an event, so no event id is repeated."""
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
-    told = translate(submitted(), running, over, running, over, late)
-    assert [event.attributes["spark.status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
+    events = translate(submitted(), running, over, running, over, late)
+    assert [event.attributes["spark.status.new"] for event in events] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["live", "replay"])
 def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
     """A restarted task may be reported after the removal that caused the restart; its edge is kept."""
-    told = translate(
+    events = translate(
         submitted(),
         edge(7 * numbered, "ALL_RUNNING_OR_FINISHED", START + 10, 1),
         edge(8 * numbered, "NOT_ALL_RUNNING_OR_FINISHED", START + 60, 0),
         edge(9 * numbered, "ALL_RUNNING_OR_FINISHED", START + 58, 0),
         edge(10 * numbered, "ALL_FINISHED", START + 90, 2),
     )
-    assert [event.observed_ts_millis - START for event in told] == [10, 60, 60, 90]
-    assert told[2].attributes["spark.status.old"] == "NOT_ALL_RUNNING_OR_FINISHED"
-    assert len({event.event_id for event in told}) == 4
+    assert [event.observed_ts_millis - START for event in events] == [10, 60, 60, 90]
+    assert events[2].attributes["spark.status.old"] == "NOT_ALL_RUNNING_OR_FINISHED"
+    assert len({event.event_id for event in events}) == 4
 
 
-def test_a_clock_that_is_set_back_while_tasks_run_hides_no_edge() -> None:
+def test_a_clock_set_back_hides_no_edge() -> None:
     """A driver's records are ordered by number; their times may decrease."""
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
-    told = translate(submitted(), running, over, running, over)
-    assert [event.attributes["spark.status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
+    events = translate(submitted(), running, over, running, over)
+    assert [event.attributes["spark.status.new"] for event in events] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
 def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:

@@ -1,4 +1,4 @@
-"""Allowed transitions between statuses."""
+"""Tests of the allowed transitions between statuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TABLES = {"application": APPLICATION, "query": QUERY, "job": JOB, "stage": STAGE
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_every_status_that_may_follow_is_one(table: Transitions) -> None:
+def test_every_next_status_is_defined(table: Transitions) -> None:
     """Every status in the table has its own entry, and no status follows itself."""
     for status, following in table.items():
         assert following <= table.keys()
@@ -29,7 +29,7 @@ def test_invalid_transition_changes_nothing(table: Transitions) -> None:
 
 
 @pytest.mark.parametrize(("name", "ends"), [("application", 5), ("query", 2), ("job", 3), ("stage", 0)])
-def test_what_is_over_stays_over(name: str, ends: int) -> None:
+def test_final_statuses_are_final(name: str, ends: int) -> None:
     """Applications, runs of queries and jobs end once; tasks of a stage may have to run again."""
     over = [value for value in TABLES[name] if Status(TABLES[name], value).is_over]
     assert len(over) == ends

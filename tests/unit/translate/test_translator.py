@@ -1,4 +1,4 @@
-"""Numbering of events, and event ids that are stable under repetition."""
+"""Tests of the numbering of events, and of event ids that are stable under repetition."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_restored_records_make_no_event_but_restore_state() -> None:
     """A restarted sidecar continues as if it had seen all records, with the same event ids."""
     whole = translate(Translator(), STORY)
     for cut in range(len(STORY) + 1):
-        told = translate(Translator(), STORY[:cut])
-        second = Translator(first_sequence=len(told) + 1)
+        reported = translate(Translator(), STORY[:cut])
+        second = Translator(first_sequence=len(reported) + 1)
         for record in STORY[:cut]:
             second.restore(decoded(record))
-        assert translate(second, STORY[cut:]) == whole[len(told) :]
+        assert translate(second, STORY[cut:]) == whole[len(reported) :]
 
 
 def test_restored_records_that_are_resent_make_no_event() -> None:
@@ -83,7 +83,7 @@ def test_restored_records_that_are_resent_make_no_event() -> None:
     assert translate(translator, [application_start(), query_started()]) == []
 
 
-def test_restoring_uses_up_no_numbers() -> None:
+def test_restored_records_use_no_numbers() -> None:
     """The next event has the predecessor's next number."""
     translator = Translator(first_sequence=7)
     translator.restore(decoded(application_start()))
@@ -107,7 +107,7 @@ def test_drops_are_reported_with_their_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "reason", "said"),
+    ("where", "reason", "message"),
     [
         ("handoff", "queue-full", "the handoff queue was full (2 job_end)"),
         ("sidecar", "sidecar-died", "were lost: the sidecar died before it acknowledged them (2 job_end)"),
@@ -121,9 +121,9 @@ def test_drops_are_reported_with_their_count() -> None:
         ("elsewhere", "unknown", "2 records were lost for an unknown reason (2 job_end)"),
     ],
 )
-def test_drops_are_reported_with_their_cause(where: str, reason: str, said: str) -> None:
+def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
     """Each cause has its own reason, because only a full queue can be fixed by enlarging it."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason
-    assert event.body.endswith(said)
+    assert event.body.endswith(message)

@@ -1,4 +1,4 @@
-"""Detection of the user's own code in stack traces."""
+"""Tests of the detection of the user's code in stack traces."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIBRARIES = [
         (UserCode(), [], ["com.acme.A", "A"]),
     ],
 )
-def test_classes_of_the_main_class_s_organisation_are_the_user_s(
+def test_classes_of_the_main_class_s_organization_are_user_code(
     code: UserCode, own: list[str], others: list[str]
 ) -> None:
     """Code typed into a shell is the user's, too; every other class is a library's."""
@@ -71,7 +71,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "/no/other.zip,{}"])
-def test_a_submitted_zip_is_looked_into(archive: Path, form: str) -> None:
+def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form: str) -> None:
     """Packages that pip installed are libraries, other files are the user's, also in copies on executors."""
     code = UserCode(py_files=form.format(archive).split(","))
     files = [JOB, *(f"/tmp/userFiles-1/jobs.zip/{name}" for name in ("orders/tax.py", "requests/api.py"))]
@@ -80,7 +80,7 @@ def test_a_submitted_zip_is_looked_into(archive: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("py_files", [[], ["hdfs://n/jobs.zip"], ["/no/jobs.zip"], ["https://x/jobs.zip"]])
-def test_a_zip_that_cannot_be_looked_into_is_the_user_s_where_spark_called_it(py_files: list[str]) -> None:
+def test_an_unreadable_zip_is_user_code_if_spark_called_it(py_files: list[str]) -> None:
     """If Spark called another file first, the location is outside the zip."""
     code = UserCode(py_files=py_files)
     own, other = "/tmp/u/jobs.zip/orders/tax.py", "/tmp/u/deps.zip/requests/api.py"

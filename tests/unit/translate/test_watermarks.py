@@ -1,4 +1,4 @@
-"""Idle watermarks: status changes after a timeout, and the sources that hold back a watermark."""
+"""Tests of idle watermarks: status changes after a timeout, and the sources that hold back a watermark."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Query:
     def __init__(self, idle_timeout: float = 10.0, policy: str | None = None) -> None:
         self.translator = Translator(TranslateConfig(watermark=WatermarkConfig(idle_timeout=idle_timeout)))
         self.number = -1
-        self.tell(application_start(time=NOON))
-        self.tell(query_started())
+        self.send(application_start(time=NOON))
+        self.send(query_started())
         self._properties = {"sql.streaming.queryId": "q1"}
         if policy is not None:
             self._properties["spark.sql.streaming.multipleWatermarkPolicy"] = policy
             self.job(0)
 
-    def tell(self, record: dict[str, Any], seen_at: int = 0) -> list[Event]:
+    def send(self, record: dict[str, Any], seen_at: int = 0) -> list[Event]:
         """Translate a record, without a time of the shim as in a replay, unless one is given."""
         events = self.translator.translate(decoded({**record, "at": seen_at}))
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
@@ -45,7 +45,7 @@ class Query:
         properties = {**self._properties, "streaming.sql.batchId": str(number)}
         self.job_number = getattr(self, "job_number", 0) + 1
         time = NOON + round(second * 1000)
-        return self.tell({"kind": "job_start", "job_id": self.job_number, "time": time, "properties": properties})
+        return self.send({"kind": "job_start", "job_id": self.job_number, "time": time, "properties": properties})
 
     def batch(
         self,
@@ -66,7 +66,7 @@ class Query:
             {"description": f"S{i}", "numInputRows": count, "endOffset": offsets[i] if offsets else 0}
             for i, count in enumerate(rows)
         ]
-        return self.tell(
+        return self.send(
             query_progress(
                 self.number,
                 timestamp=iso(second),
@@ -79,14 +79,14 @@ class Query:
 
     def nothing(self, second: float) -> list[Event]:
         """Report a trigger without data."""
-        return self.tell({"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(second)})
+        return self.send({"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(second)})
 
     def tick(self, second: float) -> list[Event]:
         events = self.translator.tick(NOON + round(1000 * second))
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
     def end(self) -> list[Event]:
-        return self.tell(query_terminated())
+        return self.send(query_terminated())
 
     @property
     def next_deadline(self) -> int | None:
@@ -127,7 +127,7 @@ def query() -> Query:
 # --- status changes -----------------------------------------------------------------------------
 
 
-def test_a_watermark_that_moves_is_no_event(query: Query) -> None:
+def test_an_advancing_watermark_makes_no_event(query: Query) -> None:
     """A new query is ACTIVE already."""
     for second in range(3, 100):
         assert query.batch(second, second - 11, 5, newest=second) == []
@@ -136,34 +136,34 @@ def test_a_watermark_that_moves_is_no_event(query: Query) -> None:
 def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
     """One event after the timeout, with the time of the last change."""
     assert query.tick(11.9) == []
-    told = query.tick(12)
-    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
-    assert {event.attributes["spark.watermark.idle_since_millis"] for event in told} == {NOON + 2000}
-    assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
-    assert {event.attributes["spark.status.old"] for event in told} == {"ACTIVE"}
+    reported = query.tick(12)
+    assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+    assert {event.attributes["spark.watermark.idle_since_millis"] for event in reported} == {NOON + 2000}
+    assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
+    assert {event.attributes["spark.status.old"] for event in reported} == {"ACTIVE"}
     assert query.tick(500) == []
 
 
 def test_watermark_that_moves_again_is_active(query: Query) -> None:
     """The event has the duration of the pause, and the timeout starts again."""
     query.tick(12)
-    told = query.batch(20, 10, 5, newest=20)
-    assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
-    assert {event.attributes["spark.watermark.idle_duration_ms"] for event in told} == {18_000}
-    assert {event.attributes["spark.watermark.idle_since_millis"] for event in told} == {NOON + 2000}
+    reported = query.batch(20, 10, 5, newest=20)
+    assert sorted(edges(reported), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
+    assert {event.attributes["spark.watermark.idle_duration_ms"] for event in reported} == {18_000}
+    assert {event.attributes["spark.watermark.idle_since_millis"] for event in reported} == {NOON + 2000}
     assert query.tick(29.9) == []
     assert len(query.tick(30)) == 2
 
 
 def test_body_is_understandable_without_attributes(query: Query) -> None:
     """The body names the subject, the query and the duration."""
-    told = query.tick(12)
-    assert about(told, "source", 0).body == "Source 0 (S0) of query 'clicks' has had no new data for 10 s"
-    assert about(told, "query").body == (
+    reported = query.tick(12)
+    assert about(reported, "source", 0).body == "Source 0 (S0) of query 'clicks' has had no new data for 10 s"
+    assert about(reported, "query").body == (
         "The watermark of query 'clicks' has not moved from 2026-11-21T11:59:51.000Z for 10 s"
     )
-    told = query.batch(20, 10, 5, late=3)
-    assert about(told, "source", 0).body == (
+    reported = query.batch(20, 10, 5, late=3)
+    assert about(reported, "source", 0).body == (
         "Source 0 (S0) of query 'clicks' is active again after 18 s; 3 rows were dropped as late"
     )
 
@@ -175,11 +175,11 @@ def test_deadline_is_set_for_the_next_event(query: Query) -> None:
     assert query.next_deadline is None
 
 
-def test_idle_reports_by_themselves_change_nothing(query: Query) -> None:
+def test_repeated_idle_reports_make_one_event(query: Query) -> None:
     """Spark repeats its idle report; the event is made once, after the timeout."""
-    told = [event for second in range(3, 60) for event in query.nothing(second)]
-    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
-    assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
+    reported = [event for second in range(3, 60) for event in query.nothing(second)]
+    assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+    assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
 
 
 @pytest.mark.parametrize("density", [0.25, 1.0, 7.0, 1000.0])
@@ -187,7 +187,7 @@ def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
     """Frequent ticks, rare ticks and no ticks give the same events with the same ids in the same order."""
 
     def story(step: float | None) -> list[tuple[str, int]]:
-        query, told, now = Query(), [], 0.0
+        query, reported, now = Query(), [], 0.0
         moments: list[tuple[float, Any]] = [
             *[(s, lambda s=s: query.batch(s, s - 11, 5, 5, newest=s)) for s in range(4)],
             *[(s, lambda s=s: query.batch(s, -7, 5, 0, newest=s)) for s in range(4, 40)],
@@ -199,10 +199,10 @@ def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
         for moment, act in moments:
             while step is not None and now + step < moment:
                 now += step
-                told += query.tick(now)
-            told += act()
-        told += query.tick(1000)
-        return [(event.event_id, event.observed_ts_millis) for event in told]
+                reported += query.tick(now)
+            reported += act()
+        reported += query.tick(1000)
+        return [(event.event_id, event.observed_ts_millis) for event in reported]
 
     plain = story(None)
     assert len(plain) >= 7
@@ -218,18 +218,18 @@ def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
     query = Query(policy=policy)
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
-    told = []
+    reported = []
     for second in range(3, 30):
         watermark = second - 11 if policy == "max" else -8
-        told += query.batch(second, watermark, 5, 0, newest=second)
-    return query, told
+        reported += query.batch(second, watermark, 5, 0, newest=second)
+    return query, reported
 
 
 @pytest.mark.parametrize("policy", [None, "min", "MIN"])
-def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str | None) -> None:
+def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str | None) -> None:
     """Other sources deliver rows but the watermark does not move: the event names the silent source and the lag."""
-    _, told = two_sources(policy)
-    source, own = about(told, "source", 1), about(told, "query")
+    _, reported = two_sources(policy)
+    source, own = about(reported, "source", 1), about(reported, "query")
     assert (source.severity, own.severity) == (Severity.WARN, Severity.WARN)
     assert source.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
     assert own.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
@@ -244,24 +244,24 @@ def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str 
         "Source 1 (S1) of query 'clicks' has had no new data for 10 s"
         " and holds back the watermark at 2026-11-21T11:59:52.000Z, 20 s behind the newest event"
     )
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 def test_under_max_no_source_holds_back_the_watermark() -> None:
     """The fastest source determines the watermark; the silent one is only idle."""
-    _, told = two_sources("max")
-    assert edges(told) == [("source", 1, "IDLE")]
-    assert told[0].severity is Severity.INFO
-    assert told[0].attributes["spark.watermark.policy"] == "max"
-    assert "spark.watermark.held_back_by" not in told[0].attributes
+    _, reported = two_sources("max")
+    assert edges(reported) == [("source", 1, "IDLE")]
+    assert reported[0].severity is Severity.INFO
+    assert reported[0].attributes["spark.watermark.policy"] == "max"
+    assert "spark.watermark.held_back_by" not in reported[0].attributes
 
 
-def test_a_source_that_never_brought_anything_holds_back() -> None:
+def test_a_source_that_never_had_rows_holds_back() -> None:
     """Spark's watermark is at 1970 until each input has delivered a row."""
     query = Query()
-    told = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
-    assert about(told, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
-    assert "spark.watermark.lag_ms" not in about(told, "source", 1).attributes
+    reported = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
+    assert about(reported, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+    assert "spark.watermark.lag_ms" not in about(reported, "source", 1).attributes
 
 
 def test_source_holds_back_only_once_the_watermark_stops() -> None:
@@ -269,50 +269,50 @@ def test_source_holds_back_only_once_the_watermark_stops() -> None:
     query = Query()
     for second in range(3):
         query.batch(second, -110 + second, 5, 5, newest=second)
-    told = []
+    reported = []
     for second in range(3, 60):
-        told += query.batch(second, min(-110 + 5 * second, -10), 5, 0, newest=second)
-    assert about(told, "source", 1).severity is Severity.INFO
-    assert about(told, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+        reported += query.batch(second, min(-110 + 5 * second, -10), 5, 0, newest=second)
+    assert about(reported, "source", 1).severity is Severity.INFO
+    assert about(reported, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
 
 
 def test_two_silent_sources_are_both_named() -> None:
     """Either silent source may hold back the watermark, so both are named."""
     query = Query()
-    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
-    told += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
-    assert about(told, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
+    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
+    reported += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
+    assert about(reported, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
 
 
 def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
     """If the watermark is defined after the union, it moves and is not held back."""
     query = Query()
-    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
-    told += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
-    assert edges(told) == [("source", 1, "IDLE")]
-    assert told[0].severity is Severity.INFO
+    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
+    reported += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
+    assert edges(reported) == [("source", 1, "IDLE")]
+    assert reported[0].severity is Severity.INFO
 
 
 def test_rows_without_newer_event_time_blame_no_source() -> None:
     """A watermark that stops because event time stops is a warning without a source."""
     query = Query()
-    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
-    told += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
-    own = about(told, "query")
+    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
+    reported += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
+    own = about(reported, "query")
     assert own.severity is Severity.WARN
     assert "while 50 rows were read" in own.body
     assert "spark.watermark.held_back_by" not in own.attributes
-    assert about(told, "source", 1).severity is Severity.INFO
+    assert about(reported, "source", 1).severity is Severity.INFO
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
     """A query without rows, as at night, holds back no watermark."""
     query = Query()
-    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
-    told += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
-    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE"), ("source", 1, "IDLE")]
-    assert {event.severity for event in told} == {Severity.INFO}
-    assert all("spark.watermark.held_back_by" not in event.attributes for event in told)
+    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
+    reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
+    assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE"), ("source", 1, "IDLE")]
+    assert {event.severity for event in reported} == {Severity.INFO}
+    assert all("spark.watermark.held_back_by" not in event.attributes for event in reported)
 
 
 def test_one_row_before_silence_is_no_warning() -> None:
@@ -331,17 +331,17 @@ def test_source_that_does_not_return_is_named() -> None:
         query.batch(second, second - 11, 5, 5, newest=second)
     query.batch(3, -8, 0, 0)
     assert len(query.tick(3600)) == 3
-    told = query.batch(3600, -8, 5, 0, newest=3600)
-    assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
-    assert about(told, "query").body == (
+    reported = query.batch(3600, -8, 5, 0, newest=3600)
+    assert sorted(edges(reported), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
+    assert about(reported, "query").body == (
         "The watermark of query 'clicks' is active again after 59 min: rows arrive,"
         " but it is still at 2026-11-21T11:59:52.000Z"
     )
-    told = [e for s in range(3601, 3630) for e in query.batch(s, -8, 5, 0, newest=s)]
-    assert edges(told) == [("query", None, "IDLE")]
-    assert told[0].severity is Severity.WARN
-    assert told[0].attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
-    assert told[0].attributes["spark.watermark.idle_since_millis"] == NOON + 3000
+    reported = [e for s in range(3601, 3630) for e in query.batch(s, -8, 5, 0, newest=s)]
+    assert edges(reported) == [("query", None, "IDLE")]
+    assert reported[0].severity is Severity.WARN
+    assert reported[0].attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+    assert reported[0].attributes["spark.watermark.idle_since_millis"] == NOON + 3000
 
 
 # --- late rows ----------------------------------------------------------------------------------
@@ -376,32 +376,32 @@ def kafka(*offsets: int) -> dict[str, dict[str, int]]:
 
 def test_partitions_go_silent_one_by_one() -> None:
     """Kafka's offsets are per partition; a single silent partition holds back no watermark."""
-    query, told = Query(), []
+    query, reported = Query(), []
     for second in range(60):
         moving = kafka(second, min(second, 10), min(second, 25))
-        told += query.batch(second, second - 11, 5, newest=second, offsets=[moving])
-    assert [(e.attributes["spark.source.partition"], e.attributes["spark.status.new"]) for e in told] == [
+        reported += query.batch(second, second - 11, 5, newest=second, offsets=[moving])
+    assert [(e.attributes["spark.source.partition"], e.attributes["spark.status.new"]) for e in reported] == [
         ("t-1", "IDLE"),
         ("t-2", "IDLE"),
     ]
-    assert [e.observed_ts_millis - NOON for e in told] == [20_000, 35_000]
-    assert {e.severity for e in told} == {Severity.INFO}
-    assert told[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has had no new data for 10 s"
+    assert [e.observed_ts_millis - NOON for e in reported] == [20_000, 35_000]
+    assert {e.severity for e in reported} == {Severity.INFO}
+    assert reported[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has had no new data for 10 s"
     (back,) = query.batch(60, 50, 5, newest=60, offsets=[kafka(60, 11, 25)])
     assert (back.attributes["spark.source.partition"], back.attributes["spark.status.new"]) == ("t-1", "ACTIVE")
 
 
-def test_a_partition_that_is_gone_is_not_idle() -> None:
+def test_a_removed_partition_is_not_idle() -> None:
     """A partition missing from the offsets is not tracked; a new one is tracked from its first offset."""
-    query, told = Query(), []
+    query, reported = Query(), []
     for second in range(30):
         offsets = kafka(second, second) if second < 5 else kafka(second)
-        told += query.batch(second, second - 11, 5, newest=second, offsets=[offsets])
-    assert told == []
+        reported += query.batch(second, second - 11, 5, newest=second, offsets=[offsets])
+    assert reported == []
     for second in range(30, 45):
-        told += query.batch(second, second - 11, 5, newest=second, offsets=[kafka(second, 7)])
+        reported += query.batch(second, second - 11, 5, newest=second, offsets=[kafka(second, 7)])
     assert [
-        (e.attributes["spark.source.partition"], e.attributes["spark.watermark.idle_since_millis"]) for e in told
+        (e.attributes["spark.source.partition"], e.attributes["spark.watermark.idle_since_millis"]) for e in reported
     ] == [("t-1", NOON + 30_000)]
 
 
@@ -420,31 +420,31 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
 
 @pytest.mark.parametrize("first", [1, 25, 299])
 @pytest.mark.parametrize("dense", [False, True])
-def test_a_trigger_that_fires_seldom_never_flaps(first: int, dense: bool) -> None:
+def test_rare_triggers_make_no_event(first: int, dense: bool) -> None:
     """A trigger every five minutes with data, and a timeout of one minute, make no event.
 
     The first gap may be shorter than the interval, because later triggers fire at multiples of it.
     """
-    query, told = Query(idle_timeout=60), []
+    query, reported = Query(idle_timeout=60), []
     for at in (0, *[first + 300 * n for n in range(12)]):
         if dense:
-            told += [e for s in range(max(0, at - 300), at) for e in query.tick(s)]
+            reported += [e for s in range(max(0, at - 300), at) for e in query.tick(s)]
         query.job(at + 1)
-        told += query.batch(at, at - 310, 5, newest=at, took=20)
-    assert told == []
+        reported += query.batch(at, at - 310, 5, newest=at, took=20)
+    assert reported == []
 
 
-def test_a_source_that_a_seldom_trigger_has_not_found_is_idle() -> None:
+def test_one_rare_trigger_without_data_makes_a_source_idle() -> None:
     """One trigger without data suffices after the timeout; the event is dated at the end of the timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         assert query.batch(at, at - 310, 5, 5, newest=at) == []
-    told = query.batch(1500, 1190, 5, 0, newest=1500)
-    assert edges(told) == [("source", 1, "IDLE")]
-    assert told[0].observed_ts_millis == NOON + 1_260_000
+    reported = query.batch(1500, 1190, 5, 0, newest=1500)
+    assert edges(reported) == [("source", 1, "IDLE")]
+    assert reported[0].observed_ts_millis == NOON + 1_260_000
 
 
-def test_silence_between_seldom_triggers_is_no_idleness_before_three_of_them() -> None:
+def test_silence_is_idle_after_three_trigger_periods() -> None:
     """Without reports of Spark, three periods must pass, however short the timeout is."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
@@ -453,7 +453,7 @@ def test_silence_between_seldom_triggers_is_no_idleness_before_three_of_them() -
     assert len(query.tick(1200 + 900)) == 2
 
 
-def test_a_batch_that_runs_is_not_idleness(query: Query) -> None:
+def test_a_running_batch_is_not_idle(query: Query) -> None:
     """While a batch runs, Spark does not look for data, so silence means nothing."""
     query.job(2.5)
     assert query.next_deadline is None
@@ -461,7 +461,7 @@ def test_a_batch_that_runs_is_not_idleness(query: Query) -> None:
     assert query.batch(3, -7, 5, newest=3, took=600) == []
 
 
-def test_what_came_while_a_batch_ran_is_in_the_next_one() -> None:
+def test_rows_that_arrive_during_a_batch_are_in_the_next_one() -> None:
     """A source without rows in the long batch is judged by the next batch."""
     query = Query()
     for second in range(3):
@@ -473,7 +473,7 @@ def test_what_came_while_a_batch_ran_is_in_the_next_one() -> None:
     assert query.batch(603.2, -6, 5, 5, newest=4, took=600) == []
 
 
-def test_after_a_long_batch_silence_counts_again() -> None:
+def test_silence_counts_again_after_a_long_batch() -> None:
     """If no batch follows, the query becomes idle after the timeout."""
     query = Query()
     for second in range(3):
@@ -484,7 +484,7 @@ def test_after_a_long_batch_silence_counts_again() -> None:
 
 
 @pytest.mark.parametrize(("timeout", "patience"), [(10, 600), (120, 1200)])
-def test_a_query_that_says_nothing_at_all_is_idle_in_the_end(timeout: int, patience: int) -> None:
+def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patience: int) -> None:
     """While the trigger period is unknown, ten timeouts and ten minutes must pass."""
     query = Query(idle_timeout=timeout)
     query.batch(0, -10, 5, newest=0)
@@ -492,20 +492,20 @@ def test_a_query_that_says_nothing_at_all_is_idle_in_the_end(timeout: int, patie
     assert len(query.tick(patience)) == 2
 
 
-def test_a_report_that_there_is_nothing_to_do_is_proof_enough() -> None:
+def test_an_idle_report_is_sufficient_proof() -> None:
     """Spark has looked for data and found none, so only the timeout must pass."""
     query = Query()
     query.batch(0, -10, 5, newest=0)
     assert query.nothing(9) == []
-    told = query.nothing(19)
-    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
-    assert {event.observed_ts_millis for event in told} == {NOON + 10_000}
+    reported = query.nothing(19)
+    assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+    assert {event.observed_ts_millis for event in reported} == {NOON + 10_000}
 
 
 # --- ends and restarts --------------------------------------------------------------------------
 
 
-def test_a_query_that_is_over_falls_idle_no_more(query: Query) -> None:
+def test_a_finished_query_does_not_become_idle(query: Query) -> None:
     """A finished query has no watermark; late records make no event."""
     assert query.end() == []
     assert query.next_deadline is None
@@ -519,33 +519,33 @@ def test_a_query_that_is_over_falls_idle_no_more(query: Query) -> None:
     [(None, False), (11.9, False), (12, True), (12.9, True), (13.1, False)],
     ids=["end of the log", "too early", "in time", "near", "silence"],
 )
-def test_an_end_without_a_date_has_the_edges_before_the_next_line_of_the_log(
+def test_an_end_without_a_time_follows_the_edges_before_the_next_line(
     query: Query, until: float | None, idle: bool
 ) -> None:
     """The query may have run until the next line if fewer than two of its triggers were missed."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
-    *told, over = query.translator.translate(decoded(end))
-    assert edges(told) == ([("source", 0, "IDLE"), ("query", None, "IDLE")] if idle else [])
-    assert {event.observed_ts_millis for event in told} == ({NOON + 12_000} if idle else set())
+    *reported, over = query.translator.translate(decoded(end))
+    assert edges(reported) == ([("source", 0, "IDLE"), ("query", None, "IDLE")] if idle else [])
+    assert {event.observed_ts_millis for event in reported} == ({NOON + 12_000} if idle else set())
     assert over.attributes["spark.status.new"] == "FINISHED"
     assert over.observed_ts_millis == NOON + (12_000 if idle else 11_000)
 
 
-def test_an_application_that_is_over_falls_idle_no_more(query: Query) -> None:
+def test_a_finished_application_does_not_become_idle(query: Query) -> None:
     """After the application's end, the driver's queries make no event."""
-    query.tell(application_end(time=NOON + 5000))
+    query.send(application_end(time=NOON + 5000))
     assert query.next_deadline is None
     assert query.tick(10_000) == []
 
 
 def test_restart_without_a_known_end_starts_over(query: Query) -> None:
     """The earlier run is closed, and the new run has its own events."""
-    query.tell(query_started("r2"))
+    query.send(query_started("r2"))
     assert query.next_deadline is None
     assert query.tick(1000) == []
     progress = query_progress(3, "r2", timestamp=iso(1000), eventTime={"watermark": iso(0)})
-    query.tell(progress)
+    query.send(progress)
     (own,) = query.tick(2000)
     assert own.attributes["spark.streaming.query.run_id"] == "r2"
 
@@ -558,15 +558,15 @@ def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
         assert query.batch(13, 100, 5, newest=100) == []
 
 
-def test_a_clock_that_ran_ahead_never_leads_to_the_same_edge_twice(query: Query) -> None:
+def test_a_clock_ahead_of_the_records_repeats_no_edge(query: Query) -> None:
     """A tick may precede the records of its time: events stay in order, each with its own id."""
-    told = []
+    reported = []
     for second in range(3, 60, 3):
-        told += query.tick(second + 50)
-        told += query.batch(second, second - 11, 5, newest=second)
-    assert len({event.event_id for event in told}) == len(told)
+        reported += query.tick(second + 50)
+        reported += query.batch(second, second - 11, 5, newest=second)
+    assert len({event.event_id for event in reported}) == len(reported)
     for subject in ("query", "source"):
-        own = [event for event in told if event.attributes["spark.watermark.subject"] == subject]
+        own = [event for event in reported if event.attributes["spark.watermark.subject"] == subject]
         statuses = [event.attributes["spark.status.new"] for event in own]
         assert statuses == ["IDLE", "ACTIVE"] * (len(statuses) // 2)
         times = [event.observed_ts_millis for event in own]
@@ -581,34 +581,34 @@ def test_clock_set_back_does_not_delay_events(query: Query) -> None:
     # The tracker cannot distinguish this from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
-    told = query.nothing(16)
-    assert edges(told) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
-    assert {event.observed_ts_millis for event in told} == {NOON + 15_000}
-    assert "for 10 s" in about(told, "query").body
+    reported = query.nothing(16)
+    assert edges(reported) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
+    assert {event.observed_ts_millis for event in reported} == {NOON + 15_000}
+    assert "for 10 s" in about(reported, "query").body
 
 
 def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
     """Later events have times of the corrected clock, and a repeated time still gives a new event id."""
-    told = query.tick(100)
-    assert edges(told) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
-    told += query.batch(DAY, 0, 5, newest=20)
+    reported = query.tick(100)
+    assert edges(reported) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
+    reported += query.batch(DAY, 0, 5, newest=20)
     back = query.batch(1, 0, 0)
     back += query.nothing(12)
     assert edges(back) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     assert {event.observed_ts_millis for event in back} == {NOON + 11_000}
-    told += back + query.batch(13, 1, 5, newest=30)
-    assert told[-1].attributes["spark.watermark.idle_duration_ms"] == 12_000
-    assert len({event.event_id for event in told}) == len(told) == 8
+    reported += back + query.batch(13, 1, 5, newest=30)
+    assert reported[-1].attributes["spark.watermark.idle_duration_ms"] == 12_000
+    assert len({event.event_id for event in reported}) == len(reported) == 8
 
 
-def test_records_that_are_late_are_waited_for() -> None:
+def test_the_clock_waits_for_late_records() -> None:
     """Under load, records arrive late: the clock is compared with the times of the records that have arrived."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
     delayed = {"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(3)}
-    query.tell(delayed, seen_at=NOON + 8_000)
+    query.send(delayed, seen_at=NOON + 8_000)
     assert query.next_deadline == NOON + 17_000
     assert query.tick(16) == []
-    told = query.tick(17)
-    assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
+    reported = query.tick(17)
+    assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}

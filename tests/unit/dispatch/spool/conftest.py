@@ -1,4 +1,4 @@
-"""Spools in a folder of the test's own."""
+"""Fixtures: spools in a temporary folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Open = Callable[..., Owner]
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[Open]:
-    """Open spools below ``tmp_path``; they are closed at the end of the test."""
+    """Return a function that opens spools below ``tmp_path``; close them at the end of the test."""
     opened: list[Owner] = []
 
     def _open(directory: Path = tmp_path, **options: Any) -> Owner:

@@ -1,4 +1,4 @@
-"""One file of a spool."""
+"""Tests of one spool file."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ def database(path: Path) -> Iterator[SpoolDatabase]:
     opened.close()
 
 
-def test_rows_are_read_in_order_and_deleted_once_settled(database: SpoolDatabase) -> None:
+def test_rows_are_read_in_order_and_deleted_when_settled(database: SpoolDatabase) -> None:
     assert database.append(rows(1, 2, 3), 0, 0).ids == [1, 2, 3]
     assert database.append(rows(4), 2, 2).ids == [4]
     assert ids(database) == [3, 4]
     assert ids(database, 3) == [4]
 
 
-def test_of_large_rows_fewer_are_read(database: SpoolDatabase) -> None:
+def test_fewer_rows_are_read_if_they_are_large(database: SpoolDatabase) -> None:
     database.append(rows(1, 2, 3, size=100_000), 0, 0)
     weight = weight_for(100_000)
     assert weight > 1
     assert len(database.read(0, 2 * weight)) == 2
 
 
-def test_an_event_is_in_the_file_once(database: SpoolDatabase) -> None:
+def test_an_event_is_stored_once(database: SpoolDatabase) -> None:
     database.append(rows(1, 2), 0, 0)
     assert database.append(rows(2, 3), 0, 0) == ([0, 4], 1, 0)
 
 
-def test_what_was_committed_survives_without_a_close(path: Path, database: SpoolDatabase) -> None:
+def test_committed_rows_survive_without_a_close(path: Path, database: SpoolDatabase) -> None:
     database.append(rows(1, 2), 0, 0)
     copy = path.with_name("copy")
     copy.mkdir()
@@ -65,7 +65,7 @@ def test_what_was_committed_survives_without_a_close(path: Path, database: Spool
     again.close()
 
 
-def test_rows_of_a_commit_that_seemed_to_fail_are_deleted(path: Path, database: SpoolDatabase) -> None:
+def test_rows_of_a_commit_reported_as_failed_are_deleted(path: Path, database: SpoolDatabase) -> None:
     database.append(rows(*range(1, 6)), 0, 0)
     database.close()
     again = SpoolDatabase(path, False, MANY, after=1, last_id=3)
@@ -74,7 +74,7 @@ def test_rows_of_a_commit_that_seemed_to_fail_are_deleted(path: Path, database: 
     again.close()
 
 
-def test_the_lowest_priority_is_shed_first_of_that_the_oldest(path: Path) -> None:
+def test_the_oldest_of_the_lowest_priority_is_shed_first(path: Path) -> None:
     database = SpoolDatabase(path, False, 1)
     database.append(rows(*range(1, 11), priority=1, size=4_000), 0, 0)
     database.append(rows(*range(11, 21), priority=9, size=4_000), 0, 0)
@@ -97,7 +97,7 @@ def test_an_event_larger_than_the_spool_is_shed_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 700, 3_000, 9_000])
-def test_the_file_and_its_log_keep_to_their_size(path: Path, size: int) -> None:
+def test_the_file_and_its_log_stay_within_the_limit(path: Path, size: int) -> None:
     most = 1 << 20
     database = SpoolDatabase(path, False, most)
     for first in range(0, 6_000, 100):
@@ -109,7 +109,7 @@ def test_the_file_and_its_log_keep_to_their_size(path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("damage", ["no database", "another version", "no table", "another table"])
-def test_a_file_that_is_no_spool_is_corrupt(path: Path, damage: str) -> None:
+def test_another_file_is_reported_as_corrupt(path: Path, damage: str) -> None:
     SpoolDatabase(path, False, MANY).close()
     db = sqlite3.connect(path)
     for statement in {
@@ -126,7 +126,7 @@ def test_a_file_that_is_no_spool_is_corrupt(path: Path, damage: str) -> None:
     assert is_corruption(raised.value)
 
 
-def test_a_disk_that_fails_is_no_corruption(tmp_path: Path) -> None:
+def test_a_failing_disk_is_not_reported_as_corruption(tmp_path: Path) -> None:
     (tmp_path / "events.db").mkdir()
     with pytest.raises(sqlite3.OperationalError) as raised:
         SpoolDatabase(tmp_path / "events.db", False, MANY)
@@ -134,10 +134,8 @@ def test_a_disk_that_fails_is_no_corruption(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_that_was_deleted_is_missed_by_the_next_write(
-    path: Path, database: SpoolDatabase, replaced: bool
-) -> None:
-    """SQLite itself would go on writing."""
+def test_the_next_write_detects_a_deleted_file(path: Path, database: SpoolDatabase, replaced: bool) -> None:
+    """SQLite itself would continue to write."""
     path.rename(path.with_name("elsewhere"))
     if replaced:
         path.touch()
@@ -146,7 +144,7 @@ def test_a_file_that_was_deleted_is_missed_by_the_next_write(
 
 
 @pytest.mark.parametrize(("fsync", "synchronous"), [(False, 1), (True, 2)])
-def test_fsync_is_what_was_asked_for(path: Path, fsync: bool, synchronous: int) -> None:
+def test_fsync_follows_the_setting(path: Path, fsync: bool, synchronous: int) -> None:
     database = SpoolDatabase(path, fsync, MANY)
     assert database._number("PRAGMA synchronous") == synchronous
     database.close()

@@ -1,4 +1,4 @@
-"""Which process owns which file: each its own, and those of dead ones are found."""
+"""Tests of file ownership: each process owns its own files; the files of dead processes are found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
-    """The process of another driver."""
+    """Process of another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
 
@@ -40,8 +40,8 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def unburied(process: subprocess.Popen[bytes]) -> None:
-    """Killed, and its parent does not wait for it."""
+def zombie(process: subprocess.Popen[bytes]) -> None:
+    """Process that was killed but whose parent has not waited for it (a zombie)."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -59,8 +59,8 @@ def test_other_names_have_other_files(tmp_path: Path, application: str, reporter
     assert names(tmp_path) == set()
 
 
-def test_two_owners_have_two_files_and_the_newest_of_the_dead_is_used_again(tmp_path: Path) -> None:
-    """Of the others, the oldest is delivered first. Another reporter's files are no concern."""
+def test_the_newest_file_of_dead_owners_is_reused(tmp_path: Path) -> None:
+    """Live owners have their own files; of the other dead files, the oldest is delivered first."""
     owners = [claim(tmp_path) for _ in range(12)]
     other = claim(tmp_path, reporter="audit.0")
     assert [one.folder.name for one in owners] == [f"audit.{n}" for n in range(12)]
@@ -83,7 +83,7 @@ sys.stdin.read()
 """
 
 
-def test_a_killed_process_gives_up_its_file(tmp_path: Path) -> None:
+def test_a_killed_process_releases_its_file(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     ) as process:
@@ -99,7 +99,7 @@ def test_a_killed_process_gives_up_its_file(tmp_path: Path) -> None:
         third.release()
 
 
-def test_a_file_is_released_though_a_child_has_inherited_its_lock(tmp_path: Path) -> None:
+def test_a_file_is_released_even_if_a_child_inherited_its_lock(tmp_path: Path) -> None:
     own = claim(tmp_path)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[own._descriptor]) as other:
         own.release()
@@ -110,7 +110,7 @@ def test_a_file_is_released_though_a_child_has_inherited_its_lock(tmp_path: Path
 
 
 def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
-    """Claims and deletions race."""
+    """Claims race with deletions."""
     owned: set[Path] = set()
     lock, problems = threading.Lock(), []
     beside = claim(tmp_path, reporter="other")
@@ -140,7 +140,7 @@ def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
     beside.release()
 
 
-def test_only_the_owner_may_read(tmp_path: Path) -> None:
+def test_only_the_owner_can_read(tmp_path: Path) -> None:
     """Folders 0700, locks 0600, whatever the umask."""
     before = os.umask(0)
     try:
@@ -154,11 +154,11 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
     own.release()
 
 
-# --- drivers that live while their sidecars restart -----------------------------------------------
+# --- drivers that outlive their sidecars ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("die", [ended, unburied])
-def test_a_process_is_known_while_it_runs(
+@pytest.mark.parametrize("die", [ended, zombie])
+def test_a_process_is_identified_while_it_runs(
     another: subprocess.Popen[bytes], die: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
     assert driver_identity(another.pid) not in ("", MINE)
@@ -172,15 +172,15 @@ def test_a_process_is_known_while_it_runs(
     # Ids that are the same in every worker of pytest-xdist; MINE contains a process id.
     ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
 )
-def test_a_lock_that_names_no_living_process_is_free(tmp_path: Path, text: str) -> None:
-    """What a full disk has left, another version, or a PID that is used again."""
+def test_a_lock_of_a_dead_process_is_free(tmp_path: Path, text: str) -> None:
+    """A full disk, another version or a reused PID may leave such a lock."""
     claim(tmp_path, driver=text).release()
     again = claim(tmp_path, driver="another")
     assert again.folder.name == "audit.0"
     again.release()
 
 
-def test_two_drivers_whose_sidecars_die_find_their_own_files_again(
+def test_drivers_find_their_own_files_after_their_sidecars_died(
     tmp_path: Path, another: subprocess.Popen[bytes]
 ) -> None:
     identity = driver_identity(another.pid)
@@ -195,7 +195,7 @@ def test_two_drivers_whose_sidecars_die_find_their_own_files_again(
         one.release()
 
 
-@pytest.mark.parametrize("die", [ended, unburied])
+@pytest.mark.parametrize("die", [ended, zombie])
 def test_the_file_of_a_dead_driver_is_free(
     tmp_path: Path, another: subprocess.Popen[bytes], die: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:

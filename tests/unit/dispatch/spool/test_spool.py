@@ -1,4 +1,4 @@
-"""What a reporter's worker and the driver see of a spool, whatever happens to the disk."""
+"""Tests of a spool as a reporter's worker and the driver see it, with a working or faulty disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def corrupt_folders(folder: Path) -> list[str]:
     return sorted(found.name.split("-")[0] for found in folder.glob("shop-*/*.corrupt-*"))
 
 
-# --- promises -------------------------------------------------------------------------------------
+# --- guarantees -----------------------------------------------------------------------------------
 
 
-def test_the_next_run_delivers_what_this_one_left_before_its_own(owner: Open) -> None:
+def test_the_next_run_delivers_remaining_events_first(owner: Open) -> None:
     first = owner()
     first.write(*range(10))
     assert first.deliver(3) == [0, 1, 2]
@@ -41,8 +41,8 @@ def test_the_next_run_delivers_what_this_one_left_before_its_own(owner: Open) ->
     assert (second.counts().accepted, second.counts().delivered) == (9, 9)
 
 
-def test_files_of_all_dead_owners_come_first_the_oldest_first(owner: Open, tmp_path: Path) -> None:
-    """Each where it lies; it is deleted once it is empty."""
+def test_files_of_dead_owners_are_delivered_first_oldest_first(owner: Open, tmp_path: Path) -> None:
+    """Each file stays in its folder and is deleted when it is empty."""
     owners = [owner() for _ in range(4)]
     for number, one in enumerate(owners[:3]):
         one.write(*range(number * 1_000, number * 1_000 + 700))
@@ -58,7 +58,7 @@ def test_files_of_all_dead_owners_come_first_the_oldest_first(owner: Open, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_owner_leaves_that_dies_later_is_found(owner: Open) -> None:
+def test_files_of_an_owner_that_dies_later_are_found(owner: Open) -> None:
     first, second = owner(), owner()
     second.write(1, 2)
     first.write(3)
@@ -74,7 +74,7 @@ def test_nothing_is_left_when_everything_is_delivered(owner: Open, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_and_folders_are_the_owner_s_alone(owner: Open, tmp_path: Path) -> None:
+def test_only_the_owner_can_access_files_and_folders(owner: Open, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         one = owner(tmp_path / "spool")
@@ -85,7 +85,7 @@ def test_files_and_folders_are_the_owner_s_alone(owner: Open, tmp_path: Path) ->
         assert found.stat().st_mode & 0o777 == (0o700 if found.is_dir() else 0o600), found
 
 
-def test_a_spool_of_the_former_version_is_delivered(owner: Open, tmp_path: Path) -> None:
+def test_a_spool_of_the_previous_version_is_delivered(owner: Open, tmp_path: Path) -> None:
     folder = SpoolFolders(tmp_path, "shop", "audit", "").claim_own()
     db = sqlite3.connect(folder.path)
     db.executescript(
@@ -106,7 +106,7 @@ def test_a_spool_of_the_former_version_is_delivered(owner: Open, tmp_path: Path)
     assert one.deliver(6) == list(range(6))
 
 
-def test_more_than_fits_into_memory_comes_in_order(owner: Open) -> None:
+def test_more_events_than_fit_in_memory_are_delivered_in_order(owner: Open) -> None:
     one = owner(max_size=1 << 20)
     one.write(*range(1_500))
     assert len(one.spool._ready) <= 64 + 512
@@ -114,7 +114,7 @@ def test_more_than_fits_into_memory_comes_in_order(owner: Open) -> None:
     assert one.deliver(1_500) == list(range(1_500))
 
 
-def test_of_large_events_fewer_are_in_memory(owner: Open) -> None:
+def test_fewer_large_events_are_held_in_memory(owner: Open) -> None:
     first = owner(max_size=16 << 20)
     for n in range(300):
         first.write(n, weight=16, text="x" * 20_000)
@@ -135,7 +135,7 @@ def test_an_event_is_safe_once_it_is_on_disk(owner: Open) -> None:
     assert one.counts().held == 0
 
 
-def test_what_is_put_back_comes_again_before_the_rest(owner: Open) -> None:
+def test_requeued_events_are_delivered_first(owner: Open) -> None:
     one = owner()
     one.write(*range(6))
     assert numbers(one.spool.take(2)) == [0, 1]
@@ -143,7 +143,7 @@ def test_what_is_put_back_comes_again_before_the_rest(owner: Open) -> None:
     assert one.deliver(6) == list(range(6))
 
 
-def test_an_event_that_is_sent_again_is_one_event(owner: Open) -> None:
+def test_a_resent_event_is_stored_once(owner: Open) -> None:
     one = owner()
     one.write(0, 1, 2)
     again = one.spool.take(10)
@@ -154,20 +154,20 @@ def test_an_event_that_is_sent_again_is_one_event(owner: Open) -> None:
     assert one.deliver(3) == [0, 1, 2]
 
 
-def test_a_full_spool_sheds_the_lowest_priority_and_says_so_once(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_spool_sheds_the_lowest_priority_and_logs_it_once(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
     one = owner(max_size=1)
     for first in range(0, 800, 20):
         one.write(first, severity=Severity.ERROR, filler="x" * 1_000)
         one.write(*range(first + 1, first + 20), filler="x" * 1_000)
     counts = one.counts()
     assert counts.dropped == {"spool-full": 800 - counts.spooled}
-    told = one.deliver(counts.spooled)
-    assert {n for n in range(0, 800, 20) if n > 64} <= set(told)
-    assert told == sorted(told)
+    delivered = one.deliver(counts.spooled)
+    assert {n for n in range(0, 800, 20) if n > 64} <= set(delivered)
+    assert delivered == sorted(delivered)
     assert caplog.text.count("spool.max-size") == 1
 
 
-def test_a_row_that_is_no_event_is_counted_and_skipped(owner: Open, tmp_path: Path) -> None:
+def test_an_undecodable_row_is_counted_and_skipped(owner: Open, tmp_path: Path) -> None:
     first = owner()
     first.write(*range(3))
     file = first.file
@@ -183,14 +183,14 @@ def test_a_row_that_is_no_event_is_counted_and_skipped(owner: Open, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_default_directory_is_that_of_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_directory_follows_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert SpoolConfig().folder == Path("/state/spark-events/spool")
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     assert SpoolConfig().folder == Path.home() / ".local/state/spark-events/spool"
 
 
-def test_a_clock_that_is_set_back_makes_no_age_negative(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_are_not_negative_after_the_clock_is_set_back(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     one = owner()
     one.write(1)
     now = time.time()
@@ -202,7 +202,7 @@ def test_a_clock_that_is_set_back_makes_no_age_negative(owner: Open, monkeypatch
 
 
 @pytest.mark.parametrize("error", [FULL, FAILS, OSError("disk quota exceeded"), MemoryError()], ids=str)
-def test_events_bypass_a_disk_that_fails_and_are_written_once_it_works(
+def test_events_bypass_a_failing_disk_until_it_works(
     owner: Open, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     one = owner()
@@ -218,8 +218,8 @@ def test_events_bypass_a_disk_that_fails_and_are_written_once_it_works(
     eventually(lambda: caplog.text.count("spool works again") == 1)
 
 
-def test_what_the_worker_has_without_a_disk_is_written_while_the_worker_has_it(owner: Open) -> None:
-    """A destination that is away may keep it for hours."""
+def test_events_in_flight_are_written_once_the_disk_works(owner: Open) -> None:
+    """An unavailable destination may keep them in flight for hours."""
     one = owner()
     one.disk.writing = FAILS
     one.put(*range(5))
@@ -231,7 +231,7 @@ def test_what_the_worker_has_without_a_disk_is_written_while_the_worker_has_it(o
     assert one.deliver(5) == list(range(5))
 
 
-def test_a_full_disk_is_read(owner: Open) -> None:
+def test_a_full_disk_can_still_be_read(owner: Open) -> None:
     one = owner(max_size=1 << 20)
     one.write(*range(1_000))
     one.disk.writing = FULL
@@ -239,7 +239,7 @@ def test_a_full_disk_is_read(owner: Open) -> None:
     assert one.deliver(1_010) == list(range(1_010))
 
 
-def test_a_commit_that_was_made_though_it_failed_is_no_duplicate(owner: Open) -> None:
+def test_a_commit_reported_as_failed_makes_no_duplicate(owner: Open) -> None:
     one = owner()
     one.disk.lies = True
     one.write(*range(10))
@@ -248,7 +248,7 @@ def test_a_commit_that_was_made_though_it_failed_is_no_duplicate(owner: Open) ->
     assert one.counts().spooled == 0
 
 
-def test_events_bypass_a_disk_that_hangs(owner: Open, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_events_bypass_a_hanging_disk(owner: Open, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     one = owner(hang_seconds=0.05)
     gate = one.hang()
     one.put(*range(20))
@@ -262,7 +262,7 @@ def test_events_bypass_a_disk_that_hangs(owner: Open, caplog: pytest.LogCaptureF
     assert list(tmp_path.iterdir()) == []
 
 
-def test_newer_events_do_not_overtake_those_that_are_only_on_disk(owner: Open) -> None:
+def test_newer_events_do_not_overtake_events_on_disk(owner: Open) -> None:
     one = owner(max_size=1 << 20, hang_seconds=0.05)
     one.write(*range(1_000))
     gate = one.hang()
@@ -276,7 +276,7 @@ def test_newer_events_do_not_overtake_those_that_are_only_on_disk(owner: Open) -
     assert one.deliver(1_001 - len(in_memory)) == [*range(len(in_memory), 1_000), -1]
 
 
-def test_a_suspended_process_is_no_disk_that_hangs(owner: Open) -> None:
+def test_a_suspended_process_is_not_reported_as_a_hanging_disk(owner: Open) -> None:
     one = owner(hang_seconds=0.0)
     gate = Gate(one.disk)
     one.put(1)
@@ -286,7 +286,7 @@ def test_a_suspended_process_is_no_disk_that_hangs(owner: Open) -> None:
     gate.open()
 
 
-def test_the_dispatcher_waits_once_and_briefly_for_a_disk_that_hangs(owner: Open) -> None:
+def test_the_dispatcher_waits_once_and_briefly_for_a_hanging_disk(owner: Open) -> None:
     one = owner()
     gate = Gate(one.disk)
     one.put(0)
@@ -300,7 +300,7 @@ def test_the_dispatcher_waits_once_and_briefly_for_a_disk_that_hangs(owner: Open
     eventually(lambda: one.spool.wait_for_room(100, 0.01), meanwhile=lambda: one.put(1))
 
 
-def test_a_disk_that_hangs_or_fails_does_not_delay_the_end(owner: Open) -> None:
+def test_a_hanging_or_failing_disk_does_not_delay_the_end(owner: Open) -> None:
     one = owner(hang_seconds=0.05)
     gate = one.hang()
     began = time.monotonic()
@@ -310,7 +310,7 @@ def test_a_disk_that_hangs_or_fails_does_not_delay_the_end(owner: Open) -> None:
     gate.open()
 
 
-def test_a_spool_comes_once_its_directory_can_be_made(owner: Open, tmp_path: Path) -> None:
+def test_the_spool_opens_once_its_directory_can_be_created(owner: Open, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     one = owner(tmp_path / "file")
     one.put(1, 2)
@@ -343,7 +343,7 @@ def test_without_a_home_events_are_delivered_from_memory(
 def test_a_corrupt_file_is_renamed_counted_and_skipped(
     owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether it would have been the own file or is a dead owner's; an unknown number of events counts as one."""
+    """Applies to the spool's own file and to a dead owner's; an unknown number of events counts as one."""
     owners = [owner() for _ in range(3)]
     files = [one.file for one in owners]
     for number, one in enumerate(owners):
@@ -365,10 +365,8 @@ def _removed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [CORRUPT, FAILS, None], ids=["corrupt", "not readable", "deleted"])
-def test_a_file_that_goes_bad_while_it_is_used_keeps_the_account(
-    owner: Open, tmp_path: Path, how: Exception | None
-) -> None:
-    """Its events that are not with the reporter are counted as lost; those that come later are safe."""
+def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path: Path, how: Exception | None) -> None:
+    """Events in the file that are not in flight count as lost; later events are stored."""
     one = owner(max_size=1 << 20)
     one.write(*range(1_000))
     delivered = one.deliver(5)
@@ -388,7 +386,7 @@ def test_a_file_that_goes_bad_while_it_is_used_keeps_the_account(
     one.disk.reading = None
     one.spool.ack()
     one.write(2_000, 2_001)
-    # The event that was put after the deletion may have been delivered by now.
+    # The event put after the deletion may have been delivered by now.
     last = one.deliver(2 if how or -1 in taken else 3)
     assert last[-2:] == [2_000, 2_001]
     counts = one.counts()
@@ -398,8 +396,8 @@ def test_a_file_that_goes_bad_while_it_is_used_keeps_the_account(
     assert delivered == list(range(5))
 
 
-def test_a_file_that_somebody_has_open_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """And delays nothing else."""
+def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """It delays no other file."""
     first, second = owner(), owner()
     first.write(1)
     file = first.file
@@ -408,7 +406,7 @@ def test_a_file_that_somebody_has_open_is_delivered_later(owner: Open, caplog: p
     reader = sqlite3.connect(file)
     cursor = reader.execute("SELECT id FROM events")
     cursor.fetchone()
-    # A newer one that is free becomes the own file.
+    # A newer, unlocked file becomes the spool's own.
     (file.parents[1] / "audit.7.lock").touch(mode=0o600)
     one = owner()
     one.put(2)

@@ -1,4 +1,4 @@
-"""What may be said of an enrichment is what a refusal says."""
+"""Tests of the options of an enrichment, and of the message for unknown ones."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ async def lookup(row: Any) -> dict[str, Any]:
 
 
 def of(function: Any) -> set[str]:
-    """The arguments that have a name of their own."""
+    """Return the options that are separate arguments."""
     kinds = inspect.signature(function).parameters.values()
     return {one.name for one in kinds if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("given", ["input_col", "storage"])
-def test_an_option_that_there_is_not_is_told_with_all_that_there_are(given: str) -> None:
-    """Also those that are arguments of their own, and which of them are of a whole batch."""
+def test_an_unknown_option_is_rejected_with_the_known_ones(given: str) -> None:
+    """Including those that are separate arguments; options of whole batches are marked."""
     with pytest.raises(InvalidPlanError) as caught:
         plan_of(None, lookup, {given: "x"})  # type: ignore[arg-type, misc]
     refusal, _, allowed = str(caught.value).partition("; allowed: ")

@@ -1,4 +1,4 @@
-"""The output as it is written, by a Spark that cannot read it."""
+"""Tests of output schemas, including types that this Spark does not support."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INTERNAL = "org.apache.spark.SparkException: [INTERNAL_ERROR] no output of that
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("message", "reason"),
     [
         ("\n[UNSUPPORTED_DATATYPE] lnog\n\n== SQL ==\nx", "[UNSUPPORTED_DATATYPE] lnog"),
         (f"An error occurred while calling o36.applySchema.\n: {_INTERNAL}\n\tat org.apache.A.b(A.scala)", _INTERNAL),
@@ -40,11 +40,11 @@ _INTERNAL = "org.apache.spark.SparkException: [INTERNAL_ERROR] no output of that
         ("", "RuntimeError"),
     ],
 )  # fmt: skip
-def test_what_spark_cannot_read_is_told_with_spark_s_own_reason(said: str, reason: str) -> None:
-    """Not with what Py4J says before it."""
+def test_an_unparsable_schema_is_rejected_with_spark_s_reason(message: str, reason: str) -> None:
+    """Without the text that Py4J puts before it."""
 
     def refuse(rows: list[Any], schema: str) -> None:
-        raise RuntimeError(said)
+        raise RuntimeError(message)
 
     df: Any = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=refuse), columns=[])
     with pytest.raises(InvalidPlanError) as caught:
@@ -84,25 +84,25 @@ _TWINS = StructType([StructField("a", StringType()), StructField("b", StringType
         ),
     ],
 )  # fmt: skip
-def test_an_output_that_cannot_be_is_refused_with_what_is_allowed(output: Any, read: Any, message: str) -> None:
-    """By its place, before a task dies of it; and no argument is named that nobody gave."""
+def test_an_invalid_output_is_rejected_with_the_allowed_values(output: Any, read: Any, message: str) -> None:
+    """With its location, before a task fails; the message names only arguments that were given."""
     with pytest.raises(InvalidPlanError) as caught:
         output_of(_spark_that(read), output or read)
     assert message in str(caught.value)
 
 
 class UnknownType(DataType):
-    """What PySpark may bring some day."""
+    """Type that a future PySpark may add."""
 
 
-#: Not every PySpark has these.
+#: Not every PySpark has these types.
 YearMonthIntervalType = getattr(spark_types, "YearMonthIntervalType", UnknownType)
 CalendarIntervalType = getattr(spark_types, "CalendarIntervalType", UnknownType)
 
 
 @pytest.mark.parametrize("kind", [UnknownType(), ArrayType(StructType([StructField("i", UnknownType())]))], ids=str)
-def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: DataType) -> None:
-    """Some that newer Sparks have pass through as columns of the DataFrame all the same."""
+def test_an_unsupported_output_type_is_rejected_with_the_supported_ones(kind: DataType) -> None:
+    """Some types of newer Sparks can still pass through as columns of the DataFrame."""
     fields = [StructField("id", StringType())]
     df: Any = SimpleNamespace(schema=StructType(fields), columns=["id"])
     with pytest.raises(InvalidPlanError) as caught:
@@ -113,7 +113,7 @@ def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: Da
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "described"),
     [
         (UnknownType(), "'c', unknown,"),
         (YearMonthIntervalType(), "'c', interval year to month,"),
@@ -128,19 +128,19 @@ def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: Da
     ],
     ids=str,
 )
-def test_a_column_that_arrow_does_not_carry_is_named_with_its_type(kind: DataType, told: str) -> None:
-    """And with what to do about it."""
+def test_a_column_unsupported_by_arrow_is_named_with_its_type(kind: DataType, described: str) -> None:
+    """The message also has the remedy."""
     df: Any = SimpleNamespace(schema=StructType([StructField("id", StringType()), StructField("c", kind)]))
     with pytest.raises(InvalidPlanError) as caught:
         check_carried(df)
     if UnknownType in (YearMonthIntervalType, CalendarIntervalType):
-        told = told.replace("interval year to month", "unknown").replace("interval", "unknown")
-    assert f"the DataFrame has {told} which Arrow does not support" in str(caught.value)
+        described = described.replace("interval year to month", "unknown").replace("interval", "unknown")
+    assert f"the DataFrame has {described} which Arrow does not support" in str(caught.value)
     assert "cast that column to another type, or drop it" in str(caught.value)
 
 
-def test_what_arrow_carries_is_not_refused() -> None:
-    """Fields whose names differ in capitals among it."""
+def test_columns_supported_by_arrow_are_accepted() -> None:
+    """Including fields whose names differ only in case."""
     kinds: list[DataType] = [
         StringType(), DayTimeIntervalType(), NullType(), TimestampNTZType(), DecimalType(38, 3),
         StructType([StructField("a", StringType()), StructField("A", BinaryType())]), StructType([]),

@@ -1,4 +1,4 @@
-"""What travels to executors works where nothing but pyarrow is."""
+"""Tests of the package archive for executors, which have only pyarrow."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spark_events.enrichment.driver import package_distribution as shipping
 from spark_events.enrichment.driver.package_distribution import archive
 
 
-def test_the_archive_holds_the_package_alone_and_nothing_compiled() -> None:
-    """As any zip on a path."""
+def test_the_archive_has_only_the_package_s_sources() -> None:
+    """It can be on a Python path like any zip."""
     names = zipfile.ZipFile(archive()).namelist()
     assert {f"spark_events/enrichment/worker/{name}.py" for name in ("map_in_arrow", "task", "partition")} <= set(names)
     assert all(name.startswith("spark_events/") and name.endswith(".py") for name in names)
@@ -24,7 +24,7 @@ def test_the_archive_holds_the_package_alone_and_nothing_compiled() -> None:
 
 
 def test_the_engine_imports_from_the_archive_alone() -> None:
-    """In a Python without site-packages: no msgspec, no tenacity."""
+    """In a Python without site-packages, and therefore without msgspec and tenacity."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import spark_events.enrichment.engine.engine as engine\n"
@@ -37,8 +37,8 @@ def test_the_engine_imports_from_the_archive_alone() -> None:
     assert done.stdout.startswith(str(archive()))
 
 
-def test_the_same_files_are_the_same_archive_whenever_they_were_installed(tmp_path: Path) -> None:
-    """Two installations may share a Connect session, where a name is taken again only with the same content."""
+def test_the_archive_does_not_depend_on_the_installation_time(tmp_path: Path) -> None:
+    """Two installations may share a Connect session, where a second artifact of a name must have the same content."""
     package = Path(shipping.__file__).parents[2]
     one, another = tmp_path / "one", tmp_path / "another"
     for copy in (one, another):
@@ -52,8 +52,8 @@ def test_the_same_files_are_the_same_archive_whenever_they_were_installed(tmp_pa
     assert shipping._digest(shipping._zipped(another)) not in archive().name
 
 
-def test_half_an_archive_is_never_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full when it is written, and no longer when a restarted query asks for it."""
+def test_an_incomplete_archive_is_never_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full at the first write and has space when a restarted query needs the archive."""
     monkeypatch.setattr(shipping, "_archive", None)
     monkeypatch.setattr(shipping, "_folder", None)
     write = Path.write_bytes

@@ -1,4 +1,4 @@
-"""How many tasks share a rate, by what a cluster and a plan tell; without Spark."""
+"""Tests of the number of tasks that share a rate, from cluster and plan data; without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APPLICATIONS = itertools.count()
 
 
 class Conf:
-    """Java's."""
+    """Double of Java's SparkConf."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ def moment(second: int) -> Any:
 
 
 def executor(came: int, went: int | None = None, *, slots: int = 4) -> Any:
-    """As Spark remembers it."""
+    """Return an executor as Spark's status store has it."""
     removed = SimpleNamespace(isDefined=lambda: went is not None, get=lambda: moment(went or 0))
     return SimpleNamespace(addTime=lambda: moment(came), removeTime=lambda: removed, maxTasks=lambda: slots)
 
@@ -51,16 +51,16 @@ def executor(came: int, went: int | None = None, *, slots: int = 4) -> Any:
 def frame(
     settings: dict[str, str], *, now: int, partitions: int | None, master: str = "yarn", ever: list[Any] | None = None
 ) -> Any:
-    """Of an application that there has not been yet; partitions None: Spark decides on them while it runs.
+    """Return a DataFrame of a new application; with ``partitions`` None, Spark decides on them at run time.
 
-    Executors have four cores on YARN and Kubernetes; on other clusters it is not known unless it is set.
+    Executors have four cores on YARN and Kubernetes; on other clusters the number is unknown unless it is set.
     """
     is_known = master == "yarn" or master.startswith("k8s://") or "spark.executor.cores" in settings
     settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
     each = int(settings["spark.executor.cores"]) // int(settings.get("spark.task.cpus", 1)) if is_known else 1
     profile = SimpleNamespace(maxTasksPerExecutor=lambda _: each, isCoresLimitKnown=lambda: is_known)
-    remembered = [executor(0, slots=0), *(ever or [])]  # the driver is among them
-    executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda place: remembered[place])
+    remembered = [executor(0, slots=0), *(ever or [])]  # the driver is included
+    executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda index: remembered[index])
 
     def status_store() -> Any:
         if ever is None:
@@ -97,17 +97,17 @@ def frame(
     [
         (frame({}, now=8, partitions=None), 8),
         (frame({}, now=8, partitions=3), 3),
-        # Executors that were idle have been ended, and come again for this very batch.
+        # Idle executors have been removed, and new ones start for this batch.
         (frame(MOST, now=0, partitions=None), 40),
         (frame(MOST, now=8, partitions=None), 40),
         (frame(MOST, now=44, partitions=None), 44),
         (frame(MOST, now=0, partitions=100), 40),
         (frame(MOST, now=0, partitions=6), 6),
-        # There is no most, or nobody knows how large an executor will be.
+        # There is no maximum, or the size of executors is unknown.
         (frame(DYNAMIC, now=4, partitions=6), 6),
         (frame(DYNAMIC, now=4, partitions=None), None),
         (frame(MOST, now=4, partitions=None, master=STANDALONE), None),
-        # A standalone cluster has another bound.
+        # A standalone cluster has another limit.
         (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, partitions=None, master=STANDALONE), 12),
         (
             frame(
@@ -122,11 +122,11 @@ def frame(
         (frame({**DYNAMIC, **CORES}, now=4, partitions=9, master=STANDALONE), 9),
         (frame({**MOST, **FOUR, "spark.cores.max": "80"}, now=4, partitions=None, master=STANDALONE), 40),
         (frame({**MOST, "spark.cores.max": "12"}, now=4, partitions=None), 40),
-        # Spark does not heed it there.
+        # Local mode ignores the setting.
         (frame(DYNAMIC, now=2, partitions=None, master="local[2]"), 2),
     ],
 )
-def test_all_executors_that_may_come_count(df: Any, tasks: int | None) -> None:
+def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | None) -> None:
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
     assert tasks_at_a_time(df, Plan(fn), 5) == 5
 
@@ -139,23 +139,23 @@ def test_all_executors_that_may_come_count(df: Any, tasks: int | None) -> None:
         (frame(TEN, now=0, partitions=None, master="k8s://https://host"), 40),
         (frame({**TEN, "spark.task.cpus": "3"}, now=1, partitions=None), 10),
         (frame(TEN, now=4, partitions=100), 40),
-        # Not more than the batch has room for, nor fewer than there are.
+        # Not more than the batch has partitions, nor fewer than exist.
         (frame(TEN, now=4, partitions=3), 3),
         (frame(TEN, now=44, partitions=None), 44),
-        # Two is what Spark itself asks for.
+        # Two executors are Spark's own default.
         (frame({}, now=4, partitions=None), 8),
-        # Where it heeds neither.
+        # Clusters that ignore both settings.
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # Cores that may be had; where it is known, only as many as make whole executors, and whole tasks.
+        # Possible cores; if the sizes are known, only whole executors and whole tasks count.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
         (frame({**CORES, **FOUR, "spark.task.cpus": "3"}, now=1, partitions=None, master=STANDALONE), 3),
         (frame(CORES, now=4, partitions=5, master=STANDALONE), 5),
         (frame({"spark.cores.max": "3", **FOUR}, now=0, partitions=None, master=STANDALONE), 1),
-        # A cluster in the driver.
+        # A cluster inside the driver.
         (frame({}, now=1, partitions=None, master="local-cluster[2,1,1024]"), 2),
         (frame({}, now=1, partitions=None, master="local-cluster[ 3 , 6 , 1024 ]"), 18),
         (frame(FOUR, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
@@ -163,8 +163,8 @@ def test_all_executors_that_may_come_count(df: Any, tasks: int | None) -> None:
         (frame({**DYNAMIC, **FOUR}, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
     ],
 )
-def test_executors_that_are_asked_for_count_before_they_are_there(df: Any, tasks: int) -> None:
-    """The batch that begins meanwhile would exceed its rate with each that comes."""
+def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
+    """Otherwise a batch that has begun would exceed its rate with each new executor."""
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
@@ -175,19 +175,19 @@ def test_executors_that_are_asked_for_count_before_they_are_there(df: Any, tasks
         ([executor(1), executor(1)], 8),
         # Lost, and not replaced yet.
         ([executor(1), executor(1), executor(1, 90)], 12),
-        # They have replaced each other.
+        # Each has replaced the previous one.
         ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
         ([executor(1, 5, slots=16), executor(7)], 16),
         ([executor(1, slots=1)], 4),
     ],
 )
-def test_where_nobody_knows_it_counts_what_there_has_been(
+def test_without_a_known_limit_past_executors_are_counted(
     ever: list[Any], slots: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A standalone cluster gives all that it has, and workers may join it at any time: this is said, once."""
+    """Workers may join a standalone cluster at any time; this is logged once."""
     caplog.set_level("WARNING")
     df = frame({}, now=4, partitions=None, master=STANDALONE, ever=ever)
-    # Without a rate, nothing depends on it: nobody looks back.
+    # Without a rate the past executors are not queried.
     assert tasks_at_a_time(df, Plan(fn), None) == 4
     assert caplog.messages == []
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_where_nobody_knows_it_counts_what_there_has_been(
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        # No more of the batch's tasks can run than there are, whoever comes.
+        # The batch has no more tasks than these, even if executors are added.
         (frame({}, now=4, partitions=4, master=STANDALONE, ever=[executor(1)]), 4),
         (frame({}, now=4, partitions=8, master=STANDALONE, ever=[executor(1), executor(1, 2)]), 8),
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
@@ -211,19 +211,19 @@ def test_where_nobody_knows_it_counts_what_there_has_been(
         (frame({}, now=4, partitions=None), 8),
     ],
 )
-def test_a_rate_that_is_not_exceeded_is_not_warned_of(df: Any, tasks: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: pytest.LogCaptureFixture) -> None:
     assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == tasks
     assert caplog.messages == []
 
 
-def test_executors_that_are_forgotten_do_not_count() -> None:
-    """What Spark remembers of them is not a part of it that anybody has promised."""
+def test_an_unavailable_executor_history_is_ignored() -> None:
+    """Spark does not guarantee the interface."""
     df = frame({}, now=4, partitions=None, master=STANDALONE)
     assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
 
 
-def test_a_rate_of_which_nobody_knows_the_shares_is_refused() -> None:
-    """It would be exceeded as many times as executors come."""
+def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
+    """Each new executor would exceed it again."""
     df = frame(DYNAMIC, now=4, partitions=None)
     plan = Plan(fn, rate_limit=10)
     with pytest.raises(
@@ -235,17 +235,15 @@ def test_a_rate_of_which_nobody_knows_the_shares_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
-def test_tasks_that_wait_for_long_before_they_call_are_said(
-    tasks: int, warns: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They look as if they hung: where maxExecutors is only a great number, say."""
+def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Such tasks seem to hang, for example with an arbitrarily large maxExecutors."""
     caplog.set_level("WARNING")
     assert rate_of_a_task(Plan(fn, rate_limit=20), tasks) == 20 / tasks
-    said = [
+    messages = [
         f"rate_limit=20 is shared by {tasks} concurrent tasks, so each task waits {tasks / 20:.0f} s before its first"
         " call; if fewer tasks run at a time, give concurrent_tasks"
     ]
-    assert caplog.messages == (said if warns else [])
+    assert caplog.messages == (messages if warns else [])
 
 
 async def fn(row: Any) -> None: ...

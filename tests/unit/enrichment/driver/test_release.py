@@ -1,4 +1,4 @@
-"""What settled batches hold, and when it is given back; without Spark."""
+"""Tests of the release of settled batches; without Spark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch, micro_batch
 from spark_events.enrichment.driver.release import Held
 from spark_events.errors import InvalidPlanError
 
-#: Of a kind whose query nobody watches.
+#: DataFrame whose queries are not observed.
 DF = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
 FIRST, AGAIN = MicroBatch("q", 1, "run 1"), MicroBatch("q", 1, "run 2")
 
 
-class Told:
-    """Says what was released, and what was cleared."""
+class Calls:
+    """Records the names of its calls."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -26,70 +26,70 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def calls() -> Calls:
+    return Calls()
 
 
-def test_a_batch_gives_way_to_the_next_one(told: Told) -> None:
-    """All that it held; what was to be done at its commit is the next one's affair."""
+def test_the_next_batch_releases_the_previous_one(calls: Calls) -> None:
+    """All that it held; the actions at its commit are left to the next batch."""
     held = Held()
     held.begin(DF, FIRST)
-    held.add(FIRST, told("first"), told("committed"))
+    held.add(FIRST, calls("first"), calls("committed"))
     held.begin(DF, FIRST)
-    held.add(FIRST, told("second"))
-    assert told.all == []
+    held.add(FIRST, calls("second"))
+    assert calls.all == []
     held.begin(DF, MicroBatch("q", 2, "run 1"))
-    assert told.all == ["first", "second"]
+    assert calls.all == ["first", "second"]
 
 
 @pytest.mark.parametrize(("last", "expected"), [(1, ["held", "committed"]), (0, ["held"]), (None, ["held"])])
-def test_the_end_of_a_query_clears_what_is_committed(told: Told, last: int | None, expected: list[str]) -> None:
-    """And nothing else; once."""
+def test_the_end_of_a_query_clears_committed_batches_once(calls: Calls, last: int | None, expected: list[str]) -> None:
+    """Uncommitted batches are only released."""
     held = Held()
     held.begin(DF, FIRST)
-    held.add(FIRST, told("held"), told("committed"))
+    held.add(FIRST, calls("held"), calls("committed"))
     held.end(FIRST, last)
     held.end(FIRST, last)
-    assert told.all == expected
+    assert calls.all == expected
 
 
-def test_the_end_of_a_run_is_not_the_end_of_the_next(told: Told) -> None:
-    """A query that fails is started anew, and only then somebody notices that it had failed."""
+def test_a_late_end_of_an_earlier_run_is_ignored(calls: Calls) -> None:
+    """A failed query may be restarted before its end is noticed."""
     held = Held()
     held.begin(DF, FIRST)
     held.begin(DF, AGAIN)
     held.end(FIRST, 0)
-    held.add(AGAIN, told("held"), told("committed"))
+    held.add(AGAIN, calls("held"), calls("committed"))
     held.end(FIRST, 0)
-    assert told.all == []
+    assert calls.all == []
     held.end(AGAIN, 1)
-    assert told.all == ["held", "committed"]
+    assert calls.all == ["held", "committed"]
 
 
-def test_a_batch_whose_query_was_stopped_meanwhile_holds_nothing(told: Told) -> None:
-    """Its calls were still being made when the query ended."""
+def test_a_batch_that_settles_after_its_query_ended_is_released(calls: Calls) -> None:
+    """Its calls were still in flight when the query ended."""
     held = Held()
     held.begin(DF, FIRST)
     held.end(FIRST, 0)
-    held.add(FIRST, told("held"), told("committed"))
-    assert told.all == ["held"]
+    held.add(FIRST, calls("held"), calls("committed"))
+    assert calls.all == ["held"]
 
 
 @pytest.mark.parametrize("query", ["", "nightly"])
-def test_outside_of_streams_spark_itself_releases(told: Told, query: str) -> None:
-    """When nobody refers to it any more, though a job may say which query and batch it stands for."""
+def test_batch_jobs_are_released_by_spark(calls: Calls, query: str) -> None:
+    """By garbage collection, even if the job specifies a query and a batch."""
     held = Held()
     for number in (1, 2):
         batch = MicroBatch(query, number if query else None, streams=False)
         held.begin(DF, batch)
-        held.add(batch, told("held"))
+        held.add(batch, calls("held"))
         held.end(batch, None)
-    assert told.all == []
+    assert calls.all == []
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_with_connect_the_server_s_own_process_runs_streams(monkeypatch: pytest.MonkeyPatch, streams: bool) -> None:
-    """Elsewhere, query and batch_id are those of a batch job."""
+def test_with_connect_the_server_s_process_runs_streams(monkeypatch: pytest.MonkeyPatch, streams: bool) -> None:
+    """In other processes, query and batch_id are those of a batch job."""
     monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
     if streams:
         monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
@@ -97,10 +97,10 @@ def test_with_connect_the_server_s_own_process_runs_streams(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("batch_id", "query"), [(None, None), (3, None), (None, "q")])
-def test_a_stream_over_connect_is_told_its_batch_and_its_query(
+def test_a_stream_over_connect_needs_batch_and_query(
     monkeypatch: pytest.MonkeyPatch, batch_id: int | None, query: str | None
 ) -> None:
-    """With a batch alone, the third batch of every query would have the same idempotency keys. A batch job need not."""
+    """With the batch id alone, all queries would have the same idempotency keys. A batch job may omit both."""
     monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
     assert micro_batch(DF, batch_id, query) == MicroBatch(query or "", batch_id, streams=False)
     monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")

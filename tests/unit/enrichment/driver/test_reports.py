@@ -1,4 +1,4 @@
-"""Whether a batch has failed, judged by what its tasks report."""
+"""Tests of the decision whether a batch has failed, from the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 
 async def lookup(row: Any) -> Any:
-    """Never called here."""
+    """Never called in these tests."""
 
 
 def fails(ratio: float, failed: int, rows: int) -> bool:
@@ -23,14 +23,14 @@ def fails(ratio: float, failed: int, rows: int) -> bool:
 
 
 @pytest.mark.parametrize("percent", range(1, 100))
-def test_a_batch_fails_above_its_ratio_and_not_at_it(percent: int) -> None:
-    """As the ratio is written: 0.29 * 100 is 28.999999999999996."""
+def test_a_batch_fails_above_its_ratio(percent: int) -> None:
+    """With exact decimals: 0.29 * 100 is 28.999999999999996 in floating point."""
     assert not fails(percent / 100, percent, 100)
     assert fails(percent / 100, percent + 1, 100)
 
 
-def test_ratios_at_both_ends() -> None:
-    """None of the rows may fail, or all of them."""
+def test_the_ratios_0_and_1() -> None:
+    """No row may fail, or all rows may fail."""
     assert not fails(0.0, 0, 3)
     assert fails(0.0, 1, 3)
     assert not fails(1, 3, 3)

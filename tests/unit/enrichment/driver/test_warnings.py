@@ -1,4 +1,4 @@
-"""Warnings of settings of Spark's; without Spark."""
+"""Tests of warnings about Spark settings; without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ APPLICATIONS = itertools.count()
 
 
 class Conf:
-    """A session's settings, without any defaults; some may be out of reach."""
+    """Double of a session's settings without defaults; some raise when they are read."""
 
     def __init__(self, settings: Mapping[str, str], hidden: str = "") -> None:
         self._settings = settings
@@ -29,7 +29,7 @@ class Conf:
 
 
 def frame(settings: Mapping[str, str], hidden: str = "") -> Any:
-    """Of an application that there has not been yet."""
+    """Return a DataFrame of a new application."""
     settings = {"spark.app.id": f"local-{next(APPLICATIONS)}", **settings}
     return SimpleNamespace(sparkSession=SimpleNamespace(conf=Conf(settings, hidden)))
 
@@ -44,13 +44,13 @@ NO_REUSE = {"spark.python.worker.reuse": "False"}
 NOTHING_KEPT: dict[str, Any] = {"circuit_breaker": None, "retry": None}
 
 
-def test_usual_settings_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_usual_settings_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     warn_of_settings(frame({}), Plan(fn, cache=Cache(), resource=opener, rate_limit=1))
     warn_of_settings(frame({"spark.speculation": "false", "spark.python.worker.reuse": "true"}), Plan(fn))
     assert caplog.messages == []
 
 
-def test_speculation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_speculation_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     warn_of_settings(frame({"spark.speculation": "true"}), Plan(fn))
     assert caplog.messages == [
         "spark.speculation is on: Spark may run a task twice, which repeats all its calls; switch it off"
@@ -67,7 +67,7 @@ def test_speculation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
         ({"resource": opener, "cache": Cache(), "rate_limit": 5}, "cache, resource"),
     ],
 )
-def test_workers_that_are_not_used_again_are_warned_of_with_what_they_would_have_kept(
+def test_workers_without_reuse_cause_a_warning_with_the_loss(
     caplog: pytest.LogCaptureFixture, plan: dict[str, Any], named: str
 ) -> None:
     warn_of_settings(frame(NO_REUSE), Plan(fn, **{**NOTHING_KEPT, **plan}))
@@ -77,8 +77,8 @@ def test_workers_that_are_not_used_again_are_warned_of_with_what_they_would_have
     ]
 
 
-def test_workers_that_would_have_kept_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """A rate holds in any process."""
+def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A rate limit works in any process."""
     retry = Retry(honor_retry_after=False)
     warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []
@@ -88,7 +88,7 @@ SESSION, APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
 
 
 @pytest.mark.parametrize(
-    ("kills", "idle", "total", "told"),
+    ("kills", "idle", "total", "warning"),
     [
         ("true", "60", 120.0, "60 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
         ("TRUE", "2min", 120.0, "120 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
@@ -104,27 +104,32 @@ SESSION, APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
     ],
 )
 @pytest.mark.parametrize("prefix", [SESSION, APPLICATION])
-def test_workers_that_are_killed_while_they_wait_for_calls_are_warned_of(
-    caplog: pytest.LogCaptureFixture, prefix: str, kills: str | None, idle: str | None, total: float, told: str | None
+def test_an_idle_timeout_of_workers_causes_a_warning(
+    caplog: pytest.LogCaptureFixture,
+    prefix: str,
+    kills: str | None,
+    idle: str | None,
+    total: float,
+    warning: str | None,
 ) -> None:
     given = {f"{prefix}.killOnIdleTimeout": kills, f"{prefix}.idleTimeoutSeconds": idle}
     warn_of_settings(
         frame({key: value for key, value in given.items() if value is not None}), Plan(fn, total_timeout=total)
     )
-    assert bool(caplog.messages) == (told is not None)
-    assert told is None or told in caplog.text
+    assert bool(caplog.messages) == (warning is not None)
+    assert warning is None or warning in caplog.text
 
 
-def test_what_the_session_says_of_idle_workers_wins(caplog: pytest.LogCaptureFixture) -> None:
-    """As to Spark."""
+def test_the_session_s_setting_of_idle_workers_has_precedence(caplog: pytest.LogCaptureFixture) -> None:
+    """As in Spark."""
     killed = {f"{APPLICATION}.killOnIdleTimeout": "true", f"{APPLICATION}.idleTimeoutSeconds": "5"}
     for own in ({f"{SESSION}.killOnIdleTimeout": "false"}, {f"{SESSION}.idleTimeoutSeconds": "600s"}):
         warn_of_settings(frame({**killed, **own}), Plan(fn))
     assert caplog.messages == []
 
 
-def test_each_is_told_once_an_application(caplog: pytest.LogCaptureFixture) -> None:
-    """A stream asks again in every micro-batch."""
+def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream checks the settings in every micro-batch."""
     df = frame({**NO_REUSE, "spark.speculation": "true"})
     for _ in range(3):
         warn_of_settings(df, Plan(fn))
@@ -133,8 +138,8 @@ def test_each_is_told_once_an_application(caplog: pytest.LogCaptureFixture) -> N
     assert len(caplog.messages) == 3
 
 
-def test_a_setting_that_is_out_of_reach_is_no_reason_to_fail(caplog: pytest.LogCaptureFixture) -> None:
-    """As with Connect, and the others are looked at all the same."""
+def test_an_unreadable_setting_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """As with Connect; the other settings are still checked."""
     warn_of_settings(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
     assert len(caplog.messages) == 1
 
@@ -142,8 +147,8 @@ def test_a_setting_that_is_out_of_reach_is_no_reason_to_fail(caplog: pytest.LogC
 REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
 
 
-def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Once an application; where the batch is stored elsewhere, nothing is said."""
+def test_dynamic_allocation_of_stored_results_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Once per application, and not if the batch is stored outside of executors."""
     df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
     warn_of_storage(df, "reliable")
     assert caplog.messages == []
@@ -163,6 +168,8 @@ def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pyt
         {"spark.dynamicAllocation.enabled": "true", REMOVED: "1s", "spark.master": "local[2]"},
     ],
 )
-def test_executors_that_spark_leaves_alone_are_not(settings: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+def test_executors_that_spark_does_not_remove_cause_no_warning(
+    settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     warn_of_storage(frame(settings), "local")
     assert caplog.messages == []

@@ -1,4 +1,4 @@
-"""Both event loops."""
+"""Fixture: both event loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.enrichment.engine import process
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The state of a process that has uvloop, and of one that has not."""
+    """Run the test with uvloop and without it."""
     if request.param == "asyncio":
         monkeypatch.setitem(sys.modules, "uvloop", None)
     monkeypatch.setattr(process, "_process", None)

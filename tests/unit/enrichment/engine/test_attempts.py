@@ -1,4 +1,4 @@
-"""Retries, timeouts and cancellation of single calls."""
+"""Tests of retries, timeouts and cancellation of single calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 class Scripted:
-    """Raises what is in the script, an attempt each, and then answers with the row. Exceptions by row."""
+    """Function that raises the exceptions of a script, one per attempt, then returns the row; scripts are by row."""
 
     def __init__(self, *script: BaseException | Any) -> None:
         self._script = script
@@ -47,8 +47,8 @@ def failure_of(answers: list[Any]) -> RowFailure:
     return failure
 
 
-def test_a_failure_that_may_pass_is_tried_again() -> None:
-    """Attempts are in total: with four, three failures are forgiven."""
+def test_a_transient_failure_is_retried() -> None:
+    """The number of attempts includes the first: four attempts survive three failures."""
     fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
     run = Run(fn, retry=AT_ONCE)
     assert run.of([1, 2]) == [1, 2]
@@ -56,8 +56,8 @@ def test_a_failure_that_may_pass_is_tried_again() -> None:
     assert (run.numbers["calls"], run.numbers["attempts"], run.numbers["retries"]) == (2, 8, 6)
 
 
-def test_the_last_failure_is_the_row_s() -> None:
-    """With the number of attempts, and that it might have passed."""
+def test_the_row_has_its_last_failure() -> None:
+    """With the number of attempts and whether it was transient."""
     fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
     failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
     assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
@@ -69,14 +69,14 @@ def test_the_last_failure_is_the_row_s() -> None:
 @pytest.mark.parametrize(
     "error", [TypeError("x"), KeyError("x"), AttributeError("x"), ValueError("x"), ZeroDivisionError()]
 )
-def test_a_programming_error_is_not_tried_again(error: Exception) -> None:
-    """It would be the same the next time."""
+def test_a_programming_error_is_not_retried(error: Exception) -> None:
+    """A retry would raise it again."""
     fn = Scripted(error)
     assert failure_of(Run(fn, retry=AT_ONCE).of([1])).attempts == 1
 
 
-def test_calls_side_by_side_are_tried_again_as_one_is() -> None:
-    """What ``asyncio.TaskGroup`` makes of a connection that was refused."""
+def test_an_exception_group_is_retried_like_its_exceptions() -> None:
+    """``asyncio.TaskGroup`` raises one for a refused connection, for example."""
     group = type("BaseExceptionGroup", (Exception,), {"exceptions": (ConnectionRefusedError("no"),)})()
     fn = Scripted(group)
     assert Run(fn, retry=AT_ONCE).of([1]) == [1]
@@ -85,14 +85,14 @@ def test_calls_side_by_side_are_tried_again_as_one_is() -> None:
 
 
 def test_retry_none_means_one_attempt() -> None:
-    """Whatever it was."""
+    """Regardless of the exception."""
     fn = Scripted(ConnectionError())
     failure = failure_of(Run(fn, retry=None).of([1]))
     assert (failure.attempts, failure.retryable) == (1, False)
 
 
-def test_on_says_what_is_tried_again() -> None:
-    """Types, or a function of the exception; one that raises is what is to be seen."""
+def test_on_selects_the_retried_exceptions() -> None:
+    """Types, or a function of the exception; if that function raises, its error is the row's."""
     one_type = Retry(initial=0, jitter=0, on=ValueError)
     assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
     assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
@@ -118,7 +118,7 @@ def _exits(_: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("error", "asked", "told"),
+    ("error", "asked", "reason"),
     [
         (ValueError(), {"on": _exits}, "SystemExit: asked"),
         (None, {"on_result": _exits}, "SystemExit: asked"),
@@ -128,10 +128,10 @@ def _exits(_: Any) -> bool:
     ids=["on", "on_result", "response", "str"],
 )
 @pytest.mark.parametrize("bulk", [False, True])
-def test_what_exits_while_a_failure_is_looked_at_fails_the_row(
-    error: Exception | None, asked: dict[str, Any], told: str, bulk: bool
+def test_an_exit_in_a_retry_policy_fails_the_row(
+    error: Exception | None, asked: dict[str, Any], reason: str, bulk: bool
 ) -> None:
-    """It ended the worker instead, and nothing has a deadline for a row whose call is over."""
+    """Regression: it ended the worker, and no deadline applies to a row whose call is over."""
 
     async def one(row: int) -> int:
         if error is not None and row == 1:
@@ -144,13 +144,13 @@ def test_what_exits_while_a_failure_is_looked_at_fails_the_row(
     run = Run(several if bulk else one, retry=Retry(initial=0, jitter=0, **asked), batch_size=3 if bulk else None)
     failed = run.of([0, 1, 2])[1]
     assert isinstance(failed, RowFailure)
-    assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == told
-    # And for whoever comes next.
+    assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == reason
+    # The loop still works for later runs.
     assert Run(Scripted()).of([1]) == [1]
 
 
-def test_on_that_exits_when_it_is_asked_of_the_resource_fails_the_rows() -> None:
-    """The loop is the process's."""
+def test_an_exit_in_the_policy_of_a_resource_fails_the_rows() -> None:
+    """The process keeps its loop."""
 
     def opener() -> Any:
         raise ValueError
@@ -162,16 +162,16 @@ def test_on_that_exits_when_it_is_asked_of_the_resource_fails_the_rows() -> None
     assert (failure.kind, failure.type) == ("resource", "SystemExit")
 
 
-def test_on_result_says_which_answers_are_none() -> None:
-    """Until one is accepted; else the row has failed, and says why."""
+def test_on_result_rejects_answers() -> None:
+    """The row is retried until an answer is accepted; otherwise it fails with that reason."""
     policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
     assert Run(Scripted(None, None), retry=policy).of([7]) == [7]
     failure = failure_of(Run(Scripted(None, None, None), retry=policy).of([7]))
     assert (failure.kind, failure.attempts) == ("result", 3)
 
 
-def test_pauses_grow_from_initial_to_max(witness: Witness) -> None:
-    """Doubling, and counted against nobody else: other rows go on."""
+def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
+    """It doubles, and other rows are not delayed."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -182,12 +182,12 @@ def test_pauses_grow_from_initial_to_max(witness: Witness) -> None:
 
     Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
     for (before, after), least in zip(itertools.pairwise(times), [0.05, 0.1, 0.1, 0.1], strict=True):
-        assert least - 0.005 <= after - before  # timers may be early by their resolution
+        assert least - 0.005 <= after - before  # timers may fire early by their resolution
         assert witness.took(before, after) < least + 0.2
 
 
-def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again(witness: Witness) -> None:
-    """The call itself is told, with CancelledError, and a later attempt may still answer."""
+def test_an_attempt_is_cancelled_at_its_timeout_and_retried(witness: Witness) -> None:
+    """The function gets CancelledError, and a later attempt may still answer."""
     ends: list[str] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -210,7 +210,7 @@ def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again(witness: Witness
 
 
 def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> None:
-    """Attempts and pauses together, however many attempts are left."""
+    """It includes all attempts and back-offs, however many attempts remain."""
 
     async def never(row: int) -> None:
         await asyncio.sleep(60)
@@ -221,13 +221,13 @@ def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> No
     assert time.monotonic() - began > 0.2
     assert witness.took(began) < 1.5
     assert failure.kind == "timeout"
-    # One alone only where the machine has stood still for most of that time.
+    # Only one attempt if the machine stalled for most of that time.
     assert 2 <= failure.attempts <= 4 or (failure.attempts == 1 and witness.took(began) < 0.35)
     assert failure.type == "TimeoutError"
 
 
-def test_a_pause_that_ends_behind_total_timeout_is_not_waited_for(witness: Witness) -> None:
-    """The row fails at once, with what went wrong, not with a timeout that was only expected."""
+def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
+    """With the failure of its last attempt, not with a timeout."""
     began = time.monotonic()
     policy = Retry(initial=30, max=30)
     failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
@@ -235,8 +235,8 @@ def test_a_pause_that_ends_behind_total_timeout_is_not_waited_for(witness: Witne
     assert (failure.type, failure.message, failure.attempts) == ("ConnectionError", "refused", 1)
 
 
-def test_a_timeout_of_the_client_s_own_counts_as_one() -> None:
-    """asyncio.wait_for inside the function."""
+def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
+    """For example asyncio.wait_for inside the function."""
 
     async def fn(row: int) -> None:
         await asyncio.wait_for(asyncio.sleep(60), 0.01)
@@ -247,8 +247,8 @@ def test_a_timeout_of_the_client_s_own_counts_as_one() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
-def test_after_a_timeout_the_worker_is_as_new() -> None:
-    """A cancellation that was dealt with must not leak into the next call's own asyncio.timeout."""
+def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
+    """Otherwise an asyncio.timeout in the next call would see it."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -263,8 +263,8 @@ def test_after_a_timeout_the_worker_is_as_new() -> None:
     assert answers[1] == 0
 
 
-def test_a_function_that_answers_its_cancellation_is_late_all_the_same() -> None:
-    """It swallowed CancelledError: that is counted, and what it returned is not taken for an answer."""
+def test_an_answer_after_the_cancellation_is_a_timeout() -> None:
+    """The function swallowed CancelledError: the attempt counts as a timeout, and its result is ignored."""
 
     async def fn(row: int) -> str:
         try:
@@ -278,8 +278,8 @@ def test_a_function_that_answers_its_cancellation_is_late_all_the_same() -> None
     assert run.numbers["swallowed"] == 1
 
 
-def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pytest.LogCaptureFixture) -> None:
-    """It is given up after a moment, named and not tried again; its place is filled, and its late answer ignored."""
+def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    """After a moment the row fails without a retry, and the message names the call; a new worker takes its place."""
     release: list[asyncio.Event] = []
 
     async def stubborn(row: int) -> int:
@@ -302,7 +302,7 @@ def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pyt
     assert others == [1, 2]
     assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 1)
     assert run.numbers["attempts"] == 3
-    # It ends in peace when it ends at last.
+    # The call ends without a warning when it returns.
     from spark_events.enrichment.engine.process import current_process
 
     loop = current_process().background.loop
@@ -312,8 +312,8 @@ def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pyt
     eventually(lambda: not pool._lost)
 
 
-def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once(witness: Witness) -> None:
-    """Else each row would leave another call running behind it. That is what rows say, and nothing of a destination."""
+def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witness) -> None:
+    """Otherwise each row would leave another running call. The rows name this reason instead of the destination."""
     running = 0
 
     async def stubborn(row: int) -> None:
@@ -329,7 +329,7 @@ def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_onc
                 continue
 
     began = time.monotonic()
-    # The first is between two attempts when the others are given up.
+    # The first row is between two attempts when the others are abandoned.
     run = Run(stubborn, max_in_flight=3, timeout=0.05, total_timeout=None, retry=Retry(initial=60, max=60))
     answers = run.of(range(1000))
     assert all(isinstance(answer, RowFailure) for answer in answers)
@@ -341,8 +341,8 @@ def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_onc
         assert "given up: 4 calls of test_when_as_many" in answer.message
 
 
-def test_stopping_waits_for_what_unwinds_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that cleans up is given time; one that ignores its cancellation is not."""
+def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that cleans up gets time; a call that ignores its cancellation does not delay the stop."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cleaned: list[int] = []
@@ -366,8 +366,8 @@ def test_stopping_waits_for_what_unwinds_but_not_for_ever(monkeypatch: pytest.Mo
     assert sorted(cleaned) == [1, 2, 3]
 
 
-def test_no_attempt_follows_one_that_the_run_s_end_has_cut_off() -> None:
-    """Whatever it makes of its cancellation."""
+def test_no_attempt_follows_the_end_of_the_run() -> None:
+    """However the function handles its cancellation."""
     begun: list[int] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -387,10 +387,10 @@ def test_no_attempt_follows_one_that_the_run_s_end_has_cut_off() -> None:
     assert begun == [1]
 
 
-def test_messages_keep_no_secret_of_an_address() -> None:
-    """Users, passwords, query strings and fragments of addresses are left out, long messages are cut."""
-    said = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000
-    failure = failure_of(Run(Scripted(ValueError(said))).of([1]))
+def test_messages_have_no_secrets_of_urls() -> None:
+    """Users, passwords, query strings and fragments of URLs are removed; long messages are truncated."""
+    message = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000
+    failure = failure_of(Run(Scripted(ValueError(message))).of([1]))
     assert "https://api.example/users/7'" in failure.message
     assert "abc" not in failure.message
     assert "pw" not in failure.message
@@ -407,8 +407,8 @@ def _others() -> list[asyncio.Task[Any]]:
     [{}, {"rate": 200.0}, {"batch_size": 3}, {"max_in_flight": 1}, {"key": "k"}, {"resource": True}],
     ids=str,
 )
-def test_a_call_that_cancels_all_tasks_of_its_loop_ends_calls_and_not_the_run(options: dict[str, Any]) -> None:
-    """Those in flight have failed; those that wait for their turn too, or are called; the rest is called."""
+def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, Any]) -> None:
+    """Calls in flight fail, waiting ones fail or are called, and the remaining rows are called."""
     options = dict(options)
     opened: list[int] = []
 
@@ -444,13 +444,13 @@ def test_a_call_that_cancels_all_tasks_of_its_loop_ends_calls_and_not_the_run(op
     assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
     assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
     assert len(opened) == ("resource" in options)
-    # The process is none the worse for it.
+    # The process still works.
     assert Run(one).of([1, 2]) == [1, 2]
 
 
 @pytest.mark.timeout(30)
 def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
-    """While it waits for the next one."""
+    """The row was waiting for its next attempt."""
 
     async def fn(row: int) -> int:
         if row == 1:
@@ -467,8 +467,8 @@ def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
-def test_a_call_that_cancels_itself_does_so_for_itself_alone(step: str) -> None:
-    """The next row of the same worker does not suffer, whatever this one does after that."""
+def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
+    """The worker's next row is not affected, whatever the call does afterwards."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -508,8 +508,8 @@ def test_a_call_that_cancels_itself_does_so_for_itself_alone(step: str) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
-def test_a_call_leaves_none_of_its_cancellations_behind() -> None:
-    """A task group of the next row's would take them for its own."""
+def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
+    """A task group in the next call would treat it as its own."""
 
     async def fn(row: int) -> int:
         task = asyncio.current_task()
@@ -526,8 +526,8 @@ def test_a_call_leaves_none_of_its_cancellations_behind() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
-def test_a_call_s_own_timeouts_are_its_own() -> None:
-    """They cancel the worker's task, too, and take it back: what it returns then is its answer."""
+def test_a_call_may_handle_its_own_timeouts() -> None:
+    """They cancel the worker's task and undo that: the value returned afterwards is the answer."""
 
     async def fn(row: int) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Rows of a call for several: which of them may begin, and which wait for others."""
+"""Tests of grouping rows for bulk calls: which may begin and which wait."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def taken(groups: Groups) -> list[int] | None:
     return list(call.argument())
 
 
-def test_rows_that_come_after_a_flush_go_with_those_that_wait_for_nobody() -> None:
-    """What is said to be waiting can be taken: else workers would be made for it again and again."""
+def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
+    """Rows that count as waiting can be taken; otherwise workers would be started for them repeatedly."""
     groups = Groups(SIZE, lambda: None)
     groups.add(batch_of(range(2)), range(2))
     groups.flush()
@@ -40,10 +40,10 @@ def test_rows_that_come_after_a_flush_go_with_those_that_wait_for_nobody() -> No
 
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(["take", "flush", 1, 2, 3, 5, 9]), max_size=30))
-def test_what_is_waiting_can_be_taken_and_nothing_else(steps: list[str | int]) -> None:
-    """In order, in calls that are not too large, and all of it once nothing more comes."""
-    told: list[None] = []
-    groups = Groups(SIZE, lambda: told.append(None))
+def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
+    """In order, in calls of limited size, and all of them after the last flush."""
+    notified: list[None] = []
+    groups = Groups(SIZE, lambda: notified.append(None))
     added = 0
     calls: list[list[int]] = []
     for step in steps:
@@ -66,5 +66,5 @@ def test_what_is_waiting_can_be_taken_and_nothing_else(steps: list[str | int]) -
         calls.append(call)
     assert [row for call in calls for row in call] == list(range(added))
     assert all(len(call) <= SIZE for call in calls)
-    assert len(told) == len(calls)
+    assert len(notified) == len(calls)
     assert (groups.waiting, groups.held) == (0, 0)

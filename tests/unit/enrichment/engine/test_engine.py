@@ -1,4 +1,4 @@
-"""Chunks in, answers out: order, bounds, failures as data, and stopping."""
+"""Tests of the engine: order, bounds, failures as data, and stopping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_events.enrichment.plan import Retry
 
 
 class InFlight:
-    """A function that keeps its calls in flight until it is told to let them go."""
+    """Function whose calls stay in flight until the test releases them."""
 
     def __init__(self) -> None:
         self.begun: list[Any] = []
@@ -34,7 +34,7 @@ class InFlight:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def release(self) -> None:
-        """Lets them all go."""
+        """Release all calls."""
         eventually(lambda: self.gate)
         assert self.loop is not None
         assert self.gate is not None
@@ -58,7 +58,7 @@ async def same(row: Any) -> Any:
 
 
 def test_answers_come_in_the_order_of_the_rows() -> None:
-    """The slowest call first: the others do not wait for it, and still come after it."""
+    """The first call is the slowest: later calls do not wait for it, but their answers follow it."""
     finished: list[int] = []
     overtaken = asyncio.Event()
 
@@ -66,7 +66,7 @@ def test_answers_come_in_the_order_of_the_rows() -> None:
         if row == 0:
             await overtaken.wait()
         finished.append(row)
-        # Not a sliding window: with ten in flight, far more than nine overtake.
+        # Not a sliding window: with ten in flight, far more than nine rows overtake the first.
         if len(finished) > 50:
             overtaken.set()
         return row
@@ -75,8 +75,8 @@ def test_answers_come_in_the_order_of_the_rows() -> None:
     assert finished.index(0) > 50
 
 
-def test_calls_go_on_across_chunks() -> None:
-    """A chunk whose last call is slow does not leave the pool idle."""
+def test_calls_continue_across_chunks() -> None:
+    """A slow last call of a chunk does not leave the pool idle."""
     begun: list[int] = []
     release = asyncio.Event()
 
@@ -91,8 +91,8 @@ def test_calls_go_on_across_chunks() -> None:
     assert Run(fn, max_in_flight=2).of(chunks_of(range(30), 3)) == list(range(30))
 
 
-def test_no_more_calls_in_flight_than_allowed_and_as_many_as_allowed() -> None:
-    """max_in_flight is a limit, and it is used."""
+def test_exactly_max_in_flight_calls_are_in_flight() -> None:
+    """max_in_flight is a limit, and the engine reaches it."""
     now = most = 0
 
     async def fn(row: int) -> int:
@@ -110,7 +110,7 @@ def test_no_more_calls_in_flight_than_allowed_and_as_many_as_allowed() -> None:
 
 
 def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
-    """Back-pressure: while the first row has no answer, no more than the buffer and one chunk is taken in."""
+    """Back-pressure: while the first row has no answer, at most the buffer and one chunk are read."""
     pulled = 0
     first = InFlight()
 
@@ -137,8 +137,8 @@ def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
     assert run.numbers["buffer_rows"] <= 110
 
 
-def test_the_next_chunk_is_fetched_while_just_so_many_calls_wait_as_make_it_needed() -> None:
-    """Whoever is told that few are waiting must find that they are: it is told once."""
+def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
+    """The reader is notified once, exactly when few enough calls wait, and must then fetch."""
     fn = InFlight()
     fetched = threading.Event()
 
@@ -146,7 +146,7 @@ def test_the_next_chunk_is_fetched_while_just_so_many_calls_wait_as_make_it_need
         return row if row == 0 else await fn(row)
 
     def source() -> Iterator[Chunk]:
-        # A quarter of the buffer, and as many as workers look at together.
+        # A quarter of the buffer, plus the rows that workers take together.
         yield from chunks_of(range(40 + 32), 72)
         fetched.set()
         yield from chunks_of(range(72, 80))
@@ -164,11 +164,11 @@ def test_the_next_chunk_is_fetched_while_just_so_many_calls_wait_as_make_it_need
     assert answers == list(range(80))
 
 
-def test_the_buffer_is_measured_in_bytes_as_well() -> None:
-    """Few rows that are large, or whose answers are, fill it as well."""
+def test_the_buffer_is_also_limited_in_bytes() -> None:
+    """A few large rows or answers fill it."""
 
     def held_up(**plan: Any) -> Run:
-        """Until nothing more comes in, the first row has no answer."""
+        """Wait until no more rows are read while the first row has no answer."""
         first, ended = InFlight(), threading.Event()
 
         async def large(row: int) -> dict[str, bytes]:
@@ -195,11 +195,11 @@ def test_the_buffer_is_measured_in_bytes_as_well() -> None:
     assert free.numbers["buffer_rows"] > 2 * bounded.numbers["buffer_rows"]
 
 
-def test_a_chunk_that_goes_out_while_somebody_looks_is_not_told_with_answers_that_are_gone() -> None:
-    """Who gets it may let go of its answers; to the replay store they would be none."""
+def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
+    """The consumer may clear its answers, which the replay store would then see as missing."""
 
     class Held(deque[Any]):
-        """The first of it goes out between the look at what is there and the look at its answers."""
+        """Yields the first chunk between the reads of the chunks and of their answers."""
 
         goes = False
 
@@ -220,15 +220,15 @@ def test_a_chunk_that_goes_out_while_somebody_looks_is_not_told_with_answers_tha
     assert [part for _, part in answers] == [[4, 5]]
 
 
-def test_nothing_in_nothing_out() -> None:
-    """An empty partition makes no call, and an empty chunk comes out as it is."""
+def test_empty_input_gives_empty_output() -> None:
+    """An empty partition makes no call, and an empty chunk is passed on."""
     assert Run(same).of([]) == []
     empty = Chunk([], str, 0)
     assert list(Run(same).engine.run([empty])) == [(empty, [])]
 
 
-def test_a_row_that_fails_is_an_answer_of_its_own() -> None:
-    """Its failure says what was raised, and where; the others have their answers."""
+def test_a_failed_row_has_a_failure_as_answer() -> None:
+    """The failure has the exception and its location; the other rows have their answers."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -246,8 +246,8 @@ def test_a_row_that_fails_is_an_answer_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
-def test_what_a_function_raises_to_end_things_ends_its_row_only(error: type[BaseException]) -> None:
-    """Its own CancelledError is a failure, neither swallowed nor tried again; SystemExit does not end the loop."""
+def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException]) -> None:
+    """The function's own CancelledError is a failure and not retried; SystemExit does not end the loop."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -264,8 +264,8 @@ def test_what_a_function_raises_to_end_things_ends_its_row_only(error: type[Base
     assert called.count(1) == 1
 
 
-def test_a_context_tells_the_key_the_attempt_and_the_resource() -> None:
-    """The key is the row's own, in every attempt."""
+def test_the_context_has_key_attempt_and_resource() -> None:
+    """The key of a row is the same in every attempt."""
     seen: list[tuple[str, int, Any]] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -278,8 +278,8 @@ def test_a_context_tells_the_key_the_attempt_and_the_resource() -> None:
     assert seen == [("0", 1, None), ("1", 1, None), ("1", 2, None), ("2", 1, None)]
 
 
-def test_rows_whose_answers_are_known_are_not_called() -> None:
-    """What an earlier run of the batch has answered is used."""
+def test_rows_with_known_answers_are_not_called() -> None:
+    """Answers of an earlier run of the batch are used."""
     called: list[int] = []
 
     async def fn(row: int) -> str:
@@ -292,8 +292,8 @@ def test_rows_whose_answers_are_known_are_not_called() -> None:
     assert run.numbers["known"] == 2
 
 
-def test_closing_the_iterator_cancels_what_is_in_flight_and_begins_nothing() -> None:
-    """As when Spark kills a task."""
+def test_closing_the_iterator_cancels_all_calls_in_flight() -> None:
+    """As when Spark kills a task; no further call begins."""
     fn = InFlight()
     run = Run(fn, max_in_flight=3, buffer_rows=10)
 
@@ -310,8 +310,8 @@ def test_closing_the_iterator_cancels_what_is_in_flight_and_begins_nothing() -> 
     assert fn.ended == []
 
 
-def test_cancel_from_another_thread_ends_the_run_although_its_own_thread_waits_for_input() -> None:
-    """The task's thread may wait for Spark for ever; no call begins or goes on in the meantime."""
+def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
+    """The task's thread may wait for Spark indefinitely; meanwhile no call begins or continues."""
     fn = InFlight()
     run = Run(fn, max_in_flight=2)
     more = threading.Event()
@@ -340,8 +340,8 @@ def test_cancel_from_another_thread_ends_the_run_although_its_own_thread_waits_f
     assert len(fn.begun) == 2
 
 
-def test_an_error_of_the_input_comes_through_and_stops_the_calls() -> None:
-    """What the source raises is raised, once what is in flight is cancelled."""
+def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
+    """It is raised after the calls in flight were cancelled."""
     fn = InFlight()
 
     def source() -> Iterator[Chunk]:
@@ -355,13 +355,13 @@ def test_an_error_of_the_input_comes_through_and_stops_the_calls() -> None:
 
 
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
-    """What goes wrong on the loop reaches the caller."""
+    """Errors on the loop reach the caller."""
     with pytest.raises(TypeError, match="unhashable"):
         Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
 
-def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """With its line and what it is in; the run goes on."""
+def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """With its line and function; the run continues."""
     named = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -383,8 +383,8 @@ def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) 
     assert run.numbers["blocked"][where] > 0.5
 
 
-def test_calls_that_are_only_many_are_not_accused_of_blocking(caplog: pytest.LogCaptureFixture) -> None:
-    """A loop without a pause between short calls turns slowly, which is no call's fault."""
+def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
+    """Many short calls without a pause slow the loop, which is not the fault of one call."""
 
     async def fn(row: int) -> int:
         end = time.perf_counter() + 0.0005
@@ -398,8 +398,8 @@ def test_calls_that_are_only_many_are_not_accused_of_blocking(caplog: pytest.Log
     assert "blocks" not in caplog.text
 
 
-def test_a_call_that_blocks_the_loop_for_ever_fails_the_rows_and_not_the_process() -> None:
-    """No deadline on the loop could end it; what is answered stays so, and the next task has another loop."""
+def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
+    """No deadline on the loop could end it; existing answers are kept, and the next task gets a new loop."""
     release = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -413,14 +413,14 @@ def test_a_call_that_blocks_the_loop_for_ever_fails_the_rows_and_not_the_process
     assert {(answer.kind, answer.type) for answer in answers[15:]} == {("timeout", "BlockedLoopError")}
     assert "lookup" in answers[15].message
     assert run.numbers["failures"] == {"BlockedLoopError": 25}
-    # What is still to come has no calls to wait for: it may come in as large chunks as there are.
+    # Later chunks make no calls, so they may have any size.
     assert (run.engine.room, run.engine.answer_size) == (run.engine._plan.buffer_rows, 0.0)
     assert Run(same).of(range(3)) == [0, 1, 2]
     release.set()
 
 
-def test_rows_that_have_failed_behind_a_blocked_loop_are_not_called_when_it_turns_again() -> None:
-    """They have gone out as failed; nor is there another attempt of one that was in flight."""
+def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
+    """They were already yielded as failed; calls in flight get no further attempt."""
     called: list[int] = []
     blocked = asyncio.Event()
     release = threading.Event()
@@ -445,8 +445,8 @@ def test_rows_that_have_failed_behind_a_blocked_loop_are_not_called_when_it_turn
     assert kinds == ["BlockedLoopError" if row == 2 or row >= 10 else "" for row in range(40)]
 
 
-def test_a_run_that_is_cancelled_waits_for_what_unwinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that is closed."""
+def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like a closed run."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cancelled: list[int] = []
@@ -474,8 +474,8 @@ def test_a_run_that_is_cancelled_waits_for_what_unwinds(monkeypatch: pytest.Monk
     assert sorted(cleaned) == [1, 2, 3]
 
 
-def test_a_loop_that_stood_still_does_not_make_timeouts_of_answers_that_are_there() -> None:
-    """Other calls' answers came in time; that nobody could read them is not the destination's fault."""
+def test_a_stalled_loop_causes_no_timeouts() -> None:
+    """Answers that arrived during the stall are in time, although the loop could not read them."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -490,8 +490,8 @@ def test_a_loop_that_stood_still_does_not_make_timeouts_of_answers_that_are_ther
     assert run.numbers["timeouts"] == 0
 
 
-def test_runs_one_after_the_other_leave_nothing_behind() -> None:
-    """Tasks on the loop and threads do not grow from run to run."""
+def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
+    """Their numbers do not grow from run to run."""
 
     async def tasks() -> int:
         return len(asyncio.all_tasks())
@@ -506,14 +506,14 @@ def test_runs_one_after_the_other_leave_nothing_behind() -> None:
     tasks_before, threads_before = left()
     for _ in range(20):
         Run(same, max_in_flight=50).of(range(1000))
-    # Those of the tests before this one may end meanwhile.
+    # Tasks of earlier tests may end meanwhile.
     tasks_left, threads_left = left()
     assert tasks_left <= tasks_before
     assert threads_left <= threads_before
 
 
-def test_several_engines_run_in_one_process_at_a_time() -> None:
-    """Threads may share a process: each run has its own answers."""
+def test_several_engines_run_at_the_same_time() -> None:
+    """Threads may share a process: each run gets its own answers."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.001)
@@ -531,8 +531,8 @@ def test_several_engines_run_in_one_process_at_a_time() -> None:
     assert found == {n: list(range(n, n + 300)) for n in range(4)}
 
 
-def test_a_forked_process_has_a_loop_of_its_own() -> None:
-    """Spark forks its workers: what the parent had is not the child's."""
+def test_a_forked_process_has_its_own_loop() -> None:
+    """Spark forks its workers, and a child cannot use its parent's loop."""
     Run(same).of(range(3))
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Looking where another thread is."""
+"""Tests of finding the current frame of another thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 from spark_events.enrichment.engine.frames import frame_of
 
-#: Garbage that holds a ``threading.local``, and a collection with the next object that is made.
+#: Garbage that holds a ``threading.local``, and a garbage collection at the next allocation.
 LOOKS = """
 import gc, threading
 from spark_events.enrichment.engine.frames import frame_of
@@ -36,8 +36,8 @@ print("done")
 """
 
 
-def test_it_finds_the_frame_of_a_thread() -> None:
-    """Of one that lives; there is none of another."""
+def test_the_frame_of_a_live_thread_is_found() -> None:
+    """A thread that has ended has none."""
     frame = frame_of(threading.get_ident())
     assert frame is not None
     assert frame.f_code.co_name == "frame_of"
@@ -45,7 +45,7 @@ def test_it_finds_the_frame_of_a_thread() -> None:
     assert frame_of(None) is None
 
 
-def test_a_collection_of_garbage_cannot_stop_the_process() -> None:
-    """As `sys._current_frames` alone does here, on Pythons before 3.12: it would wait for its own lock for ever."""
+def test_a_garbage_collection_causes_no_deadlock() -> None:
+    """Before Python 3.12, `sys._current_frames` alone would wait for its own lock forever."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "done\n", done.stderr

@@ -1,4 +1,4 @@
-"""Rows of one key, one after the other."""
+"""Tests of rows with the same key, which are called one after the other."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.plan import Retry
 
 
-def test_calls_of_a_key_are_in_order_and_never_at_the_same_time() -> None:
-    """Retries included; different keys at the same time, up to the limit."""
+def test_calls_of_a_key_are_sequential_and_in_order() -> None:
+    """Including retries; different keys run concurrently up to the limit."""
     rng = random.Random(7)
     flying: defaultdict[int, int] = defaultdict(int)
     order: defaultdict[int, list[int]] = defaultdict(list)
@@ -46,8 +46,8 @@ def test_calls_of_a_key_are_in_order_and_never_at_the_same_time() -> None:
     assert most == 8
 
 
-def test_rows_behind_a_failed_one_of_their_key_are_not_called_when_the_batch_fails_anyway() -> None:
-    """It will be run again, and then they would have been called before it."""
+def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
+    """If the batch fails it is run again, and these rows must not be called before the failed one."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -70,8 +70,8 @@ def test_rows_behind_a_failed_one_of_their_key_are_not_called_when_the_batch_fai
     assert sum(isinstance(answer, RowFailure) for answer in answers) == 1
 
 
-def test_a_call_that_cannot_be_cancelled_is_not_overtaken_by_its_key() -> None:
-    """It may still be running: the rows behind it are skipped."""
+def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
+    """The call may still be running."""
 
     async def fn(row: int) -> int:
         end = time.monotonic() + 2.5
@@ -87,8 +87,8 @@ def test_a_call_that_cannot_be_cancelled_is_not_overtaken_by_its_key() -> None:
     assert answers[1::2] == [1, 3, 5]
 
 
-def test_hot_keys_are_those_that_hold_up_the_batch() -> None:
-    """A key whose rows alone take twice as long as the whole batch could; the memory for finding out is bounded."""
+def test_hot_keys_are_those_that_delay_the_batch() -> None:
+    """A hot key's rows take at least twice as long as the batch would without it; finding them needs bounded memory."""
     hot = HotKeys(width=10)
     rng = random.Random(1)
     for number in range(10_000):
@@ -103,8 +103,8 @@ def test_hot_keys_are_those_that_hold_up_the_batch() -> None:
     assert even.hot() == []
 
 
-def test_a_run_names_its_hot_keys() -> None:
-    """In its numbers."""
+def test_a_run_reports_its_hot_keys() -> None:
+    """In its counters."""
 
     async def fn(row: int) -> int:
         return row

@@ -1,4 +1,4 @@
-"""Rate limit, Retry-After, and a destination that is down."""
+"""Tests of the rate limit, of Retry-After, and of unavailable destinations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark_events.enrichment.plan import CircuitBreaker, Retry
 
 
 class StatusError(Exception):
-    """As httpx and requests raise it."""
+    """Exception with a status, as httpx and requests raise it."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(f"status {status}")
@@ -37,34 +37,34 @@ def too_many(retry_after: str) -> StatusError:
 
 
 def assert_not_early(times: list[float], start: float, interval: float) -> None:
-    """Attempts against the moments that were theirs, from the start on.
+    """Assert that no attempt was earlier than its slot, counted from the start.
 
-    Not against each other: on a busy machine one may be late, and the next is not for that.
+    Not relative to the previous attempt, which a busy machine may have delayed.
     """
-    for place, moment in enumerate(times):
-        # The millionth is for adding up floats.
-        assert moment >= start + place * interval - 1e-6
+    for index, moment in enumerate(times):
+        # Tolerance for the rounding errors of floating-point additions.
+        assert moment >= start + index * interval - 1e-6
 
 
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The moments at which attempts began, as the rate limit has counted them.
+    """Return the times at which attempts began, as counted by the rate limit.
 
-    A call can read the clock only a moment later, and on a busy machine moments differ.
+    A call reads the clock a moment later, which differs on a busy machine.
     """
     moments: list[float] = []
 
-    class Told(RateLimit):
+    class CapturedLimit(RateLimit):
         async def wait(self) -> None:
             await super().wait()
             moments.append(self._began[-1])
 
-    monkeypatch.setattr(assembly, "RateLimit", Told)
+    monkeypatch.setattr(assembly, "RateLimit", CapturedLimit)
     return moments
 
 
 def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
-    """No second holds more attempts than the rate, and no call is before its moment."""
+    """Assert that no second has more attempts than the rate, and that no call is before its slot."""
     assert len(passed) == len(times)
     assert all(moment <= called for moment, called in zip(passed, times, strict=True))
     for first, last in zip(passed, passed[rate:], strict=False):
@@ -72,7 +72,7 @@ def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
 
 
 def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
-    """Retries count as well; with many workers waiting, none gets ahead."""
+    """Including retries; with many waiting workers, none overtakes another."""
     times: list[float] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -89,8 +89,8 @@ def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witnes
     assert witness.took(times[0], times[-1]) < 5
 
 
-def test_attempts_that_were_held_up_do_not_come_all_at_once(passed: list[float]) -> None:
-    """A loop that stood still for longer than a second does not make up for it in the next one."""
+def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
+    """A loop that stalled for more than a second does not make up for it in the next one."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -104,7 +104,7 @@ def test_attempts_that_were_held_up_do_not_come_all_at_once(passed: list[float])
 
 
 def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
-    """Many small tasks one after the other make no more attempts than one large one; another rate is another limit."""
+    """Many small tasks in sequence make no more attempts than one large task; another rate has its own limit."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -125,10 +125,8 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
-def test_tasks_that_follow_each_other_are_spaced_whichever_processes_they_run_in(
-    monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
-    """The same one, two in turn, or each in a new one: none of them knows what the others have done."""
+def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    """In the same process, in two alternating ones, or in new ones: they share no state."""
     workers: list[process.Process] = []
     for _ in range(processes):
         monkeypatch.setattr(process, "_process", None)
@@ -145,14 +143,14 @@ def test_tasks_that_follow_each_other_are_spaced_whichever_processes_they_run_in
         before = len(times)
         start = time.monotonic()
         assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
-        # From its beginning on, which was after the last attempt of the task before.
+        # From its start, which was after the last attempt of the previous task.
         assert_not_early(times[before:], start + 0.05, 0.05)
     for worker in workers:
         worker.close()
 
 
-def test_what_a_task_does_before_its_first_call_counts_as_waiting_for_the_rate(witness: Witness) -> None:
-    """To start its process, to open its resource and to read its first rows takes a while anyhow."""
+def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) -> None:
+    """Starting its process, opening its resource and reading its first rows take time anyway."""
 
     async def fn(row: int) -> int:
         return row
@@ -162,8 +160,8 @@ def test_what_a_task_does_before_its_first_call_counts_as_waiting_for_the_rate(w
     assert witness.took(began) < 5
 
 
-def test_a_task_that_ends_early_leaves_its_turns_to_the_next(witness: Witness) -> None:
-    """Of its thousand rows that were waiting for the rate limit none is waited for; nor is a pause made up for."""
+def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> None:
+    """The next task waits neither for the thousand waiting rows nor for a requested delay of the previous one."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -184,7 +182,7 @@ def test_a_task_that_ends_early_leaves_its_turns_to_the_next(witness: Witness) -
 
 
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
-    """It is the user's own wish, and no fault of the row's."""
+    """The user requested the rate, so its delay does not count against the row."""
 
     async def fn(row: int) -> int:
         return row
@@ -192,8 +190,8 @@ def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
     assert Run(fn, rate=20, max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
 
 
-def test_rows_that_wait_at_the_gate_behind_a_blocked_loop_are_not_called() -> None:
-    """The call that the gate lets through to see is the one that blocks; when it returns, others would follow."""
+def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:
+    """The gate's probe blocks the loop; after its return no other row is called."""
     called: list[int] = []
     release = threading.Event()
 
@@ -214,34 +212,34 @@ def test_rows_that_wait_at_the_gate_behind_a_blocked_loop_are_not_called() -> No
     assert [getattr(answer, "type", "") for part in parts for answer in part] == ["BlockedLoopError"] * 20
 
 
-def test_retry_after_closes_the_gate_for_all() -> None:
-    """While one row is told to wait, no other is called; then all get their answers."""
-    told = 0.0
+def test_retry_after_delays_all_calls() -> None:
+    """During the requested delay no row is called; afterwards all get their answers."""
+    rejected_at = 0.0
     begun: list[float] = []
 
     async def fn(row: int) -> int:
-        nonlocal told
+        nonlocal rejected_at
         begun.append(time.monotonic())
-        if row == 10 and not told:
-            told = time.monotonic()
+        if row == 10 and not rejected_at:
+            rejected_at = time.monotonic()
             raise too_many("0.4")
         await asyncio.sleep(0.005)
         return row
 
     run = Run(fn, max_in_flight=4)
     assert run.of(range(100)) == list(range(100))
-    assert not [moment for moment in begun if told < moment < told + 0.39]
+    assert not [moment for moment in begun if rejected_at < moment < rejected_at + 0.39]
     assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (1, 1)
 
 
-@pytest.mark.parametrize("said", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_a_retry_after_of_no_time_leaves_the_back_off_as_it_is(said: str) -> None:
-    """Else a row has used up its attempts before the destination can recover. The longer of the two pauses counts."""
+@pytest.mark.parametrize("retry_after", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -> None:
+    """Otherwise a row would use up its attempts before the destination recovers. The longer delay applies."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
         times.append(time.monotonic())
-        raise too_many(said)
+        raise too_many(retry_after)
 
     (failure,) = Run(fn, retry=Retry(attempts=3, initial=0.2, jitter=0)).of([0])
     assert failure.kind == "throttled"
@@ -250,8 +248,8 @@ def test_a_retry_after_of_no_time_leaves_the_back_off_as_it_is(said: str) -> Non
     assert times[2] - times[1] >= 0.39
 
 
-def test_calls_that_are_refused_together_close_the_gate_once() -> None:
-    """They were all in flight when the first of them was told to wait."""
+def test_calls_rejected_together_count_as_one_delay() -> None:
+    """All were in flight when the first of them was rejected."""
     together = asyncio.Event()
     inside = 0
 
@@ -270,8 +268,8 @@ def test_calls_that_are_refused_together_close_the_gate_once() -> None:
     assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (4, 1)
 
 
-def test_a_row_that_runs_out_of_time_between_attempts_adds_no_attempt_that_timed_out() -> None:
-    """The gate, or a pause, has used its time up: no attempt was without an answer."""
+def test_a_timeout_between_attempts_does_not_count_as_an_attempt() -> None:
+    """The gate or a back-off used up the row's time, and every attempt had an answer."""
 
     async def fn(row: int) -> int:
         raise too_many("0.2")
@@ -283,8 +281,8 @@ def test_a_row_that_runs_out_of_time_between_attempts_adds_no_attempt_that_timed
     assert run.numbers["throttled"] == run.numbers["attempts"]
 
 
-def test_after_retry_after_the_calls_come_back_step_by_step() -> None:
-    """A service that takes few at a time is not run over again, so no row uses up its attempts."""
+def test_calls_resume_gradually_after_retry_after() -> None:
+    """A service that accepts few calls at a time is not overloaded again, so no row uses up its attempts."""
     window, taken, refused = 0.0, 0, 0
 
     async def fn(row: int) -> int:
@@ -306,7 +304,7 @@ def test_after_retry_after_the_calls_come_back_step_by_step() -> None:
 
 
 def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
-    """And those behind it: nobody waits an hour to fail."""
+    """Including waiting rows: no row waits an hour to fail."""
 
     async def fn(row: int) -> int:
         raise too_many("3600")
@@ -322,7 +320,7 @@ def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once(witness: Witne
 
 
 def test_retry_after_may_be_a_date_and_may_be_ignored() -> None:
-    """Both of the header's forms; with honor_retry_after=False it is an ordinary pause."""
+    """Both forms of the header; with honor_retry_after=False the normal back-off applies."""
     date = email.utils.formatdate(time.time() + 30, usegmt=True)
 
     async def fn(row: int, ctx: Any) -> int:
@@ -337,7 +335,7 @@ def test_retry_after_may_be_a_date_and_may_be_ignored() -> None:
 
 
 def test_a_destination_that_is_down_fails_the_batch_in_seconds(witness: Witness) -> None:
-    """Not after every row has used up its attempts; rows say that they were not called."""
+    """Before every row has used up its attempts; the rows' failures state that they were not called."""
     calls = 0
 
     async def fn(row: int) -> int:
@@ -358,7 +356,7 @@ def test_a_destination_that_is_down_fails_the_batch_in_seconds(witness: Witness)
 
 
 def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_timeouts(witness: Witness) -> None:
-    """What is in flight then is cancelled; it does not run into timeouts of its own."""
+    """Calls in flight are cancelled and do not wait for their own timeouts."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(3600)
@@ -371,8 +369,8 @@ def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_t
     assert {answer.kind for answer in answers} <= {"circuit-open", "timeout"}
 
 
-def test_a_call_that_the_breaker_ends_and_that_does_not_end_is_no_timeout() -> None:
-    """It had time left: what its row says is that the destination is down."""
+def test_an_uncancellable_call_ended_by_the_breaker_is_no_timeout() -> None:
+    """It had time left: its row's failure is the unavailable destination."""
     release: list[asyncio.Event] = []
 
     async def fn(row: int) -> None:
@@ -392,8 +390,8 @@ def test_a_call_that_the_breaker_ends_and_that_does_not_end_is_no_timeout() -> N
     assert failure.elapsed > 0
 
 
-def test_a_destination_that_comes_back_in_time_fails_nothing() -> None:
-    """The breaker holds the calls, lets one through now and then, and closes when it is answered."""
+def test_a_destination_that_recovers_in_time_fails_no_row() -> None:
+    """The breaker holds calls, sends a probe now and then, and closes at the first answer."""
     back_at = time.monotonic() + 0.8
 
     async def fn(row: int) -> int:
@@ -406,8 +404,8 @@ def test_a_destination_that_comes_back_in_time_fails_nothing() -> None:
     assert run.numbers["attempts"] < 500 + 150
 
 
-def test_refusals_of_rows_do_not_open_the_breaker() -> None:
-    """A 404 is an answer: the destination is there."""
+def test_rejected_rows_do_not_open_the_breaker() -> None:
+    """A 404 is an answer, so the destination is available."""
 
     async def fn(row: int) -> int:
         raise StatusError(404)
@@ -416,8 +414,8 @@ def test_refusals_of_rows_do_not_open_the_breaker() -> None:
     assert {(answer.kind, answer.attempts) for answer in answers} == {("error", 1)}
 
 
-def test_the_next_task_of_the_batch_knows_that_the_destination_is_down_and_the_next_batch_asks_again() -> None:
-    """The breaker is kept for the batch, in the process."""
+def test_the_breaker_lasts_for_the_batch() -> None:
+    """The next task of the batch in this process knows the outage; the next batch calls again."""
     calls = itertools.count()
 
     async def fn(row: int) -> int:
@@ -440,8 +438,8 @@ def test_the_next_task_of_the_batch_knows_that_the_destination_is_down_and_the_n
     )
 
 
-def test_without_a_breaker_every_row_has_its_attempts() -> None:
-    """None means none."""
+def test_without_a_breaker_every_row_uses_its_attempts() -> None:
+    """None disables the breaker."""
 
     async def fn(row: int) -> int:
         raise ConnectionRefusedError
@@ -453,8 +451,8 @@ def test_without_a_breaker_every_row_has_its_attempts() -> None:
 
 
 @pytest.mark.parametrize("unwinds", [True, False])
-def test_a_call_that_the_end_of_its_run_cuts_off_leaves_its_place_in_the_gate(unwinds: bool) -> None:
-    """The gate is the process's; the next run must not wait there for a call that nobody will hear of any more."""
+def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -> None:
+    """The process shares the gate, so the next run must not wait for that call."""
     alone = threading.Event()
     over: list[asyncio.Event] = []
 
@@ -462,7 +460,7 @@ def test_a_call_that_the_end_of_its_run_cuts_off_leaves_its_place_in_the_gate(un
         if row == 0 and ctx.attempt == 1:
             raise too_many("0.3")
         if row == 0:
-            # Let through alone, to see.
+            # The call is the gate's probe.
             over.append(asyncio.Event())
             alone.set()
             while not over[0].is_set():
@@ -487,8 +485,8 @@ def test_a_call_that_the_end_of_its_run_cuts_off_leaves_its_place_in_the_gate(un
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 5])
-def test_a_run_that_is_closed_behind_a_closed_gate_ends_at_once(stop_after: int, witness: Witness) -> None:
-    """Waiting calls are cancelled like any others."""
+def test_closing_a_run_cancels_calls_that_wait_at_the_gate(stop_after: int, witness: Witness) -> None:
+    """Waiting calls are cancelled like calls in flight."""
 
     async def fn(row: int) -> int:
         if row >= stop_after:

@@ -1,4 +1,4 @@
-"""The loop of a worker process: it serves many calls, and none of them ends it for the others."""
+"""Tests of a worker process's loop: no call can end it for the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _answer() -> int:
 
 @pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("end", [_stop, _leave_one_that_exits])
-def test_a_loop_that_is_stopped_by_what_it_runs_goes_on(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Until its owner closes it."""
     background = BackgroundLoop()
     background.submit(end()).result(SECONDS)
@@ -41,8 +41,8 @@ def test_a_loop_that_is_stopped_by_what_it_runs_goes_on(end: Callable[[], Corout
 
 
 @pytest.mark.usefixtures("each_loop")
-def test_a_function_that_stops_the_loop_has_its_answer_and_so_have_the_others() -> None:
-    """Without the loop there are no deadlines, either: nothing would have ended the task."""
+def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
+    """Without the loop no deadline would work, so the task would never end."""
 
     async def fn(row: int) -> int:
         if row % 3 == 0:
@@ -54,8 +54,8 @@ def test_a_function_that_stops_the_loop_has_its_answer_and_so_have_the_others() 
 
 
 @pytest.mark.usefixtures("each_loop")
-def test_a_function_that_shuts_down_the_executor_leaves_it_to_the_others() -> None:
-    """Nobody could ever open it again, and the loop outlives the task."""
+def test_a_function_cannot_shut_down_the_shared_executor() -> None:
+    """The executor could not be opened again, and the loop outlives the task."""
 
     async def fn(row: int) -> int:
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ def test_a_function_that_shuts_down_the_executor_leaves_it_to_the_others() -> No
     assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
 
 
-# The C library waits behind the interpreter's end, until its standard input ends.
+# The C library waits after the interpreter's end until its standard input closes.
 _ENDS_SLOWLY = """
 import ctypes
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -79,8 +79,8 @@ print(background.kind, flush=True)
 """
 
 
-def test_a_loop_does_not_outlive_its_interpreter() -> None:
-    """Who wakes up in one that is gone ends the process by SIGSEGV, and a program that has succeeded has failed."""
+def test_the_loop_s_thread_ends_before_its_interpreter() -> None:
+    """A thread that wakes up afterwards ends the process with SIGSEGV, so a successful program would fail."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -124,8 +124,8 @@ background.submit(asyncio.sleep(0)).result()
 
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
-def test_what_still_runs_at_the_end_is_ended_without_a_word(kind: str) -> None:
-    """What listens for a settled batch's sake is no matter of the user's."""
+def test_remaining_tasks_are_cancelled_without_warnings(kind: str) -> None:
+    """Internal listeners of settled batches do not concern the user."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, ""], capture_output=True, text=True, timeout=60, check=True
     )
@@ -133,8 +133,8 @@ def test_what_still_runs_at_the_end_is_ended_without_a_word(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
-def test_one_that_does_not_end_does_not_hold_up_the_end(kind: str) -> None:
-    """It is the user's own; the others have ended all the same."""
+def test_an_uncancellable_task_does_not_delay_the_end(kind: str) -> None:
+    """It is the user's task; all others have ended."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
     )

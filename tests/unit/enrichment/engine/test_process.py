@@ -1,4 +1,4 @@
-"""What a worker process does once, for all its tasks."""
+"""Tests of the one-time setup of a worker process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.enrichment.engine import process
 
 
 class Knot:
-    """Holds itself: only the garbage collector ends it."""
+    """Object in a reference cycle, which only the garbage collector frees."""
 
     def __init__(self) -> None:
         self.own = self
@@ -20,7 +20,7 @@ class Knot:
 
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if nothing had been enriched here yet."""
+    """Reset the process's state, as if nothing had been enriched."""
     monkeypatch.setattr(process, "_process", None)
     gc.unfreeze()
     yield
@@ -28,7 +28,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("new_process")
-def test_the_collector_is_spared_what_was_there_before_the_first_row_but_not_what_was_garbage() -> None:
+def test_objects_before_the_first_row_are_frozen_except_garbage() -> None:
     garbage = weakref.ref(Knot())
     process.current_process()
     assert garbage() is None
@@ -36,8 +36,8 @@ def test_the_collector_is_spared_what_was_there_before_the_first_row_but_not_wha
 
 
 @pytest.mark.usefixtures("new_process")
-def test_what_comes_later_is_collected_also_when_a_blocked_loop_was_given_up() -> None:
-    """A task may fail in every batch: what each had in its hands must not add up."""
+def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
+    """A task may fail in every batch, and its garbage must not accumulate."""
     first = process.current_process()
     knot = Knot()
     later = weakref.ref(knot)

@@ -1,4 +1,4 @@
-"""A resource: opened once a process, used by all its tasks, closed at the end."""
+"""Tests of resources: opened once per process, shared by its tasks, closed at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = Retry(initial=0, jitter=0)
 
 
 class Opener:
-    """Counts what is opened and closed, and in which task."""
+    """Opener that counts opened and closed resources, and in which task."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -44,8 +44,8 @@ async def use(row: int, ctx: Any) -> str:
     return str(ctx.resource)
 
 
-def test_it_is_opened_once_for_many_tasks() -> None:
-    """By its definition: another one has another."""
+def test_a_resource_is_opened_once_for_many_tasks() -> None:
+    """A resource belongs to a definition; another definition has its own."""
     opener = Opener()
     made = definition()
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_it_is_opened_once_for_many_tasks() -> None:
     assert Run(use, resource=opener).of([1]) == ["resource 2"]
 
 
-def test_one_that_cannot_be_opened_fails_every_row_once_and_plainly() -> None:
+def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
     """No row is called; the message says what failed to open and why."""
     called: list[int] = []
 
@@ -69,8 +69,8 @@ def test_one_that_cannot_be_opened_fails_every_row_once_and_plainly() -> None:
 
 
 @pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_whatever_the_opener_raises_is_heard_of(error: BaseException) -> None:
-    """``next()`` of an empty list, say: no future takes a StopIteration, and nobody would have set it."""
+def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
+    """For example StopIteration from ``next()``, which a future cannot hold: the rows would wait forever."""
 
     def opener() -> Any:
         raise error
@@ -81,14 +81,14 @@ def test_whatever_the_opener_raises_is_heard_of(error: BaseException) -> None:
     assert failure.where.endswith("opener")
 
 
-def test_opening_has_attempts_as_calls_have() -> None:
-    """A server that restarts while a task begins is no reason to fail."""
+def test_opening_is_retried_like_calls() -> None:
+    """A server that restarts at the start of a task must not fail it."""
     opener = Opener(ConnectionRefusedError(), ConnectionRefusedError())
     assert Run(use, resource=opener, retry=AT_ONCE).of([1]) == ["resource 3"]
 
 
 def test_opening_has_a_timeout() -> None:
-    """One that hangs is cancelled."""
+    """An opener that hangs is cancelled."""
 
     @contextlib.asynccontextmanager
     async def hangs() -> AsyncIterator[None]:
@@ -101,15 +101,15 @@ def test_opening_has_a_timeout() -> None:
 
 
 @pytest.mark.parametrize("opener", [lambda: "a string", lambda: asyncio.sleep(0), object])
-def test_what_is_no_context_manager_is_called_by_its_name(opener: Any) -> None:
-    """As soon as that can be known."""
+def test_an_opener_without_a_context_manager_is_rejected_by_name(opener: Any) -> None:
+    """As early as possible."""
     (failure,) = Run(use, resource=opener).of([1])
     assert failure.type == "TypeError"
     assert "resource must return an async context manager, not" in failure.message
 
 
-def test_an_idle_resource_is_closed_before_spark_ends_the_worker() -> None:
-    """And opened again when it is needed again."""
+def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
+    """It is opened again at the next use."""
 
     async def scenario() -> tuple[int, int]:
         opener = Opener()
@@ -126,8 +126,8 @@ def test_an_idle_resource_is_closed_before_spark_ends_the_worker() -> None:
     assert current_process().background.submit(scenario()).result(10) == (2, 1)
 
 
-def test_only_a_few_idle_resources_are_kept() -> None:
-    """A closure with another value in every batch is another definition each time."""
+def test_the_number_of_idle_resources_is_limited() -> None:
+    """A closure with a new value in every batch is a new definition each time."""
 
     async def scenario() -> int:
         opener = Opener()
@@ -143,8 +143,8 @@ def test_only_a_few_idle_resources_are_kept() -> None:
     assert current_process().background.submit(scenario()).result(10) == 16
 
 
-def test_the_enrichments_of_a_job_keep_theirs_although_they_take_turns() -> None:
-    """A dozen in every micro-batch: none is closed just before it is needed again; nor are answers forgotten."""
+def test_alternating_enrichments_keep_their_resources() -> None:
+    """With a dozen enrichments per micro-batch, no resource is closed just before its next use; caches are kept."""
     openers = [Opener() for _ in range(12)]
     made = [definition() for _ in openers]
     cache = Cache(max_entries=10, ttl=60)
@@ -156,7 +156,7 @@ def test_the_enrichments_of_a_job_keep_theirs_although_they_take_turns() -> None
     assert {(opener.opened, opener.closed) for opener in openers} == {(1, 0)}
 
 
-def test_it_is_closed_when_the_process_ends() -> None:
+def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
     """By atexit, on the loop, in the task that opened it."""
     program = """
         import contextlib, sys
@@ -182,8 +182,8 @@ def test_it_is_closed_when_the_process_ends() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_a_resource_that_a_call_has_cancelled_is_opened_anew_for_the_next_task() -> None:
-    """It is closed with its task; nobody must get what is closed."""
+def test_a_resource_whose_task_was_cancelled_is_opened_again() -> None:
+    """Its cancelled task closes it, so the next task needs a new one."""
     opener = Opener()
     made = definition()
 

@@ -1,4 +1,4 @@
-"""Calls that are saved: equal requests, the cache, and bulk."""
+"""Tests of saved calls: equal requests, the cache, and bulk calls."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ AT_ONCE = Retry(initial=0, jitter=0)
 
 
 def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
-    """Rows whose request is their rest."""
+    """Rows whose request is the remainder of a division."""
     return chunks_of(range(rows), size, request=lambda row: row % by)
 
 
 def test_equal_requests_of_a_batch_make_one_call() -> None:
-    """Those in flight, and those that come when it has been answered."""
+    """Equal requests in flight and those that arrive after the answer."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -45,7 +45,7 @@ def test_equal_requests_of_a_batch_make_one_call() -> None:
 
 
 def test_equal_requests_share_a_failure_too() -> None:
-    """One call, whatever becomes of it; every row of it counts as failed."""
+    """One call with any outcome; each of its rows counts as failed."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -60,13 +60,13 @@ def test_equal_requests_share_a_failure_too() -> None:
 
 
 class Page(str):
-    """An answer of which is seen when nobody has it any more."""
+    """Large answer whose deletion can be observed."""
 
     __slots__ = ("__weakref__",)
 
 
-def test_what_is_remembered_of_a_batch_is_bounded_in_bytes_as_well() -> None:
-    """Distinct requests with large answers; small ones are remembered all the same, and a single larger one too."""
+def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
+    """Distinct requests with large answers; small answers are still remembered, and so is a single larger one."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -80,7 +80,7 @@ def test_what_is_remembered_of_a_batch_is_bounded_in_bytes_as_well() -> None:
     ):
         part.clear()
         most = max(most, len(alive))
-    # As many again may wait to go out, and a chunk.
+    # As many again may wait for output, plus a chunk.
     assert 90 <= most <= 230
     for size, least, remembered in ((100, 500, 500), (10_000, 95, 100), (2_000_000, 1, 1)):
         answers = AnswerCache(500, ttl=None, most_bytes=1_000_000)
@@ -89,8 +89,8 @@ def test_what_is_remembered_of_a_batch_is_bounded_in_bytes_as_well() -> None:
         assert least <= len(answers) <= remembered
 
 
-def test_large_answers_among_many_small_ones_are_weighed_each() -> None:
-    """Most rows share an answer that weighs nothing, as "not found"; that says nothing of the others."""
+def test_large_answers_among_small_ones_are_measured() -> None:
+    """Most rows share a tiny answer such as "not found", which must not hide the size of the others."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -104,7 +104,7 @@ def test_large_answers_among_many_small_ones_are_weighed_each() -> None:
     def chunks() -> Iterator[Chunk]:
         for number, chunk in enumerate(chunks_of(range(20_000), 20, request=lambda row: row if row % 20 == 0 else 0)):
             if number == 2:
-                # While only the first answer is known, which is small, any number of rows may be read ahead.
+                # While only the small first answer is known, any number of rows may be read ahead.
                 eventually(lambda: engine._buffer.measured > 1)
             yield chunk
 
@@ -114,8 +114,8 @@ def test_large_answers_among_many_small_ones_are_weighed_each() -> None:
     assert 90 <= most <= 130
 
 
-def test_an_answer_that_takes_the_place_of_another_is_weighed_once() -> None:
-    """Else there would be room for ever fewer."""
+def test_a_replaced_answer_is_counted_once() -> None:
+    """Otherwise the capacity would shrink over time."""
     answers = AnswerCache(10, ttl=None, most_bytes=100_000)
     for _ in range(100):
         for number in range(5):
@@ -124,8 +124,8 @@ def test_an_answer_that_takes_the_place_of_another_is_weighed_once() -> None:
 
 
 @pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])
-def test_a_failure_of_a_call_that_was_never_made_is_nobody_else_s(kind: str, closed: float) -> None:
-    """While the destination asked to be left alone the row had no call; later there may be one."""
+def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> None:
+    """The destination had requested a delay, so the row was not called; a later equal row may be."""
     called: list[str] = []
     made = definition()
     process = current_process()
@@ -137,7 +137,7 @@ def test_a_failure_of_a_call_that_was_never_made_is_nobody_else_s(kind: str, clo
 
     async def close() -> int:
         gate.close(closed, crowded=False)
-        # What opens at once lets one through; that one is here.
+        # The breaker lets one probe through, which is this call.
         return 0 if closed else await gate.enter(again=False)
 
     async def reopen(passed: int) -> None:
@@ -161,7 +161,7 @@ def test_a_failure_of_a_call_that_was_never_made_is_nobody_else_s(kind: str, clo
 
 
 def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
-    """What is remembered is bounded, so that memory stays flat."""
+    """The number of remembered requests is bounded, so memory use stays flat."""
     called: Counter[int] = Counter()
 
     async def fn(row: int) -> int:
@@ -172,8 +172,8 @@ def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
     assert set(called.values()) == {3}
 
 
-def test_the_cache_outlives_the_run_and_not_its_time() -> None:
-    """Kept for the definition, in the process; another definition has its own; failures are not kept."""
+def test_the_cache_outlives_the_run_until_its_ttl() -> None:
+    """Per definition and process; another definition has its own cache; failures are not cached."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -193,8 +193,8 @@ def test_the_cache_outlives_the_run_and_not_its_time() -> None:
     assert called[-1] == 0
 
 
-def test_answers_are_bounded_and_die_of_age() -> None:
-    """The least recently used goes first."""
+def test_cached_answers_are_limited_in_number_and_age() -> None:
+    """The least recently used answer is dropped first."""
     now = 0.0
     answers = AnswerCache(2, ttl=10, clock=lambda: now)
     answers.put("a", 1)
@@ -208,7 +208,7 @@ def test_answers_are_bounded_and_die_of_age() -> None:
 
 
 def test_bulk_calls_are_full_across_chunks() -> None:
-    """As few calls as there can be; each row has its own result."""
+    """As few calls as possible; each row has its own result."""
     sizes: list[int] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -222,8 +222,8 @@ def test_bulk_calls_are_full_across_chunks() -> None:
     assert run.numbers["calls"] == 16
 
 
-def test_a_call_is_not_kept_waiting_for_rows_that_do_not_come() -> None:
-    """While the input hesitates, the few that are there go."""
+def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
+    """While the input pauses, the available rows are called."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -246,7 +246,7 @@ def test_a_call_is_not_kept_waiting_for_rows_that_do_not_come() -> None:
 
 
 def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
-    """A group larger than the buffer goes as it is, instead of waiting for ever."""
+    """A bulk size larger than the buffer must not wait forever."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -254,8 +254,8 @@ def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
     assert Run(fn, batch_size=500, buffer_rows=20).of(chunks_of(range(300), 10)) == list(range(300))
 
 
-def test_a_result_that_is_an_exception_fails_its_row_alone() -> None:
-    """What may pass is tried again, for the rows that failed only."""
+def test_an_exception_as_result_fails_only_its_row() -> None:
+    """Transient failures are retried, for the failed rows only."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -272,8 +272,8 @@ def test_a_result_that_is_an_exception_fails_its_row_alone() -> None:
 
 
 @pytest.mark.parametrize("broken", ["on_result", "on"])
-def test_a_policy_that_raises_fails_the_row_that_it_was_asked_about(broken: str) -> None:
-    """Also behind rows that have their answers: each row has one, and the run ends."""
+def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
+    """Also after rows with answers: each row has one outcome, and the run ends."""
 
     def raises(given: Any) -> bool:
         if given == 3 or isinstance(given, OSError):
@@ -293,7 +293,7 @@ def test_a_policy_that_raises_fails_the_row_that_it_was_asked_about(broken: str)
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
-    """What is counted and told of a row is what became of it, not of the first row of its call."""
+    """Counts and failures are per row, not those of the first row of the call."""
 
     results = [ConnectionError("refused"), TimeoutError("slow"), ValueError("wrong"), 3]
 
@@ -303,8 +303,8 @@ def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
 
     run = Run(fn, batch_size=4, retry=Retry(attempts=attempts, initial=0, jitter=0))
     *failures, last = run.of(range(4))
-    told = [(one.kind, one.type, one.message, one.attempts, one.retryable) for one in failures]
-    assert told == [
+    reported = [(one.kind, one.type, one.message, one.attempts, one.retryable) for one in failures]
+    assert reported == [
         ("error", "ConnectionError", "refused", attempts, True),
         ("timeout", "TimeoutError", "slow", attempts, True),
         ("error", "ValueError", "wrong", 1, False),
@@ -315,8 +315,8 @@ def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
     assert run.numbers["kinds"] == {"error": 2, "timeout": 1}
 
 
-def test_a_row_of_several_that_is_not_tried_again_is_told_as_any_other() -> None:
-    """It is what a call for it alone would be: a timeout, or a refusal."""
+def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_one() -> None:
+    """As a timeout or as a rejection."""
 
     async def fn(rows: list[int]) -> list[Any]:
         return [TimeoutError("slow"), 1]
@@ -325,8 +325,8 @@ def test_a_row_of_several_that_is_not_tried_again_is_told_as_any_other() -> None
     assert (failure.kind, failure.attempts, failure.retryable) == ("timeout", 1, False)
 
 
-def test_rows_that_are_left_when_a_whole_call_fails_have_failed_with_it() -> None:
-    """What they had failed of before is over."""
+def test_remaining_rows_fail_with_their_last_call() -> None:
+    """An earlier failure of the row is replaced."""
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
         if ctx.attempt == 2:
@@ -337,8 +337,8 @@ def test_rows_that_are_left_when_a_whole_call_fails_have_failed_with_it() -> Non
     assert [(one.type, one.attempts) for one in failures] == [("ConnectionError", 2)] * 2
 
 
-def test_results_that_come_too_late_are_none() -> None:
-    """As of a call for one row: it is made again, for the same rows, and never for no rows at all."""
+def test_late_results_are_ignored() -> None:
+    """The call is made again for the same rows, and never without rows."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[int]:
@@ -355,8 +355,8 @@ def test_results_that_come_too_late_are_none() -> None:
 
 
 @pytest.mark.parametrize("result", [[1], None, "ab", {1: 2, 3: 4}, 7])
-def test_a_bulk_call_with_another_number_of_results_fails_its_rows_and_says_so(result: Any) -> None:
-    """Nobody can know whose they are."""
+def test_a_wrong_number_of_results_fails_the_rows(result: Any) -> None:
+    """It is unknown which result belongs to which row."""
 
     async def fn(rows: list[int]) -> Any:
         return result
@@ -366,8 +366,8 @@ def test_a_bulk_call_with_another_number_of_results_fails_its_rows_and_says_so(r
     assert "one result for each of its 2 rows" in answers[0].message
 
 
-def test_bulk_rows_have_keys_of_their_own_in_every_attempt() -> None:
-    """In the order of the rows that the call is for, which may be fewer than before."""
+def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
+    """In the order of the rows of the call, which may be fewer than in the previous attempt."""
     seen: list[tuple[str, ...]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -380,8 +380,8 @@ def test_bulk_rows_have_keys_of_their_own_in_every_attempt() -> None:
 
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
-def test_a_bulk_call_has_no_key_for_all_its_rows(rows: list[int]) -> None:
-    """Which rows are together is another matter each time, so a destination would not know the call again."""
+def test_a_bulk_call_has_no_key_of_its_own(rows: list[int]) -> None:
+    """Rows are grouped differently each time, so a destination would not recognize the call."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> Any:
@@ -408,7 +408,7 @@ def test_bulk_and_coalescing_together() -> None:
 
 
 class _Odd(dict[str, int]):
-    """A mapping of somebody's own, of which nobody can say how large it is."""
+    """User-defined mapping whose size cannot be determined."""
 
     def __sizeof__(self) -> int:
         raise RuntimeError
@@ -418,8 +418,8 @@ class _Odd(dict[str, int]):
 
 
 @pytest.mark.parametrize("options", [{}, {"coalesce_by": "id"}])
-def test_an_answer_that_cannot_be_weighed_is_one(options: dict[str, Any]) -> None:
-    """It ended the task, and Spark made all calls again."""
+def test_an_answer_of_unknown_size_is_accepted(options: dict[str, Any]) -> None:
+    """Regression: it ended the task, and Spark repeated all calls."""
 
     async def fn(row: int) -> _Odd:
         return _Odd(x=row)

@@ -1,4 +1,4 @@
-"""Numbers that add up."""
+"""Tests of the engine's statistics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from spark_events.enrichment.plan import Retry
 
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
-def test_buckets_keep_the_order_and_their_middle_is_near(first: float, second: float) -> None:
-    """A quantile is right to within 3.2 %."""
+def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
+    """A quantile has an error of at most 3.2 %."""
     assert bucket(min(first, second)) <= bucket(max(first, second))
     assert middle(bucket(first)) == pytest.approx(first, rel=0.032)
     assert buckets([first, second]) == (
@@ -27,7 +27,7 @@ def test_buckets_keep_the_order_and_their_middle_is_near(first: float, second: f
 
 
 def test_quantiles_of_many() -> None:
-    """Against sorting them all."""
+    """Compared with sorting all values."""
     rng = random.Random(3)
     durations = [rng.lognormvariate(-4, 1) for _ in range(10_000)]
     found = buckets(durations)
@@ -37,8 +37,8 @@ def test_quantiles_of_many() -> None:
     assert quantile({}, 0.5) == 0
 
 
-def test_what_is_counted_adds_up() -> None:
-    """Rows are answered or failed; attempts are calls and retries; tasks are added, their peaks are not."""
+def test_the_counters_add_up() -> None:
+    """Rows are answered or failed; attempts are calls and retries; tasks are summed, their peaks are not."""
 
     async def fn(row: int, ctx: Any) -> int:
         await asyncio.sleep(0.001)
@@ -66,8 +66,8 @@ def test_what_is_counted_adds_up() -> None:
     assert summary(merged([]))["rows"] == 0
 
 
-def test_numbers_may_be_asked_for_while_it_runs() -> None:
-    """Also when the durations have been folded many times."""
+def test_statistics_can_be_read_during_the_run() -> None:
+    """Also after the durations were compacted many times."""
 
     async def fn(row: int) -> int:
         return row
@@ -79,7 +79,7 @@ def test_numbers_may_be_asked_for_while_it_runs() -> None:
 
 
 def test_no_call_waits_for_the_durations_of_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when a thousand workers do the same at the same time: they are sorted into their buckets in small parts."""
+    """Also if a thousand workers add durations at the same time: they are sorted into buckets in small parts."""
     sizes = []
 
     def sorted_into(durations: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What an exception means, told from its type's name and its status: with the real exceptions of real clients."""
+"""Tests of the classification of real clients' exceptions by type name and status."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def urllib_status(status: int, **headers: str) -> Exception:
 
 
 class BaseExceptionGroup(Exception):
-    """Of the name and shape of the one that Python has since 3.11."""
+    """Double with the name and shape of Python 3.11's class."""
 
     def __init__(self, *exceptions: BaseException) -> None:
         super().__init__(f"unhandled errors in a TaskGroup ({len(exceptions)} sub-exceptions)")
@@ -51,7 +51,7 @@ class BaseExceptionGroup(Exception):
 
 
 class Group(BaseExceptionGroup):
-    """As ``ExceptionGroup`` is one."""
+    """Double of ``ExceptionGroup``."""
 
 
 SILENT = Verdict(retryable=True, timeout=True, outage=True)
@@ -96,8 +96,8 @@ MISTAKE = Verdict(retryable=False)
     ],
     ids=repr,
 )
-def test_exceptions(error: BaseException, verdict: Verdict) -> None:
-    """Connection errors and timeouts may pass; mistakes do not."""
+def test_exceptions_are_classified(error: BaseException, verdict: Verdict) -> None:
+    """Connection errors and timeouts are transient; programming errors are not."""
     assert judge(error, RETRY) == verdict
 
 
@@ -114,23 +114,23 @@ def test_exceptions(error: BaseException, verdict: Verdict) -> None:
         (599, BROKEN),
     ],
 )
-def test_statuses(client: Any, status: int, verdict: Verdict) -> None:
-    """In whichever way a client tells them."""
+def test_statuses_are_classified(client: Any, status: int, verdict: Verdict) -> None:
+    """In any form in which a client provides them."""
     assert judge(client(status), RETRY) == verdict
 
 
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("retry_after", "seconds"),
     [
         ("3", 3.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0), ("soon", None), ("inf", None), ("-3", 0.0),
         ("1e300", 86_400.0), ("9" * 20, 86_400.0), ("Thu, 31 Dec 2999 00:00:00 GMT", 86_400.0),
     ],
 )  # fmt: skip
-def test_retry_after(client: Any, status: int, said: str, seconds: float | None) -> None:
-    """A number, or a date; what cannot be read is ignored, and more than a day is not believed."""
-    verdict = judge(client(status, **{"Retry-After": said}), RETRY, wall=lambda: 40.0)
+def test_retry_after(client: Any, status: int, retry_after: str, seconds: float | None) -> None:
+    """A number or a date; an invalid value is ignored, and a delay of more than a day is limited."""
+    verdict = judge(client(status, **{"Retry-After": retry_after}), RETRY, wall=lambda: 40.0)
     assert verdict.retry_after == seconds
     assert verdict.throttled is (status == 429 or seconds is not None)
 
@@ -166,39 +166,39 @@ def test_retry_after(client: Any, status: int, said: str, seconds: float | None)
         ({"x-ratelimit-reset-tokens": ""}, None),
     ],
 )
-def test_other_headers_that_say_when_to_come_again(client: Any, headers: dict[str, str], seconds: float | None) -> None:
-    """Milliseconds, seconds, a moment, or a duration as Go writes it; an exhausted limit counts before the others."""
+def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds: float | None) -> None:
+    """Milliseconds, seconds, a time, or a duration in Go's format; an exhausted limit has precedence."""
     verdict = judge(client(429, **headers), RETRY, wall=lambda: 1_700_000_000.0)
     assert verdict.retry_after == (None if seconds is None else pytest.approx(seconds))
 
 
-def test_rate_limit_headers_of_an_outage_say_nothing() -> None:
-    """Services send them with every response; an outage stays an outage for the circuit breaker."""
+def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
+    """Services send them with every response; the circuit breaker must still see an outage."""
     headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
     assert judge(httpx_status(503, **headers), RETRY) == BROKEN
     assert judge(httpx_status(503, **{"retry-after-ms": "1500"}), RETRY).retry_after == 1.5
 
 
-@pytest.mark.parametrize("said", [1e300, 10**400, float("inf")])
-def test_an_exception_s_own_retry_after_is_a_day_at_most(said: float) -> None:
-    """As that of a header."""
+@pytest.mark.parametrize("retry_after", [1e300, 10**400, float("inf")])
+def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> None:
+    """Like that of a header."""
     error = RuntimeError()
-    error.retry_after = said  # type: ignore[attr-defined]
+    error.retry_after = retry_after  # type: ignore[attr-defined]
     assert judge(error, RETRY).retry_after == 86_400.0
 
 
-def test_a_403_with_retry_after_is_still_a_refusal() -> None:
-    """Only 429 and 503 ask to be left alone."""
+def test_a_403_with_retry_after_is_permanent() -> None:
+    """Only 429 and 503 request a delay."""
     assert judge(httpx_status(403, **{"Retry-After": "3"}), RETRY) == Verdict(retryable=False, answered=True)
 
 
-def test_without_a_policy_nothing_is_tried_again_but_the_nature_is_told() -> None:
-    """So that the breaker still knows."""
+def test_without_a_retry_policy_failures_are_still_classified() -> None:
+    """The circuit breaker needs the classification."""
     assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True)
 
 
-def test_of_a_group_the_exception_decides_that_no_other_attempt_mends() -> None:
-    """Calls that were made side by side: what went wrong, and not that something did."""
+def test_a_permanent_exception_decides_for_its_group() -> None:
+    """The failure reports that exception instead of the group."""
     down, mistake = ConnectionResetError("down"), KeyError("name")
     assert essence_of(down, RETRY) is down
     assert essence_of(Group(down, TimeoutError()), RETRY) is down
@@ -213,8 +213,8 @@ def test_of_a_group_the_exception_decides_that_no_other_attempt_mends() -> None:
 
 
 @pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], (KeyError(),), 7])
-def test_what_is_only_called_like_a_group_is_none(parts: Any) -> None:
-    """Exceptions of libraries may have anything there."""
+def test_an_exception_named_like_a_group_is_no_group(parts: Any) -> None:
+    """Its attributes may have any type."""
     error = ValueError("x")
     error.exceptions = parts  # type: ignore[attr-defined]
     assert essence_of(error, RETRY) is error

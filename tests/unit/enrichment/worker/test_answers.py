@@ -1,4 +1,4 @@
-"""Answers to columns: what fits, and one clear message for what does not, without the value."""
+"""Tests of the conversion of answers to columns, and of the messages for invalid ones, which have no values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int
 
 
 def test_answers_become_columns_in_the_output_s_order() -> None:
-    """Whatever order the function has."""
+    """In whatever order the function returns them."""
     columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
     assert (columns, failures) == ([["x", None], [1, 2]], {})
     assert written([], ("a", pa.string())) == ([[]], {})
 
 
 def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
-    """The others have their answers."""
+    """The other rows have their answers."""
     failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
     arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
     assert arrays[0].to_pylist() == [1, None, 3]
@@ -68,8 +68,8 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
         ),
     ],
 )
-def test_an_answer_that_does_not_fit_is_a_failure_of_its_row(answer: Any, message: str) -> None:
-    """Named by column and type; the value may be a secret."""
+def test_an_invalid_answer_fails_its_row(answer: Any, message: str) -> None:
+    """The message has column and type but not the value, which may be a secret."""
     columns, failures = written(
         [{"a": 1, "b": "x"}, answer, {"a": 3, "b": "z"}], pa.field("a", pa.int64(), nullable=False), ("b", pa.string())
     )
@@ -79,14 +79,14 @@ def test_an_answer_that_does_not_fit_is_a_failure_of_its_row(answer: Any, messag
 
 
 class Expired(collections.UserDict[str, Any]):
-    """A mapping of somebody's own that has no values any more."""
+    """User-defined mapping that no longer has values."""
 
     def __getitem__(self, key: str) -> Any:
         raise RuntimeError(SECRET)
 
 
 class Unbendable:
-    """A value of somebody's own that cannot be made anything else."""
+    """User-defined value that cannot be converted."""
 
     def __index__(self) -> int:
         raise RuntimeError(SECRET)
@@ -95,8 +95,8 @@ class Unbendable:
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.int32()), pa.string(), pa.struct([("a", pa.int64())])])
-def test_what_contains_itself_is_a_failure_of_its_row(kind: pa.DataType) -> None:
-    """Of integers, Arrow looked into it without end, which no Python survives."""
+def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
+    """Arrow would recurse into it without end and crash Python."""
     endless: list[Any] = []
     endless.append(endless)
     nested: dict[str, Any] = {}
@@ -114,8 +114,8 @@ def test_what_contains_itself_is_a_failure_of_its_row(kind: pa.DataType) -> None
     ],
     ids=["mapping", "value"],
 )
-def test_what_raises_by_itself_is_a_failure_of_its_row(answer: Any, message: str) -> None:
-    """The task would end, and Spark would repeat all its calls."""
+def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
+    """Otherwise the task would fail and Spark would repeat all its calls."""
     columns, failures = written([{"a": 1}, answer, {"a": 3}], ("a", pa.int64()))
     assert columns == [[1, None, 3]]
     assert list(failures) == [1]
@@ -123,8 +123,8 @@ def test_what_raises_by_itself_is_a_failure_of_its_row(answer: Any, message: str
     assert SECRET not in failures[1]
 
 
-def test_a_moment_needs_a_time_zone_and_a_wall_clock_has_none() -> None:
-    """Arrow would take the one for the other, as UTC."""
+def test_timestamps_need_a_time_zone_and_local_times_none() -> None:
+    """Arrow would silently convert one to the other, as UTC."""
     aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
     moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
     assert written([{"t": aware}], ("t", moment))[1] == {}
@@ -138,8 +138,8 @@ def test_a_moment_needs_a_time_zone_and_a_wall_clock_has_none() -> None:
     assert list(written([{"t": [{"at": naive}]}], ("t", nested))[1]) == [0]
 
 
-def test_a_misfit_in_a_late_column_leaves_nothing_in_the_earlier_ones() -> None:
-    """Half an answer would be a lie."""
+def test_an_invalid_value_in_a_late_column_clears_the_earlier_ones() -> None:
+    """A row has either a complete answer or none."""
     columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
     assert list(failures) == [0]
     assert columns == [[None, 2], [None, 2]]
@@ -160,10 +160,8 @@ _X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
         (pa.struct([("in", pa.list_(_X))]), {"in": [None]}, {"in": [{"x": 1}, {"x": None}]}, "s.in.element.x"),
     ],
 )
-def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
-    kind: Any, good: Any, bad: Any, path: str
-) -> None:
-    """Arrow takes it, and Spark's task dies of it. What is null itself has nothing below."""
+def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any, bad: Any, path: str) -> None:
+    """Arrow accepts it, but Spark's task fails. A column that is itself null is accepted."""
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
     assert failures == {1: f"column {path!r} is NOT NULL, but the function returned None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
@@ -177,7 +175,7 @@ def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
         (pa.map_(pa.string(), pa.int32()), {"\ud800": 1}, "dict"),
     ],
 )
-def test_a_nested_text_that_utf8_cannot_hold_is_a_failure_of_its_row(kind: Any, bad: Any, given: str) -> None:
+def test_nested_text_that_is_not_utf_8_fails_its_row(kind: Any, bad: Any, given: str) -> None:
     """As an element, a field or a key."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
@@ -243,8 +241,8 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
         (pa.struct([("x", pa.int32())]), [("x", 1)], "'s' is struct<x: int32>", "list"),
     ],
 )  # fmt: skip
-def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: str) -> None:
-    """Arrow would cut a fraction or a time of day, make numbers infinite, leave out what a struct does not have."""
+def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given: str) -> None:
+    """Arrow would cut fractions and times of day, overflow numbers to infinity, and drop unknown fields of a struct."""
     columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
     assert list(failures) == [1]
     assert failures[1].removesuffix(" that does not fit") == f"column {field}, but the function returned {given}"
@@ -284,8 +282,8 @@ def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: s
         (pa.bool_(), np.bool_(True), True),
     ],
 )
-def test_what_fits_is_kept_as_it_is(kind: Any, value: Any, kept: Any) -> None:
-    """numpy's numbers are as good as Python's."""
+def test_valid_values_are_kept_unchanged(kind: Any, value: Any, kept: Any) -> None:
+    """numpy's numbers are accepted like Python's."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
     assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
 
@@ -314,10 +312,8 @@ _PAIR = pa.struct([("x", pa.int32()), ("y", pa.string())])
         ),
     ],
 )
-def test_of_one_column_some_structs_may_be_tuples_and_others_dictionaries(
-    kind: Any, values: list[Any], kept: list[Any]
-) -> None:
-    """Arrow takes either for a whole array: an error of its own would end the task, and repeat all its calls."""
+def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values: list[Any], kept: list[Any]) -> None:
+    """Arrow accepts only one form per array; its error would fail the task and repeat all its calls."""
     answers = [{"s": value} for value in values]
     assert written(answers, ("s", kind)) == ([kept], {})
     wrong = "column 's' is .*, but the function returned str"
@@ -340,10 +336,10 @@ def test_of_one_column_some_structs_may_be_tuples_and_others_dictionaries(
         (pa.list_(pa.list_(pa.int32())), [[[1], None]], [[[2**31]]]),
     ],
 )
-def test_whether_one_plain_answer_fits_is_told_without_an_array(
+def test_a_simple_answer_is_checked_without_an_array(
     kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two calls there is no time for one; only what may not fit is looked at more closely."""
+    """There is no time to build one between two calls; only unusual values are checked in detail."""
     one = AnswerWriter(pa.schema([("s", kind)]))
     assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
     assert one.misfit({}) is not None
@@ -353,15 +349,15 @@ def test_whether_one_plain_answer_fits_is_told_without_an_array(
     assert [one.misfit({"s": value}) for value in fits] == [None] * len(fits)
 
 
-def test_a_plain_answer_lacks_nothing_that_is_required() -> None:
-    """None is a value like any other where the column takes it."""
+def test_a_simple_answer_needs_every_required_column() -> None:
+    """None is a valid value of a nullable column."""
     one = AnswerWriter(pa.schema([pa.field("s", pa.int32(), nullable=False)]))
     assert one.misfit({"s": 1}) is None
     assert one.misfit({"s": None}) is not None
 
 
-def test_no_number_is_a_number_for_32_bits_too() -> None:
-    """It is finite numbers that must not become infinite."""
+def test_nan_is_valid_for_32_bit_floats() -> None:
+    """Only finite numbers must not become infinite."""
     ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
     assert failures == {}
     assert math.isnan(nan)
@@ -375,8 +371,8 @@ def _in_parts(
 
 
 @pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
-def test_large_answers_become_several_parts(mean: float | None) -> None:
-    """None is larger than allowed but one row alone; the list lets go of what was taken."""
+def test_large_answers_are_split_into_parts(mean: float | None) -> None:
+    """No part exceeds the limit unless it has a single row; converted answers are removed from the list."""
     texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
     answers: list[Any] = [{"a": text} for text in texts]
     answers[6] = RowFailure("error", "E", "")
@@ -390,15 +386,15 @@ def test_large_answers_become_several_parts(mean: float | None) -> None:
 
 
 def test_small_answers_are_one_part() -> None:
-    """Also none at all."""
+    """Also without any answer."""
     writer = AnswerWriter(pa.schema([("a", pa.string())]))
     assert _in_parts(writer, [{"a": "x"}, {"a": "y"}], 50.0) == [(0, ["x", "y"], {})]
     assert _in_parts(writer, [], None) == [(0, [], {})]
 
 
 @pytest.mark.parametrize("kind", ["chunked", "raised"])
-def test_what_is_more_than_one_array_holds_becomes_several(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond 2 GiB pyarrow gives several arrays, or says that it cannot."""
+def test_data_beyond_the_array_limit_is_split(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 2 GiB pyarrow returns several arrays or raises an error."""
 
     def of(values: Any, type_: pa.DataType) -> Any:
         if len(values) <= 3:

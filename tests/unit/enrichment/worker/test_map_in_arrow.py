@@ -1,4 +1,4 @@
-"""What Spark's worker calls, in this process: when the worker is not used again, nothing is left open."""
+"""Tests of the function that Spark's worker calls: without worker reuse it leaves nothing open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMBERS = itertools.count()
 
 
 class Opener:
-    """Counts what is opened and closed; closing waits for ``may_close``."""
+    """Opener that counts opened and closed resources; closing waits for ``may_close``."""
 
     def __init__(self, *, closes: bool = True) -> None:
         self.opened = 0
@@ -55,7 +55,7 @@ async def answer(row: Any, ctx: Any) -> Mapping[str, int]:
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[pa.RecordBatch]]]:
-    """Runs a task of one row for each of the given numbers, a batch a row, in a process that has opened nothing yet."""
+    """Run a task with one row per number, one row per batch, in a new process state."""
     monkeypatch.setattr(process, "_process", None)
 
     def run(opener: Opener, numbers: list[int], made: Definition | None = None) -> Iterator[pa.RecordBatch]:
@@ -82,7 +82,7 @@ def failing(batches: Iterator[pa.RecordBatch]) -> None:
 
 
 def left(batches: Iterator[pa.RecordBatch]) -> None:
-    """As Spark does, when nobody wants the rest."""
+    """Close the iterator, as Spark does if it needs no more rows."""
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # it is a generator
 
@@ -97,18 +97,18 @@ def left(batches: Iterator[pa.RecordBatch]) -> None:
         ("1", [1, 2, 3], left, 1),
     ],
 )
-def test_a_resource_is_closed_with_the_last_task_of_its_worker(
+def test_a_resource_is_closed_with_the_worker_s_last_task(
     mapped: Mapped, monkeypatch: pytest.MonkeyPatch, reuse: str, numbers: list[int], read: Any, closed: int
 ) -> None:
-    """As each is where workers are not used again; a worker whose task did not end well never is."""
+    """Without worker reuse every task is the last; a worker whose task failed is not reused."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", reuse)
     opener = Opener()
     read(mapped(opener, numbers))
     assert (opener.opened, opener.closed) == (1, closed)
 
 
-def test_a_resource_that_another_task_is_using_stays_open(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should there be threads with tasks of their own; what it is done with is closed with the last of them."""
+def test_a_resource_used_by_another_task_stays_open(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks may run in several threads; the last one closes the resource."""
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     opener, used, made = Opener(), Opener(), definition()
 
@@ -126,7 +126,7 @@ def test_a_resource_that_another_task_is_using_stays_open(mapped: Mapped, monkey
 
 
 @pytest.mark.timeout(30)
-def test_a_resource_that_does_not_close_holds_no_task_for_ever(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_close_does_not_block_the_task(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     monkeypatch.setattr(resources, "_CLOSING_SECONDS", 0.05)
     opener = Opener(closes=False)
@@ -135,16 +135,14 @@ def test_a_resource_that_does_not_close_holds_no_task_for_ever(mapped: Mapped, m
     process.current_process().background.loop.call_soon_threadsafe(opener.may_close.set)
 
 
-def test_where_nothing_was_enriched_nothing_is_made_to_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_enrichment_closes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_process", None)
     process.close_unused()
     assert process._process is None
 
 
-def test_what_the_first_task_of_a_worker_held_is_not_kept_for_ever(
-    mapped: Mapped, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its engine, say, with the answers that it remembered: what is there when modules are set apart stays."""
+def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example its engine with the remembered answers. Objects that exist when the collector is frozen stay."""
     engines: weakref.WeakSet[Engine] = weakref.WeakSet()
     make = Engine.__init__
 
@@ -161,8 +159,8 @@ def test_what_the_first_task_of_a_worker_held_is_not_kept_for_ever(
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
-def test_functions_that_hold_much_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
-    """A table that each micro-batch reads anew: a worker had sixteen of them, each twice."""
+def test_large_functions_are_not_kept(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
+    """Regression: if the function held a new table in each micro-batch, a worker kept sixteen tables, each twice."""
     plans: dict[bytes, Plan] = {}
     monkeypatch.setattr(mapper, "_plans", plans)
     for number in range(20):

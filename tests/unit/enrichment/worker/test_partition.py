@@ -1,4 +1,4 @@
-"""One partition through the engine, in this process: Arrow batches in, the same with answers out."""
+"""Tests of one partition through the engine, in this process: Arrow batches in, the same with answers out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _twice(row: Any) -> Mapping[str, int]:
 def _enriched(
     plan: Plan, batch: pa.RecordBatch, input_cols: tuple[str, ...] = ("id",)
 ) -> tuple[pa.Table, Mapping[str, Any]]:
-    """The rows with their answers, and what was counted."""
+    """Return the rows with their answers, and the counters."""
     task = Task(b"", b"", _OUTPUT, input_cols, tuple(batch.schema.names), scope="", settles=True)
     partition = Partition(
         task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), TaskAttempt(), ""
@@ -47,23 +47,23 @@ def _wide(rows: int, size: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
-def test_no_more_rows_are_held_than_the_plan_allows(rows: int) -> None:
-    """Spark's batches are cut, however large they are; every row has its answer, in its place."""
+def test_the_number_of_held_rows_is_limited_by_the_plan(rows: int) -> None:
+    """Spark's batches of any size are split; every row has its answer in order."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_rows=rows), _wide(20_000, 1))
     assert made.column("twice").to_pylist() == [2 * number for number in range(20_000)]
     assert 0 < counted["buffer_rows"] <= rows
 
 
-def test_wide_rows_are_held_by_their_size() -> None:
-    """Rows of which a few hundred fill the buffer."""
+def test_wide_rows_are_limited_by_their_size() -> None:
+    """A few hundred such rows fill the buffer."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_bytes=1_000_000), _wide(2_000, 5_000))
     assert made.column("twice").to_pylist() == [2 * number for number in range(2_000)]
     assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
 
 
 @pytest.mark.parametrize("names", [(), ("i.d", "body")], ids=str)
-def test_columns_that_have_no_nulls_go_on_to_say_so(names: tuple[str, ...]) -> None:
-    """With ``spark.sql.execution.arrow.pyspark.validateSchema.enabled`` Spark would end the task that hides it."""
+def test_non_nullable_columns_stay_non_nullable(names: tuple[str, ...]) -> None:
+    """With ``spark.sql.execution.arrow.pyspark.validateSchema.enabled`` Spark would fail the task otherwise."""
     kinds = [pa.field("id", pa.int64(), nullable=False), pa.field("body", pa.string())]
     batch = pa.RecordBatch.from_arrays(_wide(10, 1).columns, schema=pa.schema(kinds))
     output = pa.schema([pa.field("twice", pa.int64(), nullable=False)]).serialize().to_pybytes()
@@ -77,7 +77,7 @@ def test_columns_that_have_no_nulls_go_on_to_say_so(names: tuple[str, ...]) -> N
     plan = Plan(twice, max_in_flight=1, buffer_rows=4)
     for made in Partition(task, plan, definition, TaskAttempt(), "").run(iter([batch])):
         assert [field.name for field in made.schema] == [*own, "twice", COLUMN]
-        # A row that has failed has no answer.
+        # A failed row has no answer.
         assert [field.nullable for field in made.schema] == [False, True, True, True]
 
 
@@ -91,8 +91,8 @@ def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | Non
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_large_answers_count_against_the_buffer(nested: bool) -> None:
-    """Rows are small, so only what answers weigh can tell how many may be held."""
+def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
+    """The rows are small, so only the size of answers limits how many may be held."""
     most = held = 0
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -115,14 +115,12 @@ def test_large_answers_count_against_the_buffer(nested: bool) -> None:
         rows += batch.num_rows
         held -= batch.num_rows
     assert rows == 3_000
-    # One batch is kept back for the report.
+    # One batch is held back for the report.
     assert most <= 100 * 10 / 8
 
 
-def test_answers_that_are_too_much_for_one_batch_go_out_in_several(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """In order, with their failures, each called once; the store has them all, and so the replay calls no more."""
+def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In order, with their failures, one call each; the store has all of them, so a replay makes no call."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
@@ -148,10 +146,8 @@ def test_answers_that_are_too_much_for_one_batch_go_out_in_several(
         assert len(called) == calls
 
 
-def test_a_task_that_ends_between_parts_keeps_the_answers_of_all(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """They were answered, and the calls for large answers are the dearest."""
+def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Calls with large answers are the most expensive."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -168,8 +164,8 @@ def test_a_task_that_ends_between_parts_keeps_the_answers_of_all(
     assert sum(file.num_rows for file in files) == 50
 
 
-def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() -> None:
-    """A lone surrogate in what it says, in its type's name, or in the path of the code that raised."""
+def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
+    """A lone surrogate in its message, in its type's name, or in the path of the code that raised."""
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
@@ -184,8 +180,8 @@ def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() 
     assert failure["where"].startswith("/job/?.py:")
 
 
-def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
-    """And every row has its answer: the store saves calls, and nothing else depends on it."""
+def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
+    """Every row has its answer, because the store only saves calls."""
     (tmp_path / "store").touch()
     replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, "twice", "1", _OUTPUT, "[]")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
@@ -197,7 +193,7 @@ def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
 
 
 def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any) -> tuple[list[Any], list[Any]]:
-    """Answers for orders, and the users that were called for."""
+    """Return the answers for orders, and the users that were called for."""
     called: list[Any] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -214,8 +210,8 @@ def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any
     return made.column("text").to_pylist(), called
 
 
-def test_the_replay_store_knows_an_answer_by_what_was_asked(tmp_path: Path) -> None:
-    """Two lines of one order are two questions, and one about the seller is not answered with the buyer's country."""
+def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
+    """Two lines of one order are two requests; a request about the seller does not get the answer about the buyer."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2, 2], "user": ["a", "b", None], "at": ["x", "y", "z"]}
@@ -227,8 +223,8 @@ def test_the_replay_store_knows_an_answer_by_what_was_asked(tmp_path: Path) -> N
     assert _bought(store, lines) == (answers, [])
 
 
-def test_the_replay_store_knows_an_answer_by_what_rows_share_it_by(tmp_path: Path) -> None:
-    """A row that belongs to others now gets the answer that they get."""
+def test_the_replay_store_identifies_answers_by_shared_columns(tmp_path: Path) -> None:
+    """After a change of these columns, a row gets the answer of its new group."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
@@ -242,7 +238,7 @@ def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.Rec
     return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])
 
 
-#: The end of 9999 in New York, beyond Python's calendar in UTC.
+#: The end of 9999 in New York, which exceeds Python's calendar in UTC.
 _BEYOND = 253_402_318_799_000_000
 
 
@@ -251,8 +247,8 @@ _BEYOND = 253_402_318_799_000_000
     [{}, {"key": "until"}, {"batch_size": 2}, {"coalesce_by": "id"}, {"cache": Cache(max_entries=10, ttl=60)}],
     ids=str,
 )
-def test_a_row_that_python_cannot_hold_fails_alone_and_is_not_called(options: dict[str, Any]) -> None:
-    """The others have their answers; it counts as failed, once, and not as known."""
+def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[str, Any]) -> None:
+    """The others have their answers; it counts as failed once, and not as known."""
     called: list[int] = []
 
     async def one(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -274,8 +270,8 @@ def test_a_row_that_python_cannot_hold_fails_alone_and_is_not_called(options: di
 
 
 @pytest.mark.parametrize("options", [{}, {"key": "until"}, {"coalesce_by": "until"}], ids=str)
-def test_a_column_that_the_function_does_not_get_may_hold_anything(options: dict[str, Any]) -> None:
-    """Also where it orders calls, or tells requests or rows apart."""
+def test_columns_outside_the_request_may_have_any_value(options: dict[str, Any]) -> None:
+    """Also if the column orders calls or identifies requests or rows."""
     keys: list[str] = []
 
     async def fn(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -289,10 +285,8 @@ def test_a_column_that_the_function_does_not_get_may_hold_anything(options: dict
 
 
 @pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
-def test_rows_behind_one_that_python_cannot_hold_wait_for_the_replay_like_those_behind_any_failure(
-    on_failure: Any, answers: list[int | None]
-) -> None:
-    """With on_failure="fail" the batch will be run again; they would then have been called before it."""
+def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: Any, answers: list[int | None]) -> None:
+    """With on_failure="fail" the batch runs again, and these rows must not be called before the failed one."""
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
     made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
@@ -303,10 +297,10 @@ def test_rows_behind_one_that_python_cannot_hold_wait_for_the_replay_like_those_
     [("fail", [None, None, 4, None], ["error", "skipped", None, "skipped"]), ("null", [None, 2, 4, 6], ["error"])],
     ids=["fail", "null"],
 )
-def test_rows_behind_one_whose_answer_does_not_fit_wait_for_the_replay_like_those_behind_any_failure(
+def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
     on_failure: Any, answers: list[int | None], kinds: list[str | None]
 ) -> None:
-    """It has no answer, whatever the function gave, and that is no outage: it is not tried again."""
+    """The row has no valid answer, which is not an outage and is not retried."""
     called: list[int] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -326,8 +320,8 @@ def test_rows_behind_one_whose_answer_does_not_fit_wait_for_the_replay_like_thos
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
-def test_the_cache_keeps_no_answer_that_does_not_fit(options: dict[str, Any]) -> None:
-    """Else the rows of an hour would fail without a call, because the service was wrong for a moment."""
+def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
+    """Otherwise a short error of the service would fail rows without a call until the cache entry expires."""
     called: list[int] = []
     wrong = True
 

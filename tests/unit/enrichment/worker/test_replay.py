@@ -1,4 +1,4 @@
-"""The replay store, on a file system that is there."""
+"""Tests of the replay store on a local file system."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(
 
 
 def chunk_of(keys: Sequence[str], known: Mapping[int, Any] | None = None) -> Chunk:
-    """Rows with these keys."""
+    """Return a chunk of rows with these keys."""
     tag = BatchSlice(pa.RecordBatch.from_pydict({"key": list(keys)}), keys)
     return Chunk(list(keys), keys.__getitem__, 0, known=known, tag=tag)
 
@@ -52,8 +52,8 @@ def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> 
         recording.add(chunk, arrays, dict.fromkeys(failed, None))
 
 
-def test_what_was_answered_is_known_to_the_replay(tmp_path: Path) -> None:
-    """Whatever partition a row is in then; what failed is not."""
+def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
+    """In any partition; failures are not stored."""
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
     keep(store(tmp_path), ["d"])
     with store(tmp_path).recording(7) as recording:
@@ -64,8 +64,8 @@ def test_what_was_answered_is_known_to_the_replay(tmp_path: Path) -> None:
         assert recording.known(["x"]) == {}
 
 
-def test_an_answer_that_python_cannot_hold_as_it_was_kept_is_called_again(tmp_path: Path) -> None:
-    """The last second that a clock in New York can show is one of the year 10000 in UTC. The others are known."""
+def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: Path) -> None:
+    """The last second of 9999 in New York is in the year 10000 in UTC. The other answers are used."""
     schema = pa.schema([("until", pa.timestamp("us", "UTC")), ("name", pa.string())])
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
     arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
@@ -75,8 +75,8 @@ def test_an_answer_that_python_cannot_hold_as_it_was_kept_is_called_again(tmp_pa
         assert recording.known("ab") == {1: {"until": None, "name": "b"}}
 
 
-def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
-    """Its end is what the store is for."""
+def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
+    """The store exists for this case."""
 
     def task() -> None:
         with store(tmp_path).recording(0) as recording:
@@ -90,8 +90,8 @@ def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
         assert list(recording.known(["a"])) == [0]
 
 
-def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> None:
-    """A chunk goes out with its slowest row; what the others have got is in the store before, while the task runs."""
+def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
+    """A chunk is yielded with its slowest row; the other answers are stored before that, while the task runs."""
     chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
     refused = RowFailure("error", "ValueError", "no")
     answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
@@ -113,8 +113,8 @@ def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> No
     assert sorted(pa.concat_tables(tables).column("__key").to_pylist()) == ["a", "b"]
 
 
-def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_path: Path) -> None:
-    """The task is cancelled: nobody waits a second for that."""
+def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
+    """The task is cancelled, so they are stored without waiting for the next interval."""
     chunk = chunk_of("abc")
     with store(tmp_path).recording(0) as recording:
         answers = [{"name": 1, "tags": {}}, {"name": "nb", "tags": {}}, PENDING]
@@ -124,8 +124,8 @@ def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_pa
         assert recording.known(list("abc")) == {1: {"name": "nb", "tags": {}}}
 
 
-def test_what_was_kept_early_of_a_chunk_that_goes_out_in_parts_is_kept_once(tmp_path: Path) -> None:
-    """Answers that are large enough for that are worth not to be stored twice."""
+def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
+    """Large answers must not be stored twice."""
     keys = [f"k{number}" for number in range(8)]
     chunk = chunk_of(keys)
     answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
@@ -143,8 +143,8 @@ def test_what_was_kept_early_of_a_chunk_that_goes_out_in_parts_is_kept_once(tmp_
     assert sum(file.num_rows for file in files) == 8
 
 
-def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
-    """Answers of an older version of the program must not be taken for its own."""
+def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
+    """Answers of an older version of the program must not be used."""
     keep(store(tmp_path), ["a"])
     changed = pa.schema([("name", pa.int64())])
     others = [store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, function="other")]
@@ -154,8 +154,8 @@ def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
             assert recording.known(["a"]) == {}
 
 
-def test_answers_of_another_definition_are_counted_where_there_are_no_own(tmp_path: Path) -> None:
-    """The driver warns of these: their calls are made again. Definitions of the same run are no news."""
+def test_answers_of_another_definition_are_counted_if_no_own_ones_exist(tmp_path: Path) -> None:
+    """The driver logs their number, because their calls are made again. Definitions of the same run do not count."""
     own = store(tmp_path, version="2")
     assert answers_of_others(own, set()) == {}
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
@@ -167,8 +167,8 @@ def test_answers_of_another_definition_are_counted_where_there_are_no_own(tmp_pa
     assert answers_of_others(own, set()) == {}
 
 
-def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
-    """It gets its name when it is complete."""
+def test_an_incomplete_file_is_ignored(tmp_path: Path) -> None:
+    """A file gets its name when it is complete."""
     keep(store(tmp_path), ["a"])
     (file,) = tmp_path.rglob("*.arrow")
     os.truncate(file, 20)
@@ -178,8 +178,8 @@ def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["empty", "cut short", "cut shorter", "not one", "another one"])
-def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
-    """It must not stand in the way of the query for ever; what else is there is used."""
+def test_a_damaged_file_is_ignored_and_reported(tmp_path: Path, how: str) -> None:
+    """It must not block the query; the other files are used."""
     keep(store(tmp_path), ["a", "b"])
     (file,) = tmp_path.rglob("*.arrow")
     keep(store(tmp_path), ["c"])
@@ -197,9 +197,9 @@ def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
     file.write_bytes(damaged[how])
     with store(tmp_path).recording(0) as recording:
         assert list(recording.known(["a", "b", "c"])) == [2]
-        (said,) = recording.troubles
-    assert str(file) in said
-    assert "is ignored" in said
+        (message,) = recording.troubles
+    assert str(file) in message
+    assert "is ignored" in message
 
 
 @pytest.mark.parametrize(
@@ -215,33 +215,33 @@ def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
         ("/proc/nowhere", "Error"),
     ],
 )
-def test_a_store_that_cannot_be_is_refused_on_the_driver(tmp_path: Path, root: str, why: str) -> None:
-    """One sentence: which, why, what is allowed."""
+def test_an_invalid_store_is_rejected_on_the_driver(tmp_path: Path, root: str, why: str) -> None:
+    """One sentence: the value, the reason, the allowed values."""
     (tmp_path / "file").touch()
     root = root.format(folder=tmp_path)
     with pytest.raises(InvalidPlanError) as caught:
         check_store(root, shared=True)
-    said = str(caught.value)
-    assert said.startswith(f"replay_store is {root!r}, which cannot be used (")
-    assert why in said
-    assert "allowed: a folder that the driver and all executors can write to" in said
+    message = str(caught.value)
+    assert message.startswith(f"replay_store is {root!r}, which cannot be used (")
+    assert why in message
+    assert "allowed: a folder that the driver and all executors can write to" in message
 
 
-def test_a_store_that_can_be_used_is_left_as_it_was(tmp_path: Path) -> None:
-    """But for its folder; where executors have other folders of that name, it is not looked into."""
+def test_a_valid_store_is_not_changed(tmp_path: Path) -> None:
+    """Except for its folder; on a cluster the driver's folder of that name is not checked."""
     check_store((tmp_path / "new").as_uri(), shared=True)
     assert list((tmp_path / "new").iterdir()) == []
     check_store(str(tmp_path / "theirs"), shared=False)
     assert not (tmp_path / "theirs").exists()
 
 
-@pytest.mark.parametrize("place", ["a file", "below a file", "nowhere"])
-def test_a_store_that_cannot_be_used_fails_no_task(tmp_path: Path, place: str) -> None:
-    """Its answers are not kept, and it says so, once."""
+@pytest.mark.parametrize("location", ["a file", "below a file", "nowhere"])
+def test_an_unusable_store_fails_no_task(tmp_path: Path, location: str) -> None:
+    """Its answers are not stored, which is reported once."""
     (tmp_path / "file").touch()
     folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
     chunk = chunk_of(["a"])
-    with store(folder[place]).recording(0) as recording:
+    with store(folder[location]).recording(0) as recording:
         with recording.looking_at(lambda: [(chunk, [{"name": "na", "tags": {}}])], AnswerWriter(SCHEMA).write):
             assert recording.known(["a"]) == {}
         for key in "bcdef":
@@ -256,17 +256,17 @@ def keep_one(recording: Any, key: str) -> None:
     recording.flush()
 
 
-def test_a_file_system_that_is_not_there_fails_no_task(tmp_path: Path) -> None:
-    """The executors may lack what it needs."""
+def test_an_unknown_file_system_fails_no_task(tmp_path: Path) -> None:
+    """Executors may lack the library for it."""
     with dataclasses.replace(store(tmp_path), root="nothing://x").recording(0) as recording:
         keep_one(recording, "a")
         assert recording.known(["a"]) == {}
-    (said,) = recording.troubles
-    assert said.startswith("replay store nothing://x cannot be reached")
+    (message,) = recording.troubles
+    assert message.startswith("replay store nothing://x cannot be reached")
 
 
-def test_what_could_not_be_written_at_first_is_written_later(tmp_path: Path) -> None:
-    """A store that comes back in time has lost nothing, and there is nothing to be said."""
+def test_failed_writes_are_retried(tmp_path: Path) -> None:
+    """If the store recovers in time, nothing is lost and nothing is reported."""
     root = tmp_path / "store"
     root.touch()
     with store(root).recording(0) as recording:
@@ -279,8 +279,8 @@ def test_what_could_not_be_written_at_first_is_written_later(tmp_path: Path) -> 
         assert list(again.known(["a", "b"])) == [0, 1]
 
 
-def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: Path) -> None:
-    """A query goes on only after its batch is committed."""
+def test_committed_batches_are_cleared(tmp_path: Path) -> None:
+    """Older batches at once, this batch when it is committed."""
     for batch in (1, 2, 3):
         keep(store(tmp_path, batch), ["a"])
     clear_older(store(tmp_path, 3))
@@ -292,11 +292,11 @@ def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: P
 
 
 @pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
-def test_no_name_of_a_query_leads_out_of_the_store(tmp_path: Path, query: str) -> None:
-    """What is beside the store is not ours to clear."""
+def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> None:
+    """Files outside the store must not be deleted."""
     folder = tmp_path / "a" / "store"
-    for beside in (tmp_path / "0", tmp_path / "a" / "0"):
-        beside.mkdir(parents=True)
+    for sibling in (tmp_path / "0", tmp_path / "a" / "0"):
+        sibling.mkdir(parents=True)
     kept = dataclasses.replace(store(folder), query=query)
     keep(kept, ["a"])
     clear_older(dataclasses.replace(kept, batch=2))
@@ -309,8 +309,8 @@ def test_no_name_of_a_query_leads_out_of_the_store(tmp_path: Path, query: str) -
     assert list(own.iterdir()) == []
 
 
-def test_two_functions_of_one_name_do_not_share_answers_in_a_batch_of_a_stream(tmp_path: Path) -> None:
-    """A factory makes such functions. A batch that is run again, or another version, is no reason."""
+def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_path: Path) -> None:
+    """A factory creates such functions. A repeated batch or another version causes no separation."""
     kept, batch = store(tmp_path), MicroBatch("q", 1, run="first")
     check_definition(kept, batch, "code")
     check_definition(kept, batch, "code")
@@ -320,24 +320,24 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_batch_of_a_stream(t
         check_definition(kept, batch, "other code")
 
 
-def test_an_enrichment_that_has_changed_does_not_keep_another_one_from_its_answers(
+def test_a_changed_enrichment_does_not_affect_another_one_s_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a replay by a new process: the first one finds answers of others alone, and the second one is one of those."""
+    """In a replay by a new process, the first enrichment finds answers of other definitions, such as the second."""
     changed, same, batch = store(tmp_path, version="2"), store(tmp_path), MicroBatch("q", 1)
     keep(same, ["a", "b"])
     for one in (changed, same, changed):
         check_definition(one, batch, one.version)
         warn_of_other_definitions(one, batch)
-    (said,) = caplog.messages
-    assert "contains 2 answers for batch 1 of query q, all of another definition" in said
+    (message,) = caplog.messages
+    assert "contains 2 answers for batch 1 of query q, all of another definition" in message
 
 
-def test_a_batch_job_that_changes_its_function_is_warned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its stored answers are used: a run that was started anew looks the same."""
+def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its stored answers are used, because a restarted run looks the same."""
     batch = MicroBatch("q", 1, streams=False)
     check_definition(store(tmp_path), batch, "code")
     assert not caplog.messages
     check_definition(store(tmp_path), batch, "other code")
-    (said,) = caplog.messages
-    assert "the stored answers are used all the same: give another replay_version" in said
+    (message,) = caplog.messages
+    assert "the stored answers are used all the same: give another replay_version" in message

@@ -1,4 +1,4 @@
-"""Arrow to rows, and the keys by which rows are recognised."""
+"""Tests of the conversion of Arrow data to rows, and of the keys that identify rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
-def test_numbers_are_read_as_arrow_reads_them(kind: pa.DataType, nulls: bool) -> None:
-    """Slices and empty arrays included."""
+def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
+    """Including slices and empty arrays."""
     values: list[Any] = [random.Random(1).randint(-100, 100) for _ in range(50)] + ([None] if nulls else [])
     array = pa.array(values, kind)
     for part in (array, array.slice(7, 20), array.slice(50), array.slice(3, 0), pa.array([], kind)):
@@ -29,8 +29,8 @@ def test_numbers_are_read_as_arrow_reads_them(kind: pa.DataType, nulls: bool) ->
         assert all(type(a) is type(b) for a, b in zip(values_of(part), part.to_pylist(), strict=True))
 
 
-def test_maps_are_dictionaries_however_deep_they_stand() -> None:
-    """In lists, in structs, in maps."""
+def test_maps_are_dictionaries_at_any_depth() -> None:
+    """In lists, structs and maps."""
     inner = pa.map_(pa.string(), pa.int64())
     kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
     values: list[dict[str, Any] | None] = [
@@ -41,8 +41,8 @@ def test_maps_are_dictionaries_however_deep_they_stand() -> None:
     assert values_of(pa.array(values, kind)) == values
 
 
-def test_maps_whose_keys_cannot_be_those_of_a_dictionary_are_pairs() -> None:
-    """However deep they stand, and they go back as they came; rows are told apart by them."""
+def test_maps_with_unhashable_keys_are_pairs() -> None:
+    """At any depth; they are returned unchanged and can identify rows."""
     inner = pa.map_(pa.string(), pa.int64())
     structs = pa.map_(pa.struct([("x", pa.int64())]), inner)
     kind = pa.struct([("s", structs), ("l", pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())))])
@@ -59,8 +59,8 @@ def test_maps_whose_keys_cannot_be_those_of_a_dictionary_are_pairs() -> None:
     assert len({idempotency_keys("", ["v"], batch)(row) for row in range(3)}) == 3
 
 
-def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
-    """Whatever a column is called."""
+def test_columns_are_accessible_by_attribute_key_and_position() -> None:
+    """For any column name."""
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "a b": ["x", None], "class": [1.5, 2.5], "other": [0, 0]})
     (first, second), failures = RowReader(["class", "id", "a b"]).read(batch)
     assert failures == {}
@@ -78,20 +78,20 @@ def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
     [["_1"], ["_1", "_2"], ["_1", "_2", "_3"], ["_2", "_1"], ["a b", "_0", "_c0"], ["_id", "id", "_corrupt_record"]],
     ids=str,
 )
-def test_a_name_that_begins_with_an_underscore_leads_to_its_own_column(names: list[str]) -> None:
-    """Spark calls columns so that have no name, and a namedtuple calls so what it cannot name."""
+def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> None:
+    """Spark generates such names for unnamed columns, and namedtuple generates them for invalid names."""
     batch = pa.RecordBatch.from_pydict({name: [f"value of {name}"] for name in names})
     (row,), _ = RowReader(names).read(batch)
-    for place, name in enumerate(names):
-        assert row[name] == row[place] == f"value of {name}"
+    for index, name in enumerate(names):
+        assert row[name] == row[index] == f"value of {name}"
         if name.isidentifier():
             assert getattr(row, name) == f"value of {name}"
     for other in {"_0", "_1", "_2", "_3"} - set(names):
         assert not hasattr(row, other)
 
 
-def test_a_name_that_every_row_has_is_reached_by_key() -> None:
-    """A column must not take the place of what a tuple is made of."""
+def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
+    """A column must not replace a method of the tuple."""
     values = {"__class__": "x", "__qualname__": "q", "__classcell__": 1, "__del__": 2, "_fields": "y", "count": 3}
     batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     (row,), _ = RowReader(list(values)).read(batch)
@@ -100,22 +100,22 @@ def test_a_name_that_every_row_has_is_reached_by_key() -> None:
     assert isinstance(row, tuple)
 
 
-def test_what_is_equal_is_hashable_and_equal() -> None:
-    """Lists and dictionaries are no keys."""
+def test_equal_values_have_equal_hashable_forms() -> None:
+    """Lists and dictionaries themselves cannot be keys."""
     assert hash(hashable({"a": [1, {"b": 2}]})) == hash(hashable({"a": [1, {"b": 2}]}))
     assert hashable([1, [2]]) != hashable([1, [3]])
 
 
-def test_floats_are_equal_where_they_are_to_spark() -> None:
-    """Every NaN that comes out of Arrow is another object, and equal to nothing."""
+def test_floats_are_equal_as_in_spark() -> None:
+    """Each NaN from Arrow is a new object that equals no other."""
     found = values_of(pa.array([math.nan, -0.0]))
     also = values_of(pa.array([math.nan, 0.0]))
     assert {hashable((found[0], [1])): "found"}[hashable((also[0], [1]))] == "found"
     assert hashable(found[1]) == hashable(also[1])
 
 
-def test_moments_that_a_clock_shows_alike_are_not_equal() -> None:
-    """An hour apart, in the night in which clocks are set back."""
+def test_times_with_the_same_local_time_are_not_equal() -> None:
+    """They are an hour apart, in the night when clocks are set back."""
     half_past_one = pa.array([1_730_611_800, 1_730_615_400], pa.timestamp("s", "America/New_York"))
     first, second = values_of(half_past_one.cast(pa.timestamp("us", "America/New_York")))
     assert first.replace(tzinfo=None, fold=0) == second.replace(tzinfo=None, fold=0)
@@ -123,8 +123,8 @@ def test_moments_that_a_clock_shows_alike_are_not_equal() -> None:
     assert hashable((1, {"at": first})) != hashable((1, {"at": second}))
 
 
-def test_the_key_of_a_row_is_its_content_in_its_batch() -> None:
-    """Not its place; another batch, or another value, is another key."""
+def test_the_key_of_a_row_depends_on_batch_and_content() -> None:
+    """Not on its position; another batch or another value gives another key."""
     zone = datetime.timezone(datetime.timedelta(hours=2))
     moment = datetime.datetime(2026, 1, 31, 14, tzinfo=zone)
     values = {
@@ -144,8 +144,8 @@ def test_the_key_of_a_row_is_its_content_in_its_batch() -> None:
     assert idempotency_keys("q/1", ["n"], batch)(0) == idempotency_keys("q/1", ["n"], batch.select(["n"]))(0)
 
 
-def test_values_that_look_alike_have_keys_of_their_own() -> None:
-    """The text 1 is not the number 1, and a separator in a text moves nothing."""
+def test_similar_values_have_different_keys() -> None:
+    """The text 1 is not the number 1, and a separator in a text causes no collision."""
     keys = set()
     for values in (
         [1, "2"],
@@ -162,8 +162,8 @@ def test_values_that_look_alike_have_keys_of_their_own() -> None:
     assert len(keys) == 8
 
 
-def test_the_key_of_a_text_is_the_same_in_every_version_of_python() -> None:
-    """Each knows more characters than the one before, and prints what it knows."""
+def test_the_key_of_a_text_does_not_depend_on_the_python_version() -> None:
+    """Newer versions know more printable characters, so repr() differs."""
     texts = ["plain", "it's", '"quoted"', "\\n", "\n", "\x1f", "é", "\u0301", "\U0001fae8", "\\U0001fae8", "\ufffe"]
     batch = pa.RecordBatch.from_arrays([pa.array(texts)], names=["a"])
     keys = list(map(idempotency_keys("q", ["a"], batch), range(len(texts))))
@@ -171,7 +171,7 @@ def test_the_key_of_a_text_is_the_same_in_every_version_of_python() -> None:
     assert keys[texts.index("\U0001fae8")] == "66fe97907d18c3b805fdae0284b9cf7e"
 
 
-#: The end of 9999 in New York; in UTC that is the year 10000, which Python does not have.
+#: The end of 9999 in New York, which is in the year 10000 in UTC and beyond Python's calendar.
 BEYOND = 253_402_318_799_000_000
 
 
@@ -179,8 +179,8 @@ def _moments(*micros: int | None) -> pa.Array:
     return pa.array(micros, pa.int64()).cast(pa.timestamp("us", "America/New_York"))
 
 
-def test_a_value_that_python_cannot_hold_is_a_failure_of_its_row() -> None:
-    """The message tells the column and its type, and nothing of the value."""
+def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
+    """The message has column and type, but not the value."""
     days = pa.array([None, 0, 2**30], pa.int32()).cast(pa.date32())
     texts = pa.StringArray.from_buffers(3, pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb"))
     batch = pa.RecordBatch.from_arrays([_moments(0, 1, 2), texts, days], names=["at", "text", "day"])
@@ -198,8 +198,8 @@ def test_a_value_that_python_cannot_hold_is_a_failure_of_its_row() -> None:
     assert (rows[0].s["at"].year, rows[1].s, list(failures)) == (1969, None, [1])
 
 
-def test_rows_are_told_apart_by_values_that_python_cannot_hold() -> None:
-    """However deep they stand; and the key of what it can hold is what it has always been."""
+def test_values_that_python_cannot_represent_identify_rows() -> None:
+    """At any depth; keys of representable values are unchanged."""
     kind = pa.map_(
         pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us", "America/New_York")), ("s", pa.string())]))
     )
@@ -224,7 +224,7 @@ def test_rows_are_told_apart_by_values_that_python_cannot_hold() -> None:
         assert idempotency_keys("q", ["a"], first)(row) == idempotency_keys("q", ["a"], elsewhere)(row)
 
 
-#: Zones that Java knows and Python does not, and what Python shows in their place.
+#: Zones that Java knows and Python does not, and the zone that Python shows instead.
 ZONES = {
     "GMT+5": 5, "UTC+01:00": 1, "GMT+05:30": 5.5, "UT-3": -3, "+5": 5, "-0330": -3.5, "Z": 0, "UTC": 0, "+01:00:30": 0,
     "PST": 0,
@@ -233,8 +233,8 @@ ZONES = {
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("deep", [False, True])
-def test_zones_that_python_does_not_know_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
-    """The moment is the same; offsets are kept, all else is in UTC."""
+def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
+    """The instant is the same; offsets are kept, other zones become UTC."""
     moments = [1_769_860_800_123_456, 0, None]
 
     def batch_in(zone: str) -> pa.RecordBatch:
@@ -257,7 +257,7 @@ def test_zones_that_python_does_not_know_fail_no_row_and_change_no_key(zone: str
     assert all(hashable(one) == hashable(other) for one, other in equal)
 
 
-def test_zones_that_python_knows_are_kept() -> None:
-    """By their names, with their summer time."""
+def test_zones_known_to_python_are_kept() -> None:
+    """By name, with their daylight saving time."""
     (row,), _ = RowReader(["at"]).read(pa.RecordBatch.from_arrays([_moments(0)], names=["at"]))
     assert str(row.at.tzinfo) == "America/New_York"

@@ -43,11 +43,11 @@ def test_secrets_are_masked(quoted: str) -> None:
     """Masks the URL except its host, the values of headers and the encoded login."""
     headers = ["Bearer ABC.def", "id=7; session=k33p-me-here"]
     given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), *in_headers(headers)]
-    said = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")
-    assert "***" in said
-    assert "hooks.example" in said
+    hidden = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")
+    assert "***" in hidden
+    assert "hooks.example" in hidden
     for secret in ("B4x9kQw2", "t0p", "pa/", "pa%", "YWRh", "ABC", "k33p", "PAK"):
-        assert secret not in said
+        assert secret not in hidden
 
 
 def test_a_url_that_is_no_secret_stays_readable() -> None:

@@ -76,8 +76,8 @@ details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
 for key, value in details.items():
     built = built.attribute(key, value)
 truth["added"] = built.add()
-told = events.wait_for("FromTheJvm", timeout=120)
-truth["from_the_jvm"] = [told.body, told.severity.value, {key: told.attributes[key] for key in details}]
+received = events.wait_for("FromTheJvm", timeout=120)
+truth["from_the_jvm"] = [received.body, received.severity.value, {key: received.attributes[key] for key in details}]
 events.stop()
 # The sidecar continues after the stream's end.
 spark_events.add_event(EventBuilder("shop.orders", "AfterTheStream"))

@@ -1,4 +1,4 @@
-"""The conservation law of a mailbox: accepted = delivered + dropped + waiting + in flight, at every moment."""
+"""Invariant of a mailbox at any time: accepted = delivered + dropped + waiting + in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.dispatch.mailbox import Mailbox
 
 
 class Held(NamedTuple):
-    """What the list beside it knows of an event."""
+    """Event in the model."""
 
     number: int
     severity: Severity
@@ -28,8 +28,8 @@ def _weight(all_of: Sequence[Held]) -> int:
     return sum(held.weight for held in all_of)
 
 
-class MailboxBooks(RuleBasedStateMachine):
-    """Puts, takes and settles in any order, beside a list that does the same in the obvious way."""
+class MailboxMachine(RuleBasedStateMachine):
+    """Puts, takes and settles in any order; a list serves as the model."""
 
     @initialize(capacity=st.integers(4, 8))
     def begin(self, capacity: int) -> None:
@@ -48,7 +48,7 @@ class MailboxBooks(RuleBasedStateMachine):
         )
     )
     def put(self, events: list[tuple[Severity, int, int]]) -> None:
-        """Records never decrease; some events are large."""
+        """Record numbers never decrease; some events are large."""
         entries = []
         for severity, step, weight in events:
             self.number += 1
@@ -56,7 +56,7 @@ class MailboxBooks(RuleBasedStateMachine):
             entries.append(Entry(self.record, event(self.number, severity), weight))
             self.waiting.append(Held(self.number, severity, self.record, weight))
         while _weight([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
-            # The oldest of the least severe; min() finds the first.
+            # The oldest of the least severe; min() returns the first.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
             self.shed += 1
         self.box.put(Entries(entries))
@@ -64,7 +64,7 @@ class MailboxBooks(RuleBasedStateMachine):
     @precondition(lambda self: not self.in_flight)
     @rule(most=st.integers(1, 4))
     def take(self, most: int) -> None:
-        """As many as there are weight for, but one at least."""
+        """The model takes events up to the weight, and at least one."""
         count = max(n for n in range(len(self.waiting) + 1) if n <= 1 or _weight(self.waiting[:n]) <= most)
         self.in_flight, self.waiting = self.waiting[:count], self.waiting[count:]
         assert numbers(self.box.take(most)) == [held.number for held in self.in_flight]
@@ -110,5 +110,5 @@ class MailboxBooks(RuleBasedStateMachine):
         assert not self.box.wait_for_room(free + 1, 0)
 
 
-TestMailboxBooks = MailboxBooks.TestCase
+TestMailboxBooks = MailboxMachine.TestCase
 TestMailboxBooks.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -1,8 +1,8 @@
-"""The invariants of a spool, whatever the disk and the processes do.
+"""Invariants of a spool under random faults of the disk and the processes.
 
-The writer works in the machine's own thread, when the machine says so. The files are real; the disk fails where the
-database is called: before a write, after a commit that is reported as failed, while opening; it hangs, so that the
-worker gets events from the mailbox in the middle of a write; files are corrupted and deleted; processes are killed.
+The writer runs in the test's thread when a rule says so. The files are real. The disk fails where the database is
+called: while opening, before a write, or after a commit, which is then reported as failed. A hanging write lets the
+worker take events from the mailbox meanwhile. Files are corrupted and deleted; processes are killed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import Event
 
 _MEMORY = "/dev/shm"
-#: So small that 64 events are ahead of the reporter.
+#: Small, so that at most 64 events are held for the reporter.
 _MAX_BYTES = 1 << 20
 
 
 class WriterOnDemand(SpoolWriter):
-    """Works in the thread of the caller; at the end, when it is joined."""
+    """Spool writer that works in the caller's thread; ``join`` runs it to its end."""
 
     def start(self) -> None:
         return
@@ -42,11 +42,11 @@ class WriterOnDemand(SpoolWriter):
 
 
 class SpoolMachine(RuleBasedStateMachine):
-    """Puts, takes, settles, kills and restarts in any order, beside lists of what was promised and delivered."""
+    """Puts, takes, settles, kills and restarts in any order; lists of promised and delivered events are the model."""
 
     @initialize()
     def begin(self) -> None:
-        # In memory, where there is such a disk: what hangs or fails here is the machine's decision.
+        # In memory if possible, because only this machine should inject hangs and failures.
         self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.path.isdir(_MEMORY) else None))
         self.disk = Disk()
         self.disk.hang = self._in_a_write
@@ -55,7 +55,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.delivered: list[int] = []
         self.taken: list[int] = []
         self.dropped: set[int] = set()
-        # Acknowledged, and in a file that was corrupted or deleted.
+        # Acknowledged events in a file that was corrupted or deleted.
         self.at_risk: set[int] = set()
         self.is_ordered = True
         self.others: list[Spool] = []
@@ -79,20 +79,20 @@ class SpoolMachine(RuleBasedStateMachine):
         return writer
 
     def _in_a_write(self) -> None:
-        """The disk hangs here; meanwhile the worker delivers so many events."""
+        """Hang inside a write; meanwhile the worker delivers ``count`` events."""
         count, self.hangs = self.hangs, None
         if count is None or self.spool._closing:
             return
         for _ in range(2):
             self.spool.check()
-        self.law()
+        self.counts_balance()
         if not self.taken:
             self.take(count)
-            self.law()
+            self.counts_balance()
             if self.taken and count % 2:
                 self.deliver()
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     @rule(count=st.integers(1, 40))
     def put(self, count: int) -> None:
@@ -106,12 +106,12 @@ class SpoolMachine(RuleBasedStateMachine):
     def work(self, turns: int) -> None:
         for _ in range(turns):
             self.writer.turn()
-            self.law()
+            self.counts_balance()
 
     @precondition(lambda self: not self.taken)
     @rule(most=st.integers(1, 20))
     def take(self, most: int) -> None:
-        # A disk that cannot be opened may have events of an earlier run.
+        # A spool that cannot be opened may have events of an earlier run.
         if not self.spool.files:
             self.is_ordered = False
         self.taken = numbers(self.spool.take(most))
@@ -156,7 +156,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.spool.files)
     @rule(how=st.sampled_from([CORRUPT, FAILS]))
-    def a_file_cannot_be_read(self, how: Exception) -> None:
+    def fail_to_read_a_file(self, how: Exception) -> None:
         self._put_at_risk()
         self.disk.reading = how
         self.writer.turn()
@@ -164,7 +164,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.spool.files)
     @rule()
-    def somebody_deletes_the_files(self) -> None:
+    def delete_files(self) -> None:
         self._put_at_risk()
         for found in self.folder.glob("*/audit.*/*"):
             found.unlink()
@@ -172,14 +172,14 @@ class SpoolMachine(RuleBasedStateMachine):
     def _put_at_risk(self) -> None:
         oldest = self.spool.oldest_record() or self.number + 1
         self.at_risk.update(range(1, oldest))
-        # What is sent again after a loss may have been delivered before.
+        # Events that are sent again after a loss may have been delivered before.
         self.is_ordered = False
 
     # --- the processes ----------------------------------------------------------------------------
 
     @rule()
     def kill(self) -> None:
-        """The driver sends again what was not acknowledged."""
+        """Kill the sidecar; the driver sends unacknowledged records again."""
         oldest = self.spool.oldest_record()
         for file in {*self.spool.files, self.writer._own} - {None}:
             assert file is not None
@@ -190,10 +190,10 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @rule()
     def end(self) -> None:
-        """With time enough, as at the end of an application; what no disk has taken is lost, and counted."""
+        """End with enough time; events that were never written are lost and counted."""
         held = self.spool.oldest_record()
         self.spool.close(time.monotonic() + 20)
-        self.law()
+        self.counts_balance()
         counts = self.spool.counts()
         assert counts.held == 0
         self._start_again(held if counts.dropped.get("shutdown") else None)
@@ -206,8 +206,8 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.disk.opening is None and self.disk.writing is None and len(self.others) < 3)
     @rule(count=st.integers(0, 10))
-    def another_driver_of_that_name_dies(self, count: int) -> None:
-        """What it leaves is delivered, too; its order among the rest is not defined."""
+    def end_another_driver_of_the_same_name(self, count: int) -> None:
+        """Let another driver of the same name end; its events are delivered too, in no defined order."""
         lies, self.disk.lies = self.disk.lies, False
         hangs, self.hangs = self.hangs, None
         other = self._spool()
@@ -215,14 +215,14 @@ class SpoolMachine(RuleBasedStateMachine):
         other.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
         self.number += count
         self.is_ordered = False
-        # It may find the file that this one has released; then it is the same application's next run.
+        # It may find the file that this application has released, as the application's next run would.
         other.close(time.monotonic() + 20)
         self.disk.lies, self.hangs = lies, hangs
 
-    # --- what holds -------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     @invariant()
-    def law(self) -> None:
+    def counts_balance(self) -> None:
         counts = self.spool.counts()
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled + counts.held, counts
         assert min(counts.accepted, counts.spooled, counts.held, *counts.dropped.values(), 0) == 0, counts
@@ -237,11 +237,11 @@ class SpoolMachine(RuleBasedStateMachine):
             assert first == sorted(first)
 
     def missing(self) -> set[int]:
-        """Neither delivered nor refused."""
+        """Return the events that were neither delivered nor rejected."""
         return set(range(1, self.number + 1)) - set(self.delivered) - self.dropped
 
     def teardown(self) -> None:
-        """With a disk that works and a reporter that takes everything, everything is delivered, and no file is left."""
+        """With a working disk and reporter, everything is delivered and no file remains."""
         if not hasattr(self, "folder"):
             return
         try:
@@ -256,7 +256,7 @@ class SpoolMachine(RuleBasedStateMachine):
             counts = self.spool.counts()
             assert (counts.spooled, counts.held) == (0, 0)
             assert self.missing() <= self.at_risk
-            self.law()
+            self.counts_balance()
             self.spool.close(time.monotonic() + 20)
             assert not [found for found in self.folder.glob("*/audit.*") if ".corrupt-" not in found.name]
         finally:
@@ -264,7 +264,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
 
 def event_of(number: int) -> Event:
-    """The same event, however often it is sent."""
+    """Build an event that is the same each time it is sent."""
     return msgspec.structs.replace(event(number), event_id=f"{number:032x}")
 
 

@@ -1,4 +1,4 @@
-"""Whatever a reporter does, every event comes to one end, and those that are delivered are in order."""
+"""Whatever a reporter does, every event is delivered or counted as dropped, and deliveries keep their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent, partly(0), 
     batch=st.integers(1, 4),
     capacity=st.integers(1, 12),
 )
-def test_every_event_comes_to_one_end(
+def test_every_event_is_delivered_or_dropped_exactly_once(
     script: list[Step], opening: list[Step], puts: list[int], batch: int, capacity: int
 ) -> None:
     """accepted = delivered + dropped by reason once everything is settled, and order is kept."""
@@ -39,10 +39,10 @@ def test_every_event_comes_to_one_end(
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 20)
     delivery.join()
-    books = delivery.counters()
-    assert books.balances
-    assert (books.accepted, books.held) == (accepted, 0)
+    counters = delivery.counters()
+    assert counters.balances
+    assert (counters.accepted, counters.held) == (accepted, 0)
     seen = numbers(reporter.events)
     assert seen == sorted(set(seen))
-    assert len(seen) == books.delivered
+    assert len(seen) == counters.delivered
     assert reporter.closed == 1
