@@ -338,7 +338,7 @@ def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witn
     assert run.numbers["kinds"] == {"timeout": 1000}
     for answer, attempts in ((answers[0], 1), (answers[-1], 0)):
         assert (answer.type, answer.attempts) == ("TimeoutError", attempts)
-        assert "given up: 4 calls of test_when_as_many" in answer.message
+        assert "given up: 4 calls of test_max_in_flight" in answer.message
 
 
 def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import scala.Product;
  * Evidence of how an application ended: Spark's event, the threads of the JVM, the exit code, the exception.
  *
  * <p>A program that stops its SparkContext may still fail afterwards. Such an end is provisional until the JVM exits,
- * and is then observed again. {@code docs/decisions/0006} lists all endings.
+ * and is then observed again. {@code docs/outcomes.md} lists all endings.
  */
 public final class ApplicationEnd {
   private final long time;

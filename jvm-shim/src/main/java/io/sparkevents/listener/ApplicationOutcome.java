@@ -8,7 +8,7 @@ import java.util.regex.Pattern;
  *
  * <p>Spark's own {@code ApplicationEnd} has exit code 0 even after {@code sys.exit(3)} or an exception at top level.
  * The stack of the thread that ends the application shows the reason. The frames are the same in Spark 3.5, 4.0 and
- * 4.3; {@code docs/decisions/0006} lists all endings.
+ * 4.3; {@code docs/outcomes.md} lists all endings.
  */
 public enum ApplicationOutcome {
   /** User code called {@code SparkContext.stop}, directly or through {@code SparkSession.stop}. */
