@@ -123,12 +123,12 @@ _EXHAUSTED = """
 import resource, sys, time
 from pathlib import Path
 from fakes import event, eventually
-from misbehaving import beside
+from misbehaving import pipeline_with
 from spark_events.dispatch.entries import Entry
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 path = Path(sys.argv[1])
 kinds = ["leaks descriptors", "blocks (def)", "segfaults in a process"]
-pipeline = beside(kinds, path, **{"timeout": "100ms", "retry.max": "100ms", "batch.size": "1"})
+pipeline = pipeline_with(kinds, path, **{"timeout": "100ms", "retry.max": "100ms", "batch.size": "1"})
 pipeline.dispatcher.start()
 done = 0
 def leaked():
@@ -145,9 +145,9 @@ for _ in range(100):
     leaked()
 assert pipeline.deliveries[0].wait_until_settled(20)
 pipeline.dispatcher.stop(time.monotonic() + 0.2)
-books = pipeline.dispatcher.counters()
-assert books["good"].delivered == done, (books, done)
-assert all(one.balances for one in books.values())
+counters = pipeline.dispatcher.counters()
+assert counters["good"].delivered == done, (counters, done)
+assert all(one.balances for one in counters.values())
 print(done, flush=True)
 import os
 os._exit(0)

@@ -25,9 +25,9 @@ def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) ->
         "events.reporter.other.path": str(other),
     }
     with FakeDriver(tmp_path / "errors", settings) as driver:
-        driver.tell(application_start())
+        driver.send_records(application_start())
         eventually(lambda: len(heartbeats(asks)) >= 3, what="three heartbeats")
-        driver.tell(application_end())
+        driver.send_records(application_end())
         driver.send(goodbye())
         assert driver.await_exit() == 0
     assert heartbeats(other) == []
