@@ -266,7 +266,7 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
 @pytest.mark.any_spark
 def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> None:
     """Neither the stream nor the session is stopped."""
-    script, reported = tmp_path / "ends.py", tmp_path / "told.jsonl"
+    script, reported = tmp_path / "ends.py", tmp_path / "reported.jsonl"
     script.write_text(
         "import spark_events\n"
         "from pyspark.sql import SparkSession\n"
