@@ -29,7 +29,7 @@ from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
-from spark_events.dispatch.process.log_lines import LogLines
+from spark_events.dispatch.process.setup import LogLines
 from spark_events.dispatch.telemetry import DispatcherTelemetry, account, with_those_before
 from spark_events.errors import ProtocolError
 from spark_events.pipeline import Pipeline, build
@@ -385,8 +385,6 @@ class DriverSession:
                 why,
             )
             self._telemetry.disabled(name, why)
-        for problem in self._pipeline.remarks:
-            _LOG.warning("a reporter that is not active has a mistake in its settings: %s", problem)
 
     def _tell_of_breakers_before(self) -> None:
         """Report the breakers of the previous sidecar as closed.

@@ -122,7 +122,6 @@ class Pipeline:
         deliveries: one for each reporter.
         makers: factories of the reporters, by name.
         disabled: problems of each active reporter that is unusable, by name.
-        remarks: problems of inactive reporters.
     """
 
     config: EventsConfig
@@ -132,7 +131,6 @@ class Pipeline:
     deliveries: tuple[Delivery, ...]
     makers: Mapping[str, Callable[[], Reporter]]
     disabled: Mapping[str, Sequence[str]]
-    remarks: Sequence[str]
 
     def awaited(self) -> list[str]:
         """Return the kinds of records whose acknowledgement the driver waits for."""
@@ -148,7 +146,6 @@ class _Plans:
     translation: TranslateConfig
     reporters: Mapping[str, _Plan]
     disabled: Mapping[str, Sequence[str]]
-    remarks: Sequence[str]
 
 
 def build(
@@ -216,7 +213,6 @@ def build(
         tuple(deliveries.values()),
         {name: plans.reporters[name].make for name in deliveries},
         disabled,
-        plans.remarks,
     )
 
 
@@ -243,7 +239,8 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
             settings.complain(prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
             settings.ignore_below(prefix)
         elif name not in active:
-            _read_syntax(settings, prefix)
+            # Its keys are checked when the reporter is activated.
+            settings.ignore_below(prefix)
         elif plan := _read_reporter(settings, name, own.get(name)):
             plans[name] = plan
     for name in active:
@@ -266,8 +263,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     assert dispatcher_config is not None
     # Without a configured reporter, the `log` reporter runs, so one line in spark-defaults.conf is enough.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
-    remarks = [problem for name, found in problems.items() if name not in active for problem in found]
-    return _Plans(config, dispatcher_config, translation, chosen, disabled, remarks)
+    return _Plans(config, dispatcher_config, translation, chosen, disabled)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
@@ -276,17 +272,6 @@ def _active(settings: Settings, config: EventsConfig | None, configured: list[st
         return configured if config.reporters is None else list(config.reporters)
     given = settings.value("events.reporters")
     return configured if given is None else [name.strip() for name in given.split(",") if name.strip()]
-
-
-def _read_syntax(settings: Settings, prefix: str) -> None:
-    """Check the common keys of an inactive reporter.
-
-    References are not resolved, and the reporter's type is not imported.
-    """
-    for section in (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig):
-        settings.read(section, prefix, resolve=False)
-    # All other keys depend on the type, which is not imported.
-    settings.ignore_below(prefix)
 
 
 def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] | None) -> _Plan | None:

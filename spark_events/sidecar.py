@@ -16,8 +16,7 @@ from typing import NoReturn
 from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.bridge.python_program import PythonProgram
-from spark_events.dispatch.process.log_lines import LogLines
-from spark_events.dispatch.process.setup import leave_signals_alone, take_standard_streams
+from spark_events.dispatch.process.setup import LogLines, leave_signals_alone, take_standard_streams
 from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of

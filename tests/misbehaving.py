@@ -232,13 +232,6 @@ class LeavesAChild(FileReporter):
         Path(f"{self._path}.child").write_text(str(child), encoding="ascii")
 
 
-class ForksInCall(FileReporter):
-    """Forks in every call, which then returns in both processes."""
-
-    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
-        return super().report(events) if os.fork() else None
-
-
 class Obedient(FileReporter):
     """Writes events to a file; first runs the order in the attribute ``do`` of each event, once."""
 

@@ -57,7 +57,7 @@ def _settings(settings: Settings) -> tuple[Pipeline | None, Sequence[str]]:
     """Build the pipeline; return it, or None when it cannot be built, and every problem found."""
     try:
         pipeline = build(settings)
-        return pipeline, [problem for found in (*pipeline.disabled.values(), pipeline.remarks) for problem in found]
+        return pipeline, [problem for found in pipeline.disabled.values() for problem in found]
     except ConfigError as error:
         return None, error.problems
 

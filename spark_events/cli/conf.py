@@ -25,10 +25,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def lines() -> list[str]:
     """Return the two required lines, and ``events.python`` if the shim could not find this Python itself."""
     jar = jar_path()
-    found = [
-        "spark.extraListeners            io.sparkevents.EventsListener",
-        f"spark.driver.extraClassPath     {jar}",
-    ]
+    found = ["spark.extraListeners            io.sparkevents.EventsListener", f"spark.driver.extraClassPath     {jar}"]
     if Path(sysconfig.get_path("purelib")).resolve() not in jar.parents:
         found.append(f"spark.events.python             {sys.executable}")
     return found

@@ -1,19 +1,15 @@
-"""Follow a follow file through rotation and truncation, as ``tail -F`` does."""
+"""Follow a file through rotation and truncation, as ``tail -F`` does."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import stat
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from spark_events.errors import SparkEventsError
-from spark_events.reporters.file.rotation import Archive
 
 #: First bytes of a gzip file.
 GZIP = b"\x1f\x8b"
@@ -60,16 +56,12 @@ def follow(path: Path) -> Iterator[bytes | None]:
 class _Part:
     """One of the files that exist at a path one after the other, and the read position in it.
 
-    Args:
-        path: the file to open; decompressed if its suffix says so.
-        name: the file's name in the archive, without ``.gz``; None for the file that is still being written.
+    A file that was rotated away before it was opened is not read: the reader paused for longer than a rotation.
     """
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        self._is_packed = name is not None and path.suffix == ".gz"
-        self._file = cast(BinaryIO, gzip.GzipFile(path)) if self._is_packed else path.open("rb", buffering=0)
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
         self._status = os.fstat(self._file.fileno())
-        self._name = name
         self._head = b""
         self._read = 0
         self.rest = b""
@@ -91,7 +83,7 @@ class _Part:
 
     def look_back(self) -> None:
         """Rewind if the file was truncated, and perhaps written again, since the last read."""
-        if self._is_packed or not stat.S_ISREG(self._status.st_mode):
+        if not stat.S_ISREG(self._status.st_mode):
             return
         size = os.fstat(self._file.fileno()).st_size
         start = os.pread(self._file.fileno(), len(self._head), 0)
@@ -107,45 +99,5 @@ class _Part:
     def following(self, path: Path) -> _Part | None:
         """Return the file that follows this one; None while this one is still at the path, or no file is."""
         with contextlib.suppress(FileNotFoundError):
-            if self._name is None and os.path.samestat(path.stat(), self._status):
-                return None
-            # Opened before the archive is listed: a file archived after this moment is newer than this one.
-            newest = _Part(path)
-            try:
-                between = self._put_aside_next(path)
-            except BaseException:
-                newest.close()
-                raise
-            if between is None:
-                return newest
-            newest.close()
-            return between
+            return None if os.path.samestat(path.stat(), self._status) else _Part(path)
         return None
-
-    def _put_aside_next(self, path: Path) -> _Part | None:
-        """Return the next archived file, if the file was rotated more than once since the last read.
-
-        That happens when the reader paused for long, for example behind a pager.
-        """
-        archive = Archive(Path(os.path.realpath(path)), keep=0, compress=False)
-        names = sorted({str(file).removesuffix(".gz") for file in archive.files()})
-        if self._name is None:
-            self._name = next((name for name in reversed(names) if self._is_at(name)), None)
-        if self._name is None:
-            # Another program moved the file, or the file has already been deleted.
-            return None
-        name = next((name for name in names if name > self._name), None)
-        if name is None:
-            return None
-        try:
-            return _Part(Path(name), name)
-        except FileNotFoundError:
-            return _Part(Path(f"{name}.gz"), name)
-
-    def _is_at(self, name: str) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return os.path.samestat(os.stat(name), self._status)
-        # The archive may have compressed the file in the meantime.
-        with contextlib.suppress(OSError, EOFError, zlib.error), gzip.open(f"{name}.gz") as packed:
-            return bool(self._head) and packed.read(len(self._head)) == self._head
-        return False

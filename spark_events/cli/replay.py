@@ -14,7 +14,6 @@ from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.records import ApplicationStart
 from spark_events.cli.arguments import UsageError, add_min_severity, require_seconds
-from spark_events.cli.progress import ProgressLine
 from spark_events.cli.sinks import JsonLines, Reporters, Sink
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.event import Event, Severity
@@ -116,7 +115,6 @@ class _Account:
     failed: int = 0
     defects: int = 0
     jobs_without_start: int = 0
-    of_spark_2_0: int = 0
     unknown: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def text(self, logs: int, undelivered: int) -> str:
@@ -128,7 +126,6 @@ class _Account:
             (self.damaged, "damaged line or block", ""),
             (self.cut_off, "file", " cut off"),
             (sum(self.unknown.values()), "line", f" of unknown kinds ({kinds})"),
-            (self.of_spark_2_0, "streaming event", " of Spark 2.0, not translated"),
             (self.jobs_without_start, "finished job", " not reported: start missing"),
             (self.failed, "path", " that could not be read"),
             (self.defects, "record", " that could not be translated"),
@@ -141,38 +138,58 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what.replace(' or ', 's or ')}s"
 
 
+class _Notes:
+    """Notes on standard error: the first ``most``; the others are counted."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._unshown = 0
+
+    def note(self, text: str) -> None:
+        """Print a note, or only count it."""
+        if self._left:
+            self._left -= 1
+            self.say(text)
+        else:
+            self._unshown += 1
+
+    def say(self, text: str) -> None:
+        """Print a note, regardless of the limit."""
+        print(f"spark-events: {text}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Print how many notes were not shown."""
+        if self._unshown:
+            self.say(f"{self._unshown:,} further notes not shown")
+
+
 class _Replay:
     """Reads logs one after the other into an sink."""
 
-    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, progress: ProgressLine) -> None:
+    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, notes: _Notes) -> None:
         self._least = Severity(chosen.min_severity)
         self._names = None if chosen.name is None else frozenset(chosen.name)
         self._config = config
         self._sink = sink
-        self._progress = progress
-        self._done = 0
+        self._notes = notes
         self.account = _Account()
 
     def read(self, log: EventLog) -> None:
         """Read one log to its end."""
-        progress, account = self._progress, self.account
-        reader = EventLogReader(log, progress.note)
+        account = self.account
+        reader = EventLogReader(log, self._notes.note)
         translator = Translator(self._config)
         for events in replayed(reader, translator):
             if events:
                 chosen = list(self._chosen(events))
                 account.events += len(chosen)
                 self._sink.take(chosen)
-            if progress.is_due:
-                progress.show(self._done + reader.compressed_bytes, account.events)
-        self._done += reader.compressed_bytes
         account.lines += reader.lines
         account.damaged += reader.damaged
         account.cut_off += reader.cut_off
         account.failed += reader.unreadable
         account.defects += translator.defects
         account.jobs_without_start += translator.jobs_without_start
-        account.of_spark_2_0 += reader.of_spark_2_0
         account.unknown += reader.unknown
         self._judge(log, reader, translator)
 
@@ -186,13 +203,13 @@ class _Replay:
             if reader.unreadable:
                 return
             if not reader.lines and not reader.damaged:
-                self._progress.note(f"{log.path}: empty, no event yet")
+                self._notes.note(f"{log.path}: empty, no event yet")
                 return
             self.account.failed += 1
-            self._progress.say(f"{log.path}: not an event log of Spark; skipped")
+            self._notes.say(f"{log.path}: not an event log of Spark; skipped")
         elif not translator.application_is_over:
             why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
-            self._progress.note(f"{log.path}: the application's end is missing: {why}")
+            self._notes.note(f"{log.path}: the application's end is missing: {why}")
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -202,9 +219,9 @@ def _run(chosen: argparse.Namespace) -> int:
             raise UsageError(f"--name: given {name!r}, allowed: {', '.join(_NAMES)}")
     logs, failed = _find(chosen.paths)
     config, sink = _sink(chosen)
-    progress = ProgressLine(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)
+    notes = _Notes(_MOST_NOTES)
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
-    replay = _Replay(chosen, config, sink, progress)
+    replay = _Replay(chosen, config, sink, notes)
     replay.account.failed = failed
     read = 0
     try:
@@ -214,8 +231,8 @@ def _run(chosen: argparse.Namespace) -> int:
                 read += 1
         undelivered = sink.close()
     finally:
-        progress.close()
-    progress.say(replay.account.text(read, undelivered))
+        notes.close()
+    notes.say(replay.account.text(read, undelivered))
     return 1 if replay.account.failed or undelivered else 0
 
 

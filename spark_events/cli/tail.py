@@ -32,12 +32,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Prints events from a file of JSON lines, oldest first.",
     )
     parser.add_argument("path", type=Path, help="the file, as in events.reporter.<name>.path")
-    parser.add_argument(
-        "-f",
-        "--follow",
-        action="store_true",
-        help="follow the file as it grows and through rotation",
-    )
+    parser.add_argument("-f", "--follow", action="store_true", help="follow the file as it grows and through rotation")
     parser.add_argument(
         "-n", "--lines", type=int, metavar="N", help="print only the last N matching events of the present file"
     )

@@ -84,11 +84,7 @@ def _positive_duration(text: str) -> float:
 
 
 #: Duration greater than zero.
-positive_duration: Kind[float] = Kind(
-    f"a whole number above 0 {_WITH_UNIT}",
-    _positive_duration,
-    _format_duration,
-)
+positive_duration: Kind[float] = Kind(f"a whole number above 0 {_WITH_UNIT}", _positive_duration, _format_duration)
 
 
 def _text(value: str) -> str:

@@ -149,11 +149,6 @@ def _target(reference: re.Match[str]) -> str:
         raise UnresolvedError(f"the file {name} cannot be read: {reason}") from None
 
 
-def has_reference(value: str) -> bool:
-    """Return whether a value contains ``${env:…}`` or ``${file:…}``."""
-    return _REFERENCE.search(value) is not None
-
-
 def is_telling(key: str) -> bool:
     """Return whether a key has the name of a secret."""
     return _TELLING_KEY.search(key) is not None
@@ -161,7 +156,7 @@ def is_telling(key: str) -> bool:
 
 def is_secret(key: str, value: str) -> bool:
     """Return whether a value must be hidden, by the name of its key or because it contains a reference."""
-    return is_telling(key) or has_reference(value)
+    return is_telling(key) or _REFERENCE.search(value) is not None
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:

@@ -12,15 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from spark_events.config.kinds import Kind
-from spark_events.config.references import (
-    Confidence,
-    UnresolvedError,
-    has_reference,
-    is_secret,
-    is_telling,
-    resolved,
-    shown,
-)
+from spark_events.config.references import Confidence, UnresolvedError, is_secret, is_telling, resolved, shown
 from spark_events.errors import ConfigError
 
 T = TypeVar("T")
@@ -80,13 +72,12 @@ class Settings:
         """Create settings from a mapping, for tests and notebooks."""
         return cls(Setting(key, value, origin) for key, value in values.items())
 
-    def read(self, section: type[T], prefix: str, *, resolve: bool = True) -> T | None:
+    def read(self, section: type[T], prefix: str) -> T | None:
         """Return the section below ``prefix``, or None when one of its values cannot be used.
 
         Args:
             section: a dataclass that declares its keys with :func:`option`.
             prefix: the part of its keys that comes first.
-            resolve: look up ``${…}`` references. Without it, a value that contains one is taken as correct.
         """
         values: dict[str, Any] = {}
         usable = True
@@ -98,8 +89,6 @@ class Settings:
                 if declared.default is dataclasses.MISSING:
                     self.complain(full_key, f"{full_key}: required, but not set; allowed is {declared.kind.allowed}")
                     usable = False
-                continue
-            if not resolve and has_reference(setting.value):
                 continue
             try:
                 given, targets = resolved(setting.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -23,22 +22,6 @@ _LONGEST_LINGER = 60.0
 _LONGEST_PAUSE = 3600.0
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
-
-
-class Original:
-    """Process that owns the delivery.
-
-    A reporter may fork, and the child process may return from the call. It would then continue the delivery in the
-    parent's place.
-    """
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-
-    def end_copies(self) -> None:
-        """End the current process if it is a forked copy."""
-        if os.getpid() != self._process:
-            os._exit(0)
 
 
 def made(make: Callable[[], Reporter]) -> Reporter:

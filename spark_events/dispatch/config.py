@@ -19,10 +19,7 @@ class DeliveryConfig:
         doc="best-effort: events wait in memory. guaranteed: Spark waits for the answer. at-least-once: on disk first.",
     )
     timeout: float = option(
-        "timeout",
-        positive_duration,
-        10.0,
-        doc="Timeout of one attempt to open the reporter or to report events.",
+        "timeout", positive_duration, 10.0, doc="Timeout of one attempt to open the reporter or to report events."
     )
     batch_size: int = option(
         "batch.size",

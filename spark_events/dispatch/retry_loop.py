@@ -13,7 +13,7 @@ from collections.abc import Callable
 import tenacity
 
 from spark_events.dispatch.breaker import Breaker, BreakerState
-from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, made
+from spark_events.dispatch.calls import Call, asked_pause, begin, end, made
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.errors import PermanentError
 from spark_events.reporters.reporter import Reporter
@@ -129,7 +129,6 @@ class RetryLoop:
         self._work = work
         self._describe = describe
         self._on_failure = on_failure
-        self._original = Original()
         self._deadline = float("inf")
         self._slow = False
         self._draining = False
@@ -227,7 +226,6 @@ class RetryLoop:
             self._note_failure("cannot be made anew", error)
             raise
         finally:
-            self._original.end_copies()
             self.busy_since = None
             self.patience = self._config.timeout
 
@@ -323,7 +321,6 @@ class RetryLoop:
             # The dispatcher never cancels a delivery, so the reporter has cancelled itself.
             raise RuntimeError("cancelled by the reporter itself") from error
         finally:
-            self._original.end_copies()
             took = time.monotonic() - self.busy_since
             self.busy_since = None
         if took > self._config.timeout and not self.abandoned:

@@ -1,4 +1,4 @@
-"""Progress within a batch, for destinations that accept it in several steps."""
+"""Progress within a batch, for destinations that accept it in several requests."""
 
 from __future__ import annotations
 
@@ -7,52 +7,58 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
+#: Maximum number of times a refused batch is halved. 30 find three bad events among a thousand.
+_MOST_HALVINGS = 30
+
 
 class BatchProgress:
-    """Position in a batch that is delivered front to back; a retry resumes there.
+    """Parts of a batch that are still to be delivered, kept over several attempts.
 
-    An outage in the middle of a batch therefore neither repeats accepted events nor changes their order.
+    An outage in the middle of a batch neither repeats accepted events nor changes their order.
+
+    Attributes:
+        left: the parts, the last one first.
     """
 
-    def __init__(self) -> None:
-        self._ids: tuple[str, ...] = ()
-        self._answered = 0
+    def __init__(self, events: Sequence[Event] = ()) -> None:
+        self._ids = [event.event_id for event in events]
+        self.left = [events] if events else []
         self._rejected = 0
-        self._why = ""
+        self._reason = ""
+        self._halvings = 0
 
-    def begin(self, events: Sequence[Event]) -> None:
-        """Start a new batch, or resume if it has the same events as the last one."""
-        ids = tuple(event.event_id for event in events)
-        if ids != self._ids:
-            self._ids = ids
-            self._answered = self._rejected = 0
+    def of(self, events: Sequence[Event]) -> BatchProgress:
+        """Return the progress of this batch: this one after a failed attempt with the same events, else a new one."""
+        return self if self.left and self._ids == [event.event_id for event in events] else BatchProgress(events)
 
-    @property
-    def answered(self) -> int:
-        """How many events, from the front, the destination has accepted or rejected."""
-        return self._answered
+    def done(self, rejected: int = 0, reason: str = "") -> None:
+        """Remove the next part, which is delivered or rejected."""
+        self.left.pop()
+        self._rejected += rejected
+        self._reason = reason or self._reason
 
-    @property
-    def is_done(self) -> bool:
-        return self._answered >= len(self._ids)
+    def too_large(self, reason: str) -> None:
+        """Halve the next part; reject a single event that is too large."""
+        part = self.left[-1]
+        if len(part) == 1:
+            self.done(1, reason)
+        else:
+            self.left[-1:] = [part[len(part) // 2 :], part[: len(part) // 2]]
 
-    def take(self, count: int) -> None:
-        """Count the next ``count`` events as accepted."""
-        self._answered += count
-
-    def refuse(self, count: int, why: str) -> None:
-        """Count the next ``count`` events as rejected for good, for the reason ``why``."""
-        self._rejected += count
-        self._answered += count
-        self._why = why
+    def refused(self, reason: str) -> None:
+        """Halve the refused part to find the bad event; reject the part after too many halvings."""
+        if self._halvings < _MOST_HALVINGS:
+            self._halvings += 1
+            self.too_large(reason)
+        else:
+            self.done(len(self.left[-1]), reason)
 
     def end(self) -> None:
         """Finish the batch.
 
         Raises:
-            PermanentError: when events were rejected; states how many, and the reason for the last one.
+            PermanentError: when events were rejected; states how many, and the last reason.
         """
-        total, self._ids = len(self._ids), ()
         if self._rejected:
-            said = f"{self._rejected} of {total} events refused: {self._why}"
-            raise PermanentError(said, rejected=self._rejected)
+            said = f"{self._rejected} of {len(self._ids)} events refused: {self._reason}"
+            raise PermanentError(said, self._rejected)

@@ -21,11 +21,7 @@ from spark_events.session.shim import knows_shim
 
 _LISTENER = "io.sparkevents.EventsListener"
 #: Settings that have a dedicated argument.
-_KEYS = {
-    "dispatcher": "events.dispatcher.type",
-    "reporters": "events.reporters",
-    "sidecar": "events.sidecar.enabled",
-}
+_KEYS = {"dispatcher": "events.dispatcher.type", "reporters": "events.reporters", "sidecar": "events.sidecar.enabled"}
 _LISTENERS, _CLASS_PATH = "spark.extraListeners", "spark.driver.extraClassPath"
 
 Builder = TypeVar("Builder")
@@ -101,11 +97,7 @@ def spark_conf(
         raise ConfigError(problems)
     # Validate here: the driver would only log the problem and run without events.
     read(Settings.of(values, "the arguments"))
-    return {
-        _LISTENERS: _LISTENER,
-        _CLASS_PATH: jar_path(),
-        **{f"spark.{key}": value for key, value in values.items()},
-    }
+    return {_LISTENERS: _LISTENER, _CLASS_PATH: jar_path(), **{f"spark.{key}": value for key, value in values.items()}}
 
 
 def configure(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from spark_events.dispatch.selection import Filter, SelectionConfig
 from spark_events.errors import InvalidChoiceError, StreamStoppedError, WaitTimeoutError
@@ -91,20 +92,21 @@ def _severity(given: object) -> Severity:
 _NAMED = 5
 
 
-class _Waiter:
-    """Pending ``wait_for``: its unchecked events and the function that wakes it."""
+class _Waiter(NamedTuple):
+    """Pending ``wait_for``: what it waits for, and its result."""
 
-    def __init__(self, events: Sequence[Event], notify: Callable[[], None]) -> None:
-        self.unseen = deque(events)
-        self.notify = notify
+    choice: EventMatcher
+    after: int
+    found: Future[Event]
 
-    def find(self, choice: EventMatcher, last: int) -> Event | None:
-        """Return the first unchecked match with a sequence number above ``last``."""
-        while self.unseen:
-            event = self.unseen.popleft()
-            if event.sequence > last and choice.fits(event):
-                return event
-        return None
+    def offer(self, events: Iterable[Event]) -> None:
+        """Set the first match as the result; an error of the predicate is the waiter's."""
+        try:
+            match = next((one for one in events if one.sequence > self.after and self.choice.fits(one)), None)
+            if match is not None:
+                self.found.set_result(match)
+        except BaseException as error:
+            self.found.set_exception(error)
 
 
 class EventHistory(Reporter):
@@ -116,7 +118,7 @@ class EventHistory(Reporter):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._kept: deque[Event] = deque(maxlen=size)
         self._is_over = False
         self._waiting: set[_Waiter] = set()
@@ -131,15 +133,15 @@ class EventHistory(Reporter):
         with self._lock:
             self._kept.extend(events)
             for waiter in self._waiting:
-                waiter.unseen.extend(events)
-                waiter.notify()
+                if not waiter.found.done():
+                    waiter.offer(events)
 
     def end(self) -> None:
         """Mark the stream as ended and wake pending waits."""
         with self._lock:
             self._is_over = True
             for waiter in self._waiting:
-                waiter.notify()
+                self._stop(waiter)
 
     def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
         """Return the first matching event among the kept events and those still to come.
@@ -153,47 +155,37 @@ class EventHistory(Reporter):
             WaitTimeoutError: when no matching event arrived in time.
             StreamStoppedError: when the stream ended without a matching event.
         """
-        changed = threading.Event()
-        deadline = time.monotonic() + timeout
-        with self._waiter(changed.set) as waiter:
-            while (found := self._look(waiter, choice, after)) is None:
-                if not changed.wait(max(0.0, deadline - time.monotonic())):
-                    raise self._in_vain(choice, timeout)
-                changed.clear()
-        return found
+        with self._found(choice, after) as found:
+            if not wait([found], timeout).done:
+                raise self._in_vain(choice, timeout)
+            return found.result()
 
     async def wait_for_async(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
         """Wait as :meth:`wait_for` does, without blocking the event loop."""
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        deadline = loop.time() + timeout
-        with self._waiter(lambda: _in_loop(loop, changed.set)) as waiter:
-            while (found := self._look(waiter, choice, after)) is None:
-                try:
-                    await asyncio.wait_for(changed.wait(), max(0.0, deadline - loop.time()))
-                except asyncio.TimeoutError:
-                    raise self._in_vain(choice, timeout) from None
-                changed.clear()
-        return found
+        with self._found(choice, after) as found:
+            done, _ = await asyncio.wait([asyncio.wrap_future(found)], timeout=timeout)
+            if not done:
+                raise self._in_vain(choice, timeout)
+            return done.pop().result()
 
     @contextmanager
-    def _waiter(self, notify: Callable[[], None]) -> Iterator[_Waiter]:
+    def _found(self, choice: EventMatcher, after: Event | None) -> Iterator[Future[Event]]:
+        waiter = _Waiter(choice, -1 if after is None else after.sequence, Future())
         with self._lock:
-            waiter = _Waiter(self._kept, notify)
+            waiter.offer(self._kept)
+            if self._is_over:
+                self._stop(waiter)
             self._waiting.add(waiter)
         try:
-            yield waiter
+            yield waiter.found
         finally:
             with self._lock:
                 self._waiting.discard(waiter)
 
-    def _look(self, waiter: _Waiter, choice: EventMatcher, after: Event | None) -> Event | None:
-        # Read the flag before searching: any event or end after this line notifies the waiter again.
-        is_over = self._is_over
-        found = waiter.find(choice, -1 if after is None else after.sequence)
-        if found is None and is_over:
-            raise StreamStoppedError(f"the events have ended, and {choice} has not come; {self._arrived()}")
-        return found
+    def _stop(self, waiter: _Waiter) -> None:
+        if not waiter.found.done():
+            why = f"the events have ended, and {waiter.choice} has not come; {self._arrived()}"
+            waiter.found.set_exception(StreamStoppedError(why))
 
     def _in_vain(self, choice: EventMatcher, timeout: float) -> WaitTimeoutError:
         return WaitTimeoutError(f"{choice} has not come within {timeout:g} s; {self._arrived()}")
@@ -206,9 +198,3 @@ class EventHistory(Reporter):
         counted_names = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         last = "; ".join(f"{event.severity.value} {event.name}: {event.body}" for event in events[-_NAMED:])
         return f"what did come: {counted_names}; the last of it: {last}"
-
-
-def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # A closed loop has no waiting coroutine.
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(call)

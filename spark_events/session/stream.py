@@ -218,7 +218,7 @@ class EventStream:
             names: see :meth:`on`.
             class_scope: see :meth:`on`.
             min_severity: see :meth:`on`.
-            where: predicate that the event must satisfy; runs in the waiting thread.
+            where: predicate that the event must satisfy; it runs in the stream's threads as well and must not block.
             after: accept only events after this one. In a loop, pass the event found last.
             timeout: seconds to wait.
 

@@ -386,41 +386,6 @@ def test_a_stopped_query_makes_no_further_calls(
 
 
 @pytest.mark.any_spark
-def test_a_stopped_stream_without_foreach_batch_makes_no_further_calls(
-    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
-) -> None:
-    """Spark kills no worker in this test; the driver's channel notifies the workers."""
-    service.script(rules=[rule(".*", forever=HELD)])
-    df = spark.readStream.schema("id long").json(str(source)).repartition(2)
-    enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2, **WITHOUT_END)
-    writer = enriched.writeStream.format("json").option("checkpointLocation", str(tmp_path / "c"))
-    query = writer.start(str(tmp_path / "sink"))
-    wait_for("two calls of each task", lambda: len(service.calls()) == 4)
-    query.stop()
-    wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 4)
-    wait_for("the tasks to end", lambda: not running_tasks(spark))
-    assert outcomes(service) == ["gone"] * 4
-
-
-@pytest.mark.any_spark
-def test_a_limit_after_a_lazy_enrichment_ends_its_calls(spark: SparkSession, service: EnrichService) -> None:
-    """Spark closes the connection to the worker, which only notices on its next write."""
-    service.script(delay=0.005)
-    df = enrich(spark.range(0, 100_000, 1, 1), lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=5)
-    assert len(df.take(1)) == 1
-    there = len(service.calls())
-    wait_for("the calls to end", lambda: is_silent(service))
-    # Without the channel there are thousands, until the worker has 64 KiB of answers to write.
-    assert len(service.calls()) - there < 2_000
-
-
-def is_silent(service: EnrichService) -> bool:
-    """Return whether no call arrived for a second."""
-    calls = service.calls()
-    return bool(calls) and time.monotonic() - calls[-1].began > 1
-
-
-@pytest.mark.any_spark
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str

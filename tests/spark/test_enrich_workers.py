@@ -13,18 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from spark.enriching import by_value, session
-from spark.harness import spark_version
 
 from spark_events import enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-SETTINGS = {
-    "spark.python.worker.reuse": "false",
-    # Longer than any test, so it causes the warning but has no effect.
-    "spark.python.worker.killOnIdleTimeout": "true",
-    "spark.python.worker.idleTimeoutSeconds": "10min",
-}
+SETTINGS = {"spark.python.worker.reuse": "false"}
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +71,3 @@ def test_a_failing_task_closes_its_resource(spark: SparkSession, tmp_path: Path)
     with pytest.raises(Exception, match="refused"):
         df.collect()
     assert [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()] == ["opened", "closed"]
-
-
-@pytest.mark.skipif(spark_version() < (4, 1), reason="no such setting before Spark 4.1")
-def test_killing_idle_workers_causes_a_warning(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """By Spark's own setting, and by the setting of a SQL session."""
-    df = spark.range(1)
-    own = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
-    with caplog.at_level(logging.WARNING, "spark_events"):
-        enrich(df, answered, output="answer long", total_timeout=599)
-        assert "killOnIdleTimeout" not in caplog.text
-        enrich(df, answered, output="answer long", total_timeout=600)
-        assert "for 600 s (idleTimeoutSeconds)" in caplog.text
-        spark.conf.set(own, "60")
-        try:
-            enrich(df, answered, output="answer long", total_timeout=60)
-        finally:
-            spark.conf.unset(own)
-    assert "for 60 s (idleTimeoutSeconds)" in caplog.text

@@ -210,18 +210,6 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
             os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_forked_reporter_call_delivers_once(path: Path, errors: Path, isolation: str) -> None:
-    """Every event is delivered once, although two processes return from each call."""
-    audit = {"events.reporter.audit.type": "misbehaving:ForksInCall", "events.reporter.audit.isolation": isolation}
-    with FakeDriver(errors, file_to(path, **audit)) as driver:
-        for record in (application_start(), query_started("r1", "q1"), query_started("r2", "q2")):
-            driver.await_answer("ack", through=driver.send_records(record))
-        driver.send(goodbye(within_ms=60_000))
-        assert driver.await_exit(within=20) == 0
-    assert [e["sequence"] for e in read_events(path)] == [1, 2, 3, 4]
-
-
 def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, errors: Path) -> None:
     """Memory stays bounded; the other reporter gets every event, and shed events are counted."""
     hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}

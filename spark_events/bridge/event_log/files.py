@@ -50,11 +50,6 @@ class EventLog:
     missing: tuple[str, ...] = ()
     asked_for: bool = True
 
-    @property
-    def size(self) -> int:
-        """Total size of the files in bytes."""
-        return sum(file.stat().st_size for file in self.files if file.exists())
-
     def identity(self, first_line: bytes) -> Identity:
         """Identify the application of a log that lacks its start.
 

@@ -23,13 +23,6 @@ from spark_events.errors import MissingExtraError
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-# Streaming events of Spark 2.0 have no run, batch or time; Spark's history server skips them, too. 2.0.0 and 2.0.1 use
-# other names, 2.0.2 uses today's names with other contents.
-_STREAMING_OF_SPARK_2_0 = tuple(
-    b"org.apache.spark.sql.streaming.StreamingQueryListener$" + kind
-    for kind in (b"QueryStarted", b"QueryProgress", b"QueryTerminated")
-)
-_IN_SPARK_2_0_2 = b'"queryStatus"'
 #: Limits for invalid logs, whose names of kinds must not fill the memory or a terminal.
 _MOST_KINDS = 1_000
 _LONGEST_KIND = 100
@@ -51,9 +44,7 @@ class EventLogReader:
         damaged: number of lines or compressed blocks that were skipped.
         cut_off: number of files that end in the middle of a line or of a compressed block.
         unreadable: number of files that could not be read.
-        of_spark_2_0: number of lines with streaming events of Spark 2.0, which make no records.
         unknown: number of lines of each kind that Spark does not have; long names of kinds are cut.
-        compressed_bytes: number of bytes read from the files.
     """
 
     def __init__(self, log: EventLog, complain: Callable[[str], None]) -> None:
@@ -63,11 +54,8 @@ class EventLogReader:
         self.damaged = 0
         self.cut_off = 0
         self.unreadable = 0
-        self.of_spark_2_0 = 0
         self.unknown: Counter[str] = Counter()
         self.complain = complain
-        self._file: BinaryIO | None = None
-        self._bytes_before = 0
         self._others: Counter[bytes] = Counter()
         self._sound = 0
         self._is_cut_off = False
@@ -76,10 +64,6 @@ class EventLogReader:
     @property
     def recognised(self) -> bool:
         return self._sound > 0 or bool(self._others)
-
-    @property
-    def compressed_bytes(self) -> int:
-        return self._bytes_before + (self._file.tell() if self._file is not None else 0)
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the records in the order of the log; ``at`` never decreases."""
@@ -100,17 +84,14 @@ class EventLogReader:
             self.complain(f"{self.log.path}: part {name} is missing")
         for path in self.log.files:
             try:
-                with path.open("rb") as self._file:
-                    yield from self._records(path, self._file)
-                    self._bytes_before += self._file.tell()
+                with path.open("rb") as file:
+                    yield from self._records(path, file)
             except OSError as error:
                 self.unreadable += 1
                 self.complain(f"{path}: cannot be read: {error.strerror or error}")
             except MissingExtraError as error:
                 self.unreadable += 1
                 self.complain(f"{path}: {error}")
-            finally:
-                self._file = None
         self._count_unknown()
 
     def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
@@ -133,10 +114,7 @@ class EventLogReader:
                     records = handler(line)
                 except Exception as error:
                     # A line may contain anything; reading continues with the next line.
-                    if _IN_SPARK_2_0_2 in line and isinstance(error, msgspec.ValidationError):
-                        self.of_spark_2_0 += 1
-                        self._sound += 1
-                    elif line.strip():
+                    if line.strip():
                         self.damaged += 1
                         self.complain(f"{path}:{number}: {_reason(line, error)}")
                     continue
@@ -199,8 +177,6 @@ class EventLogReader:
         return ()
 
     def _count_unknown(self) -> None:
-        for kind in _STREAMING_OF_SPARK_2_0:
-            self.of_spark_2_0 += self._others[kind]
         for kind, count in self._others.items():
             if not kind.startswith(_SPARKS_OWN):
                 self.unknown[kind.decode("utf-8", "replace")] = count

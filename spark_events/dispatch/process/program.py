@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import Original, describe, linger_of, most_of
+from spark_events.dispatch.calls import describe, linger_of, most_of
 from spark_events.dispatch.process import messages
-from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
-from spark_events.dispatch.process.setup import leave_signals_alone, take_standard_streams
+from spark_events.dispatch.process.setup import LogLines, leave_signals_alone, take_standard_streams
 from spark_events.errors import ConfigError
 from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
@@ -51,16 +50,12 @@ class _Host:
 
     def __init__(self) -> None:
         self._reporter: Reporter | None = None
-        self._original = Original()
 
     async def answer(self, request: Request) -> Answer:
         try:
-            try:
-                result = self._call(request)
-                if inspect.isawaitable(result):
-                    await result
-            finally:
-                self._original.end_copies()
+            result = self._call(request)
+            if inspect.isawaitable(result):
+                await result
         except asyncio.CancelledError:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
         except (SystemExit, KeyboardInterrupt) as error:

@@ -28,7 +28,6 @@ def enrich(
     failure_column: str = "failure",
     idempotency_cols: str | Sequence[str] | None = None,
     concurrent_tasks: int | None = None,
-    tell_workers: bool = True,
     **options: Unpack[Options],
 ) -> DataFrame:
     """Add columns with the answers of an async function, called for every row when the DataFrame is computed.
@@ -47,8 +46,6 @@ def enrich(
         failure_column: the name of the column for failures, with ``on_failure="column"``.
         idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key``. Default: all.
         concurrent_tasks: the number of tasks that share ``rate_limit``; required if Spark does not report it.
-        tell_workers: open a port on the driver that notifies tasks when their stage has ended (the query was stopped or
-            the job was cancelled). Without it, and with Connect, tasks continue to call until Spark kills them.
         options: the fields of :class:`~spark_events.enrichment.plan.Plan`.
 
     Raises:
@@ -57,9 +54,7 @@ def enrich(
     """
     check_libraries()
     from spark_events.enrichment.api.request import Request, mapped
-    from spark_events.enrichment.driver.driver_channel import lazy_channel_address
 
-    _check_flag("tell_workers", tell_workers)
     request = Request.of(
         df, fn, output, input_cols, sort_within_key, failure_column, idempotency_cols, concurrent_tasks, options
     )
@@ -67,8 +62,7 @@ def enrich(
         raise InvalidPlanError("on_failure='dead_letter' returns a second DataFrame: use enrich_batch, or 'column'")
     if request.plan.max_failure_ratio is not None:
         raise InvalidPlanError("max_failure_ratio applies to a whole batch: use enrich_batch")
-    channel = lazy_channel_address(df, wanted=tell_workers)
-    return mapped(request, request.task(scope=None, settles=False, channel=channel))
+    return mapped(request, request.task(scope=None, settles=False))
 
 
 def _check_flag(name: str, value: object) -> None:

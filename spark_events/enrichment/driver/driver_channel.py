@@ -1,8 +1,7 @@
 """Driver side of the driver channel: a port on which the driver notifies tasks that their calls are no longer wanted.
 
 Each batch of ``enrich_batch`` has its own channel while it runs: the driver's thread waits for the batch, and stops its
-tasks when the wait ends. All lazy enrichments of an application share one channel until the application ends: no thread
-waits for their jobs, so the driver polls Spark for the active stages while tasks are connected.
+tasks when the wait ends. A lazy enrichment has none: no thread waits for its jobs.
 
 Tasks also report their attempt, so the driver knows whether two attempts may have stored a result.
 """
@@ -14,8 +13,6 @@ import contextlib
 import dataclasses
 import logging
 import secrets
-import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +31,12 @@ _SECRET_BYTES = 16
 _CLOSE_SECONDS = 1.0
 #: Spark kills the tasks of an ended job within four seconds.
 _LINGER_SECONDS = 5.0
-#: Poll interval of Spark's active stages.
-_LOOK_SECONDS = 0.2
-#: Consecutive polls that must find a stage inactive: between two attempts a stage is inactive for a moment.
-_LOOKS_INACTIVE = 2
 
 
 class DriverChannel:
     """An open port and the tasks that are connected to it.
 
     Args:
-        by_stage: whether tasks of several enrichments connect. If so, an attempt replaces another attempt of the same
-            stage only, and disconnected attempts are forgotten.
         hello_seconds: time limit for the hello message, which a task sends with its first packet; the channel then
             closes the connection.
         most_strangers: maximum number of connections that have not sent a hello message; further ones are closed at
@@ -56,20 +47,17 @@ class DriverChannel:
         repeated: whether two attempts of one partition have connected.
     """
 
-    def __init__(self, *, by_stage: bool = False, hello_seconds: float = 10.0, most_strangers: int = 1_000) -> None:
+    def __init__(self, *, hello_seconds: float = 10.0, most_strangers: int = 1_000) -> None:
         self.address = ChannelAddress(_LOOPBACK, 0, secrets.token_bytes(_SECRET_BYTES))
         self.repeated = False
-        self._by_stage = by_stage
         self._hello_seconds = hello_seconds
         self._most_strangers = most_strangers
         self._background = BackgroundLoop()
-        self._occupied = threading.Event()
-        self._closed = threading.Event()
         # The attributes below are used by the loop's thread only.
         self._stopped = False
         self._strangers = 0
         self._tasks: dict[TaskAttempt, asyncio.StreamWriter] = {}
-        self._attempts: dict[tuple[int, int], list[TaskAttempt]] = {}
+        self._attempts: dict[int, list[TaskAttempt]] = {}
         self._connections: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -95,26 +83,11 @@ class DriverChannel:
 
     def close(self, linger: float = 0.0) -> None:
         """Close the port after ``linger`` seconds, because tasks of an abandoned batch may still be starting."""
-        self._closed.set()
-        self._occupied.set()
         self._background.submit(self._close(linger))
 
     def stop_all(self) -> None:
         """Stop all tasks, including those that connect later."""
         self._background.submit(self._stop_all()).result()
-
-    def stop(self, attempt: TaskAttempt) -> None:
-        """Stop one task."""
-        self._background.loop.call_soon_threadsafe(self._send_stop, attempt)
-
-    def tasks(self) -> set[TaskAttempt]:
-        """Return the tasks that are connected."""
-        return self._background.submit(self._connected()).result()
-
-    def wait_for_tasks(self, pause: float) -> bool:
-        """Wait until a task is connected, then for ``pause`` seconds; return False once the channel is closed."""
-        self._occupied.wait()
-        return not self._closed.wait(pause)
 
     async def _open(self, bind: str) -> int:
         self._server = await asyncio.start_server(self._accept, bind, 0, limit=HELLO_BYTES)
@@ -145,7 +118,6 @@ class DriverChannel:
 
     async def _serve(self, attempt: TaskAttempt, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks[attempt] = writer
-        self._occupied.set()
         try:
             self._compare(attempt)
             # A task sends nothing after its hello message; the read ends when the connection closes.
@@ -153,14 +125,10 @@ class DriverChannel:
                 pass
         finally:
             del self._tasks[attempt]
-            if self._by_stage:
-                self._forget(attempt)
-            if not self._tasks and not self._closed.is_set():
-                self._occupied.clear()
 
     def _compare(self, attempt: TaskAttempt) -> None:
         """Stop the older of two attempts, regardless of which connects first."""
-        others = self._attempts.setdefault(self._place_of(attempt), [])
+        others = self._attempts.setdefault(attempt.partition, [])
         if attempt not in others:
             others.append(attempt)
         self.repeated = self.repeated or len(others) > 1
@@ -169,15 +137,6 @@ class DriverChannel:
         for other in others:
             if attempt.replaces(other):
                 self._send_stop(other)
-
-    def _place_of(self, attempt: TaskAttempt) -> tuple[int, int]:
-        return (attempt.stage if self._by_stage else 0), attempt.partition
-
-    def _forget(self, attempt: TaskAttempt) -> None:
-        others = self._attempts[self._place_of(attempt)]
-        others.remove(attempt)
-        if not others:
-            del self._attempts[self._place_of(attempt)]
 
     def _send_stop(self, attempt: TaskAttempt) -> None:
         # uvloop refuses to write to a connection that is being closed.
@@ -188,9 +147,6 @@ class DriverChannel:
         self._stopped = True
         for attempt in self._tasks:
             self._send_stop(attempt)
-
-    async def _connected(self) -> set[TaskAttempt]:
-        return set(self._tasks)
 
     async def _close(self, linger: float) -> None:
         await asyncio.sleep(linger)
@@ -227,58 +183,6 @@ def opened_channel(bind: str, host: str) -> Iterator[DriverChannel | None]:
             channel.stop_all()
         finally:
             channel.close(linger)
-
-
-#: Channels of the lazy enrichments by Spark context; None if the port did not open. Keys are weak references.
-_lazy: weakref.WeakKeyDictionary[Any, DriverChannel | None] = weakref.WeakKeyDictionary()
-_lazy_lock = threading.Lock()
-
-
-def lazy_channel_address(df: DataFrame, *, wanted: bool = True) -> ChannelAddress | None:
-    """Return the address for the tasks of a lazy enrichment, or None if the driver opens no port."""
-    if not wanted or is_connect(df):
-        return None
-    context = df.sparkSession.sparkContext
-    with _lazy_lock:
-        if context not in _lazy:
-            channel = DriverChannel(by_stage=True)
-            _lazy[context] = channel if channel.open(*_addresses(df)) else None
-            if _lazy[context] is not None:
-                # The thread must not reference the context, because the channel closes when the context is
-                # garbage-collected.
-                weakref.finalize(context, channel.close).atexit = False
-                watch, tracker = "spark-events-enrich-stages", context.statusTracker()
-                threading.Thread(target=_watch_stages, args=(channel, tracker), name=watch, daemon=True).start()
-        found = _lazy[context]
-    return None if found is None else found.address
-
-
-def _watch_stages(channel: DriverChannel, tracker: Any) -> None:
-    """Stop the tasks of ended stages: their job was cancelled, has failed, or has enough rows.
-
-    Spark's status lags behind its tasks. So a stage counts as ended only if it is inactive and Spark has listed tasks
-    of it.
-    """
-    inactive_looks: dict[int, int] = {}
-    while channel.wait_for_tasks(_LOOK_SECONDS):
-        try:
-            tasks = channel.tasks()
-            inactive = {attempt.stage for attempt in tasks}.difference(tracker.getActiveStageIds())
-            begun = [stage for stage in inactive if _has_begun(tracker.getStageInfo(stage))]
-        except Exception as error:
-            # The application was stopped, and its tasks with it.
-            _LOG.debug(
-                "driver channel: Spark no longer reports its active stages (%s); tasks are no longer stopped", error
-            )
-            return
-        inactive_looks = {stage: inactive_looks.get(stage, 0) + 1 for stage in begun}
-        for attempt in tasks:
-            if inactive_looks.get(attempt.stage, 0) >= _LOOKS_INACTIVE:
-                channel.stop(attempt)
-
-
-def _has_begun(stage: Any) -> bool:
-    return stage is not None and bool(stage.numActiveTasks or stage.numCompletedTasks or stage.numFailedTasks)
 
 
 def _addresses(df: DataFrame) -> tuple[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,18 +14,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Key prefixes since Spark 4.1. A SQL session's settings default to those of the application.
-_SESSION, _APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
-#: Seconds per unit in Spark's time settings; a number without a unit is in seconds for this setting.
-_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
 #: Logged warnings, by application and text: a stream starts its enrichments in every micro-batch.
 _logged: set[tuple[str, str]] = set()
 
 
 def warn_of_settings(df: DataFrame, plan: Plan) -> None:
     """Warn about settings that change what this plan does."""
-    _warn(df, [*_of_speculation(df), *_of_reuse(df, plan), *_of_idle_timeout(df, plan)])
+    _warn(df, [*_of_speculation(df), *_of_reuse(df, plan)])
 
 
 def warn_of_storage(df: DataFrame, storage: str) -> None:
@@ -80,21 +74,6 @@ def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
         )
 
 
-def _of_idle_timeout(df: DataFrame, plan: Plan) -> Iterator[str]:
-    """The idle timeout kills a worker that transfers no rows, as a worker that waits for its calls does."""
-    kills = _setting(df, f"{_SESSION}.killOnIdleTimeout") or _setting(df, f"{_APPLICATION}.killOnIdleTimeout") or ""
-    if kills.strip().lower() != "true":
-        return
-    text = _setting(df, f"{_SESSION}.idleTimeoutSeconds") or _setting(df, f"{_APPLICATION}.idleTimeoutSeconds")
-    seconds, total = _seconds(text or ""), plan.total_timeout
-    if seconds and (total is None or seconds <= total):
-        called = "is None" if total is None else f"is {total:g} s"
-        yield (
-            f"{_APPLICATION}.killOnIdleTimeout is on: Spark kills a task that waits for its calls for {seconds:g} s "
-            f"(idleTimeoutSeconds), but total_timeout {called}; switch it off"
-        )
-
-
 def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
     """This timeout removes executors that store data; by default, Spark does not remove them."""
     key = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
@@ -106,12 +85,6 @@ def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
             "batch. While other executors still call, Spark repeats its calls; afterwards the batch fails. Unset it, "
             "or give storage='reliable'"
         )
-
-
-def _seconds(text: str) -> float:
-    """Return the seconds of a Spark time setting; 0 if the setting is empty or unreadable."""
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    return 0.0 if found is None else int(found[1]) * _UNITS.get(found[2], 0.0)
 
 
 def _is(df: DataFrame, key: str, value: str) -> bool:

@@ -47,7 +47,6 @@ class DatabaseReporter(Reporter):
         self._path = path if is_file else None
         self._file: tuple[int, int] | None = None
         self._is_ready = False
-        self._names_key = True
 
     def open(self) -> None:
         if self._path is not None:
@@ -57,7 +56,6 @@ class DatabaseReporter(Reporter):
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
             self._schema.prepare(connection)
-            self._names_key = self._schema.may_name_key(connection)
         self._is_ready = True
 
     def report(self, events: Sequence[Event]) -> None:
@@ -69,7 +67,7 @@ class DatabaseReporter(Reporter):
             # After a failure the server may have a new database.
             self.open()
         rows = [row_of(event) for event in events]
-        insert = self._schema.insert(self._engine.dialect.name, names_key=self._names_key)
+        insert = self._schema.insert(self._engine.dialect.name)
         try:
             with self._engine.begin() as connection:
                 connection.execute(insert, rows)

@@ -78,41 +78,20 @@ SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nu
 
 #: SQLSTATE prefixes that mean a bad row: program limit exceeded (text too long), exception raised by a trigger.
 _REFUSALS = ("54", "P0001")
-_MAY_NAME_KEY = text(
-    """
-    SELECT has_column_privilege(:events, :key, 'SELECT') AND NOT row_security_active(:events) AND EXISTS (
-      SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
-      WHERE indrelid = CAST(:events AS regclass) AND attname = :key
-        AND indisunique AND indnkeyatts = 1 AND indpred IS NULL AND indexprs IS NULL AND indimmediate
-    )
-    """
-)
 #: In characters. PostgreSQL quotes the whole refused row.
 _MOST_REASON = 500
 
 
 @functools.cache
-def insert(dialect: str, *, names_key: bool = True) -> Any:
-    """Return the statement that inserts events and skips duplicates.
+def insert(dialect: str) -> Any:
+    """Return the statement that inserts events and skips duplicates, for ``postgresql`` or ``sqlite``.
 
-    Args:
-        dialect: ``postgresql`` or ``sqlite``.
-        names_key: name ``event_id`` as the conflict target, so that a violation of another constraint is an error.
-            Without the target, every violation counts as a duplicate.
+    It names no conflict target, because PostgreSQL would then need the SELECT privilege, no row-level security, and a
+    unique index on ``event_id`` alone. So a violation of a unique constraint that the owner has added counts as a
+    duplicate.
     """
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return make(EVENTS).on_conflict_do_nothing(index_elements=[EVENTS.c.event_id] if names_key else None)
-
-
-def may_name_key(connection: Connection) -> bool:
-    """Return whether a statement may name ``event_id`` as its conflict target.
-
-    PostgreSQL requires the SELECT privilege on the column, no row-level security, and a unique index on this column
-    alone, which a partitioned table does not have.
-    """
-    if connection.dialect.name != "postgresql":
-        return True
-    return bool(connection.execute(_MAY_NAME_KEY, {"events": EVENTS.name, "key": EVENTS.c.event_id.name}).scalar())
+    return make(EVENTS).on_conflict_do_nothing()
 
 
 def is_about_values(error: Exception) -> bool:

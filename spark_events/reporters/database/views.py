@@ -12,10 +12,7 @@ _NOW = {
     "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS BIGINT)",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
-_ATTRIBUTE = {
-    "postgresql": r"attributes ->> '\1'",
-    "sqlite": r"""json_extract(attributes, '$."\1"')""",
-}
+_ATTRIBUTE = {"postgresql": r"attributes ->> '\1'", "sqlite": r"""json_extract(attributes, '$."\1"')"""}
 
 # One row per run of an application or query. A query's run ends with its application at the latest. A run without an
 # end that was followed by another run is UNKNOWN and ends with the last event of its application. Time after an orderly

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from spark_events.config import boolean, choice, integer, option, path, positive_duration, size
+from spark_events.config import choice, integer, option, path, positive_duration, size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -12,9 +12,7 @@ class FileConfig:
     """``events.reporter.<name>.…`` of type ``file``."""
 
     path: str = option(
-        "path",
-        path("the path of a file"),
-        doc="The file that events are appended to; made if it is not there.",
+        "path", path("the path of a file"), doc="The file that events are appended to; made if it is not there."
     )
     fsync: str = option(
         "fsync",
@@ -32,7 +30,6 @@ class FileConfig:
         doc="A file holds one such period, in UTC: with 1d, a new one begins at midnight. Not set: no age limit.",
     )
     keep: int = option("rotation.keep", integer(1, 100_000), 10, doc="How many files that were put aside are kept.")
-    compress: bool = option("rotation.compress", boolean, False, doc="Whether these are compressed, by gzip.")
 
     @property
     def rotates(self) -> bool:

@@ -45,16 +45,14 @@ class FileReporter(Reporter):
         self._had_lock = False
         self._cannot_rotate = False
         # If the path is a link, rotate its target.
-        self._archive = Archive(Path(os.path.realpath(config.path)), config.keep, config.compress)
+        self._archive = Archive(Path(os.path.realpath(config.path)), config.keep)
 
     def open(self) -> None:
         self._reopen()
         with self._locking():
             self._try_lock()
-        if self._config.rotates:
-            if not self._has_locks:
-                raise OSError(errno.ENOLCK, "rotation needs a file system that has locks", self._path)
-            self._archive.pack()
+        if self._config.rotates and not self._has_locks:
+            raise OSError(errno.ENOLCK, "rotation needs a file system that has locks", self._path)
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         data = encode_lines(events)
@@ -89,11 +87,8 @@ class FileReporter(Reporter):
                 if is_locked and status is not None and not self._rotate(status, len(data)):
                     self._write(status.st_size, data)
                     return True
-            # The file was rotated. If another process still holds its lock, that process compresses it.
+            # The file was rotated, by this driver or another process.
             self._reopen()
-            if is_locked:
-                # Compress only after the lock is released: locked files are skipped.
-                self._archive.pack()
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":

@@ -8,28 +8,18 @@ another driver or a crash could interrupt any of these renames.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import gzip
-import logging
 import os
 import re
-import shutil
-import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import BinaryIO
 
 from spark_events.reporters.file.config import FileConfig
 
-_LOG = logging.getLogger(__name__)
-_STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?P<packed>\.gz)?")
+_STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?:\.gz)?")
 _FORMAT = ".%Y%m%dT%H%M%S.%fZ"
 _LEAST = timedelta(microseconds=1)
 #: Last year that datetime can represent.
 _LAST_YEAR = 9999
-#: Gives most of the compression; the highest level needs three times as long and saves one per cent more.
-_GZIP_LEVEL = 6
-_CHUNK_BYTES = 1 << 20
 
 
 def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -> bool:
@@ -55,14 +45,11 @@ class Archive:
     Args:
         path: the current file.
         keep: how many rotated files to keep.
-        compress: whether to compress rotated files, in a separate thread.
     """
 
-    def __init__(self, path: Path, keep: int, compress: bool) -> None:
+    def __init__(self, path: Path, keep: int) -> None:
         self._path = path
         self._keep = keep
-        self._compress = compress
-        self._thread: threading.Thread | None = None
 
     def put_aside(self, now: float) -> None:
         """Rename the current file and delete the oldest rotated ones.
@@ -85,15 +72,8 @@ class Archive:
         with contextlib.suppress(OSError):
             self._prune()
 
-    def pack(self) -> None:
-        """Compress rotated files in a thread, including those of a killed process."""
-        if self._compress and (self._thread is None or not self._thread.is_alive()):
-            # If the process exits first, the next process compresses the rest.
-            self._thread = threading.Thread(target=self._pack_all, name="spark-events-gzip", daemon=True)
-            self._thread.start()
-
     def files(self) -> list[Path]:
-        """Return the rotated files, oldest first."""
+        """Return the rotated files, oldest first; another program may have compressed them."""
         start = self._path.name
         siblings = (one for one in self._path.parent.iterdir() if one.name.startswith(start))
         return sorted(one for one in siblings if _STAMP.fullmatch(one.name[len(start) :]))
@@ -116,70 +96,10 @@ class Archive:
     def _named(self, moment: datetime) -> Path:
         return self._path.with_name(self._path.name + moment.strftime(_FORMAT))
 
-    @staticmethod
-    def _packed(path: Path) -> Path:
-        return path.with_name(f"{path.name}.gz")
-
     def _prune(self) -> None:
         for old in self.files()[: -self._keep]:
             # Another driver may delete the same file.
             old.unlink(missing_ok=True)
-
-    def _pack_all(self) -> None:
-        errors: list[OSError] = []
-        try:
-            for path in self.files():
-                if path.suffix != ".gz":
-                    try:
-                        self._pack_one(path)
-                    except OSError as error:
-                        # Continue with the other files.
-                        errors.append(error)
-        except OSError as error:
-            errors.append(error)
-        if errors:
-            _LOG.warning("a file of events could not be compressed, it stays as it is: %s", errors[0])
-
-    def _pack_one(self, path: Path) -> None:
-        part = path.with_name(f"{path.name}.part")
-        with contextlib.suppress(FileNotFoundError, BlockingIOError), _open(path) as source:
-            # The lock ensures that no other process compresses or writes the file; then check that the path still names
-            # it.
-            fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            status = os.fstat(source.fileno())
-            if not os.path.samestat(path.stat(), status):
-                return
-            if status.st_size == 0:
-                # Another driver had already moved the full file, so this new one was rotated before its first line. The
-                # writer notices and reopens the path.
-                path.unlink()
-                return
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            target = os.open(part, flags, 0o600)
-            with open(target, "wb") as raw, gzip.GzipFile(path.name, "wb", _GZIP_LEVEL, raw) as packed:
-                shutil.copyfileobj(source, packed, _CHUNK_BYTES)
-            # The original may be durable: make the compressed file durable before deleting the original.
-            with part.open("rb") as written:
-                os.fsync(written)
-            part.rename(self._packed(path))
-            sync_folder(str(path))
-            path.unlink(missing_ok=True)
-
-
-def _open(path: Path) -> BinaryIO:
-    """Open for reading, and also for writing if permitted.
-
-    Network file systems grant exclusive locks only on files that are open for writing.
-    """
-    try:
-        return open(path, "r+b", opener=_no_link)
-    except PermissionError:
-        return open(path, "rb", opener=_no_link)
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Open a rotated file; refuse symbolic links, which rotation never creates."""
-    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def sync_folder(path: str) -> None:

@@ -14,11 +14,7 @@ from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 if TYPE_CHECKING:
     from spark_events.reporters.kafka.client import Client
 
-_KEYS = {
-    "query": ("spark.streaming.query.id", "spark.app.id"),
-    "application": ("spark.app.id",),
-    "none": (),
-}
+_KEYS = {"query": ("spark.streaming.query.id", "spark.app.id"), "application": ("spark.app.id",), "none": ()}
 
 
 class KafkaReporter(Reporter):

@@ -8,15 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from spark_events.errors import MissingExtraError, PermanentError
+from spark_events.errors import MissingExtraError
 from spark_events.event import Event
 from spark_events.reporters.otlp.target import OtlpConfig, Target, target
 from spark_events.reporters.otlp.verdicts import Refused, TooLarge
+from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 _LOG = logging.getLogger(__name__)
-#: Maximum number of times a refused batch is halved. 30 find three bad events among a thousand.
-_MOST_HALVINGS = 30
 
 
 class _Connection(Protocol):
@@ -25,49 +24,6 @@ class _Connection(Protocol):
     def open(self) -> object: ...
     async def send(self, request: bytes) -> tuple[int, str]: ...
     async def close(self) -> None: ...
-
-
-class _Batch:
-    """BatchProgress of a batch over several attempts, so that no part is delivered again."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._key = self._key_of(events)
-        self.size = len(events)
-        #: Parts to deliver, the last one first.
-        self.left: list[Sequence[Event]] = [events]
-        self.rejected = 0
-        self.reason = ""
-        self._halvings = 0
-
-    def is_of(self, events: Sequence[Event]) -> bool:
-        """Return whether this batch has these events."""
-        return self._key == self._key_of(events)
-
-    def done(self, rejected: int, reason: str) -> None:
-        """Remove the next part, which is delivered or rejected."""
-        self.left.pop()
-        self.rejected += rejected
-        self.reason = reason or self.reason
-
-    def too_large(self, reason: str) -> None:
-        """Halve the next part; reject a single event that is too large."""
-        part = self.left[-1]
-        if len(part) == 1:
-            self.done(1, reason)
-        else:
-            self.left[-1:] = [part[len(part) // 2 :], part[: len(part) // 2]]
-
-    def refused(self, reason: str) -> None:
-        """Halve the refused part to find the bad event; reject the part after too many halvings."""
-        if self._halvings < _MOST_HALVINGS:
-            self._halvings += 1
-            self.too_large(reason)
-        else:
-            self.done(len(self.left[-1]), reason)
-
-    @staticmethod
-    def _key_of(events: Sequence[Event]) -> tuple[str, ...]:
-        return tuple(event.event_id for event in events)
 
 
 class OtlpReporter(Reporter):
@@ -92,18 +48,16 @@ class OtlpReporter(Reporter):
         own = {"service.name": config.service_name, "service.version": config.service_version}
         resource = {**where.resource, **{key: value for key, value in own.items() if value is not None}}
         self._encoder = Encoder(time.time_ns, config.attribute_max_length, resource)
-        self._batch: _Batch | None = None
+        self._batch = BatchProgress()
 
     def open(self) -> None:
         self._connection.open()
 
     async def report(self, events: Sequence[Event]) -> None:
-        batch = self._batch
-        if batch is None or not batch.is_of(events):
-            batch = self._batch = _Batch(events)
+        batch = self._batch = self._batch.of(events)
         while batch.left:
             try:
-                rejected, reason = await self._send(batch)
+                rejected, reason = await self._send(batch.left[-1])
             except TooLarge as refusal:
                 batch.too_large(str(refusal))
             except Refused as refusal:
@@ -112,12 +66,9 @@ class OtlpReporter(Reporter):
                 if reason and not rejected:
                     _LOG.warning("the OTLP receiver has taken all events, but says: %s", reason)
                 batch.done(rejected, reason)
-        self._batch = None
-        if batch.rejected:
-            raise PermanentError(f"{batch.rejected} of {batch.size} events: {batch.reason}", batch.rejected)
+        batch.end()
 
-    async def _send(self, batch: _Batch) -> tuple[int, str]:
-        part = batch.left[-1]
+    async def _send(self, part: Sequence[Event]) -> tuple[int, str]:
         request = self._encoder.encode(part)
         size = len(request)
         # A receiver with a smaller limit than ours refuses a single event that exceeds it.

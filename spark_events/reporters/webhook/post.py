@@ -1,4 +1,4 @@
-"""HTTP POST with restricted redirects and a bounded read of the response."""
+"""HTTP POST with a bounded read of the response."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
 #: Longest read of a response body, in seconds; the status has already decided the result.
 _READ_SECONDS = 0.25
-_MOST_REDIRECTS = 5
-_FOLLOWED = (301, 302, 307, 308)
 
 
 class Answer(NamedTuple):
@@ -55,22 +53,17 @@ class Post:
         self._confidence = Confidence([*secret_address(config.url.reveal()), *in_headers(known)])
         self._proxy = None if config.proxy is None else config.proxy.reveal()
         self._context = _trust(config)
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post a body and return the response.
 
         Raises:
-            TransientError: no response, or a redirect to another host.
+            TransientError: no response, or a redirect: the user decides which address receives the headers.
         """
-        url = self._url
         try:
-            for _ in range(_MOST_REDIRECTS + 1):
-                with unseen():
-                    answer, target = await self._ask(url, body, headers)
-                if answer.status not in _FOLLOWED or target is None:
-                    return answer
-                url = self._next(url, target)
+            with unseen():
+                return await self._ask(body, headers)
         except asyncio.CancelledError:
             # httpcore may count the connection of a cancelled request forever (httpcore#1093), and this pool has one
             # connection.
@@ -79,16 +72,12 @@ class Post:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             # OSError: httpx does not wrap every TLS error after the handshake.
             raise TransientError(f"{self._url.host}: {self._describe(error)}") from None
-        raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")
 
-    async def _ask(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> tuple[Answer, str | None]:
-        """Send one request; return the response and the target of a redirect."""
-        # One client per scheme, because each scheme may have its own proxy.
-        client = self._clients.get(url.scheme)
-        if client is None:
-            client = self._clients[url.scheme] = httpx.AsyncClient(
+    async def _ask(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        if self._client is None:
+            self._client = httpx.AsyncClient(
                 verify=self._context,
-                proxy=self._proxy or proxy_for(str(url)),
+                proxy=self._proxy or proxy_for(str(self._url)),
                 trust_env=False,
                 timeout=None,  # the attempt's own timeout cancels
                 limits=httpx.Limits(max_connections=1),
@@ -96,31 +85,17 @@ class Post:
         said = bytearray()
         sent = self._headers.copy()
         sent.update(headers)
-        async with client.stream("POST", url, content=body, headers=sent) as response:
+        async with self._client.stream("POST", self._url, content=body, headers=sent) as response:
             is_whole = await _read(response, said)
         if not is_whole:
             await self.close()
         # Hide secrets before cutting the text; a cut secret would not be recognised.
         text = " ".join(self._confidence.hide(said.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
-        return Answer(response.status_code, response.headers.get("Retry-After"), text), response.headers.get("Location")
-
-    def _next(self, url: httpx.URL, target: str) -> httpx.URL:
-        """Return the address of a redirect, which must keep the host and must not leave TLS.
-
-        Raises:
-            TransientError: the redirect would send the headers to another host or unencrypted.
-        """
-        new = url.join(target)
-        if not new.userinfo:
-            new = new.copy_with(username=url.username, password=url.password)
-        if (new.host, _port(new)) == (url.host, _port(url)) and new.scheme == url.scheme:
-            return new
-        if new.host == url.host and (url.scheme, new.scheme) == ("http", "https"):
-            return new
-        raise TransientError(
-            f"{url.host}: redirected to {new.scheme}://{new.netloc.decode()}, which the reporter does not follow;"
-            " set url to the new address"
-        )
+        if response.has_redirect_location:
+            new = self._url.join(response.headers["Location"])
+            where = f"{new.scheme}://{new.netloc.decode()}"
+            raise TransientError(f"{self._url.host}: redirected to {where}; set url to the new address")
+        return Answer(response.status_code, response.headers.get("Retry-After"), text)
 
     def _describe(self, error: Exception) -> str:
         text = " ".join(self._confidence.hide(without_password(str(error))).split())
@@ -128,8 +103,8 @@ class Post:
 
     async def close(self) -> None:
         """Close the connection."""
-        while self._clients:
-            _, client = self._clients.popitem()
+        client, self._client = self._client, None
+        if client is not None:
             await client.aclose()
 
 
@@ -171,7 +146,3 @@ def _trust(config: WebhookConfig) -> ssl.SSLContext:
     elif config.tls_key is not None:
         raise ValueError("tls.key: set without tls.certificate; set both")
     return context
-
-
-def _port(url: httpx.URL) -> int:
-    return url.port or (443 if url.scheme == "https" else 80)

@@ -26,7 +26,6 @@ from spark_events.reporters.webhook.formats import (
     Format,
     pagerduty,
 )
-from spark_events.reporters.webhook.sizes import Sizes
 from spark_events.reporters.webhook.template import read_template
 
 if TYPE_CHECKING:
@@ -64,29 +63,24 @@ class WebhookReporter(Reporter):
                 "User-Agent": f"spark-events/{_version.__version__}",
             },
         )
-        self._sizes = Sizes(self._format.most)
-        # One call is one request, so timeout, result and counters apply to one request.
-        self.max_batch_size = self._sizes.next
+        # A call is one request unless the receiver refuses it, so timeout, result and counters apply to one request.
+        self.max_batch_size = self._format.most
         # A format with one event a request gains nothing by waiting for a second one.
         self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
-        self._progress = BatchProgress()
+        self._batch = BatchProgress()
 
     async def report(self, events: Sequence[Event]) -> None:
-        progress = self._progress
-        progress.begin(events)
-        while not progress.is_done:
-            chunk = events[progress.answered : progress.answered + self._sizes.next]
+        batch = self._batch = self._batch.of(events)
+        while batch.left:
             try:
-                await self._send(chunk)
+                await self._send(batch.left[-1])
+            except TooLargeError as error:
+                batch.too_large(str(error))
             except RefusedError as error:
-                if len(chunk) == 1:
-                    progress.refuse(1, str(error))
-                self._sizes.refused(len(chunk), too_large=isinstance(error, TooLargeError))
+                batch.refused(str(error))
             else:
-                progress.take(len(chunk))
-                self._sizes.taken()
-            self.max_batch_size = self._sizes.next
-        progress.end()
+                batch.done()
+        batch.end()
 
     async def _send(self, events: Sequence[Event]) -> None:
         try:

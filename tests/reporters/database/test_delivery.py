@@ -121,18 +121,6 @@ def test_a_constraint_rejects_only_the_violating_events(database: Database, isol
     assert [int(body) for (body,) in database.query(BODIES)] == [n for n in range(30) if n % 10 != 3]
 
 
-def test_another_unique_index_rejects_only_the_violating_event(database: Database) -> None:
-    """A duplicate event counts as delivered; an event that violates the user's unique index is rejected."""
-    with Running("database", {**database.settings, **IMPATIENT}) as running:
-        running.deliver([event(0)])
-        database.query("CREATE UNIQUE INDEX mine ON spark_events (body)")
-        known = event(1)
-        running.deliver([known, event(2)])
-        running.deliver([known, event(2), event(3)])
-        assert (running.counters.delivered, running.counters.dropped) == (5, {"rejected": 1})
-    assert [int(body) for (body,) in database.query(BODIES)] == [0, 1, 2, 3]
-
-
 def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL) -> None:
     """A trigger that raises rejects only its own event."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:

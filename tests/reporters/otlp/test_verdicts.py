@@ -196,7 +196,7 @@ def test_a_partial_success_in_json_is_counted() -> None:
     """Some receivers answer in JSON regardless of the request's format."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
-    expected = pytest.raises(PermanentError, match="2 of 3 events: too old")
+    expected = pytest.raises(PermanentError, match="2 of 3 events refused: too old")
     with http_receiver(lambda _: json_answer) as (_, endpoint), expected as caught:
         send(config(HTTP, endpoint), [event(number) for number in range(3)])
     assert caught.value.rejected == 2
@@ -226,7 +226,7 @@ def test_only_the_event_that_is_too_large_is_lost(tmp_path: Path) -> None:
     with Collector(tmp_path) as collector:
         settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
         sent = [event(0), event(1, text="x" * 100_000), event(2)]
-        with pytest.raises(PermanentError, match=r"1 of 3 events: the event has 100,\d\d\d bytes.*65,536"):
+        with pytest.raises(PermanentError, match=r"1 of 3 events refused: the event has 100,\d\d\d bytes.*65,536"):
             send(settings, sent)
         assert collector.await_bodies(2) == ["0", "2"]
 

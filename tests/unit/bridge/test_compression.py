@@ -1,4 +1,4 @@
-"""Tests of compressed event logs: Spark's formats, standard frames, truncated and damaged files, missing libraries."""
+"""Tests of compressed event logs: Spark's formats, truncated and damaged files, missing libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import cramjam
 import lz4.block
-import lz4.frame
 import pytest
 
 from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
@@ -53,10 +52,8 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "zstd frames": zstd_frames,
     "lz4-java": lz4_java,
     "lz4-java, two streams": lambda text: lz4_java(text[:99_999]) + lz4_java(text[99_999:]),
-    "lz4 frame": lz4.frame.compress,
     "snappy-java": snappy_java,
     "snappy-java, two streams": lambda text: snappy_java(text[:99_999]) + snappy_java(text[99_999:]),
-    "snappy framed": lambda text: bytes(cramjam.snappy.compress(text)),
     "gzip": gzip.compress,
     "gzip members": lambda text: gzip.compress(text[:99_999]) + gzip.compress(text[99_999:]),
     "plain": lambda text: text,
@@ -183,9 +180,7 @@ def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
     [
         ("zstd", zstd.__name__),
         ("lz4-java", "lz4.block"),
-        ("lz4 frame", "lz4.frame"),
         ("snappy-java", "cramjam"),
-        ("snappy framed", "cramjam"),
     ],
 )
 def test_a_missing_library_names_the_extra(
@@ -201,6 +196,6 @@ def test_a_missing_library_names_the_extra(
 @pytest.mark.parametrize("codec", ["gzip", "plain"])
 def test_gzip_and_plain_text_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     """The extra is needed for the other codecs only."""
-    for module in (zstd.__name__, "lz4.block", "lz4.frame", "cramjam"):
+    for module in (zstd.__name__, "lz4.block", "cramjam"):
         monkeypatch.setitem(sys.modules, module, None)
     assert Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).text == TEXT

@@ -204,25 +204,6 @@ def test_a_progress_of_spark_2(path: Path) -> None:
     assert bytes(record.progress.sources[0].end_offset) == b'{"t":{"0":5}}'
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("QueryProgress", {"queryInfo": {"name": "q", "id": 0, "sourceStatuses": [], "sinkStatus": {}}}),
-        ("QueryTerminated", {"queryInfo": {"name": "q", "id": 0}, "exception": None, "stackTrace": []}),
-        ("QueryStartedEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T}}),
-        ("QueryProgressEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T, "triggerDetails": {}}}),
-        ("QueryTerminatedEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T}, "exception": None}),
-    ],
-)
-def test_streaming_events_of_spark_2_0_are_counted(path: Path, kind: str, fields: dict[str, Any]) -> None:
-    """2.0.0 and 2.0.1 have the first two formats, 2.0.2 the others; they are neither damaged nor unknown."""
-    reading = read(path, text(*[line(STREAMING + kind, **fields)] * 3))
-    assert (reading.complaints, reading.records) == ([], [])
-    assert reading.reader.of_spark_2_0 == 3
-    assert (reading.reader.damaged, dict(reading.reader.unknown)) == (0, {})
-    assert reading.reader.recognised
-
-
 def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> None:
     """Spark's event for the end has no time."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]

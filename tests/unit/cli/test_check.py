@@ -56,15 +56,14 @@ def test_every_mistake_is_printed_with_its_key(conf: Path, capsys: pytest.Captur
 
 
 def test_unusable_reporter_fails_the_check(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistake in a reporter that is not active fails the check as well."""
+    """The keys of a reporter that is not active are not checked."""
     lines = "events.reporters a, out\nevents.reporter.a.type log\nevents.reporter.out.type file\n"
     lines += "events.reporter.off.timeout 10\nevents.reporter.off.url ${env:NO_SUCH_VARIABLE}\n"
     conf.write_text(conf.read_text() + lines)
     assert main(["check", "--conf", str(conf)]) == 1
     shown = capsys.readouterr().out
-    required, inactive = wrong(shown)
+    (required,) = wrong(shown)
     assert required.startswith("events.reporter.out.path: required, but not set")
-    assert inactive.startswith("events.reporter.off.timeout: given '10', allowed is")
     assert "A driver would disable these reporters and run with the others: out" in shown
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,11 +37,6 @@ def rotate(path: Path, second: int) -> Path:
     aside = path.with_name(f"{path.name}.20260131T1000{second:02}.000000Z")
     path.rename(aside)
     return aside
-
-
-def packed(path: Path) -> None:
-    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    path.unlink()
 
 
 def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
@@ -92,22 +86,6 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
     assert seen(lines) == []
     add(path, 2)
     assert seen(lines) == [2]
-
-
-@pytest.mark.parametrize("compress", [(), (1,), (2,), (1, 2, 3)])
-def test_files_rotated_between_two_polls_are_read(path: Path, compress: tuple[int, ...]) -> None:
-    """Between two polls, the file may be rotated several times and its archives compressed."""
-    lines = follow(path)
-    assert seen(lines) == [0]
-    for number in (1, 2, 3):
-        aside = rotate(path, number)
-        if number in compress:
-            packed(aside)
-        add(path, number)
-    assert seen(lines) == [1, 2, 3]
-    rotate(path, 4)
-    add(path, 4)
-    assert seen(lines) == [4]
 
 
 def test_unfinished_line_is_held_back(path: Path) -> None:

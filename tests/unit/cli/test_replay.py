@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
-from fakes import event, eventually
+from fakes import event
 
 from spark_events.cli import main
 from spark_events.cli.sinks import JsonLines
@@ -161,15 +159,6 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
     assert [event["body"] for event in jobs] == ["Job 101 finished", "Job 102 finished"]
     assert all("spark.status.old" not in event["attributes"] for event in jobs)
     assert "not reported" not in replay.notes[-1]
-
-
-def test_streaming_events_of_spark_2_0_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The summary line counts the streaming events that were not translated."""
-    log = tmp_path / "local-1"
-    kind = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgress"
-    lines = [*BATCH.read_text(encoding="utf-8").splitlines(), json.dumps({"Event": kind, "queryInfo": {}})]
-    log.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    assert Replay(capsys, log).notes[-1].endswith("; 1 streaming event of Spark 2.0, not translated")
 
 
 def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -341,32 +330,6 @@ def test_closed_pipe_ends_the_replay_without_an_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
         assert process.wait(30) == 0
-
-
-def test_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
-    """The bar is drawn on standard error and erased at the end; standard output has events only."""
-    leader, follower = pty.openpty()
-    out = tmp_path / "out"
-    with out.open("wb") as stdout:
-        process = subprocess.Popen([*COMMAND, str(STREAM)], stdout=stdout, stderr=follower)
-    os.close(follower)
-    output = b""
-
-    def all_output() -> bool:
-        nonlocal output
-        try:
-            output += os.read(leader, 65_536)
-        except OSError:
-            return True
-        return False
-
-    eventually(all_output)
-    os.close(leader)
-    assert process.wait(30) == 0
-    assert b"MB" in output
-    assert b"%" in output
-    assert output.rstrip().split(b"\033[K")[-1].startswith(b"spark-events: 1 log")
-    assert len(out.read_bytes().splitlines()) == 6
 
 
 class _Narrow(io.RawIOBase):

@@ -709,43 +709,6 @@ def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: py
     assert caplog.text.count(message) == 2
 
 
-@pytest.mark.parametrize("how", ["plain", "async", "raises"])
-def test_a_forked_copy_of_the_reporter_s_thread_exits(start: Start, how: str) -> None:
-    """The child returns from the call and exits there, without a second delivery."""
-    children: list[int] = []
-    taken: list[Event] = []
-
-    def fork(events: Sequence[Event]) -> None:
-        child = os.fork()
-        if child:
-            children.append(child)
-            taken.extend(events)
-        elif how == "raises":
-            raise OSError("in the child")
-
-    class Forks(Reporter):
-        def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
-            if how == "async":
-                return self._later(events)
-            fork(events)
-            return None
-
-        async def _later(self, events: Sequence[Event]) -> None:
-            fork(events)
-
-    delivery = start(Forks())
-    delivery.put(entries(2))
-    assert delivery.wait_until_settled(20)
-    assert numbers(taken) == [0, 1]
-    (child,) = children
-
-    def ended() -> tuple[int, int] | None:
-        found = os.waitpid(child, os.WNOHANG)
-        return found if found != (0, 0) else None
-
-    assert os.waitstatus_to_exitcode(eventually(ended)[1]) == 0
-
-
 def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """At the end every accepted event was delivered or dropped."""
     reporter = GatedReporter()

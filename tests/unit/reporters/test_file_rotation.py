@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
-import gzip
 import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import event, eventually, numbers
+from fakes import event, numbers
 
 from spark_events import Event
 from spark_events.event import decode_event
@@ -49,7 +46,7 @@ def aside(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> list[Event]:
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    data = path.read_bytes()
     assert data.endswith(b"\n")
     return [decode_event(line) for line in data.splitlines()]
 
@@ -143,89 +140,6 @@ def test_a_year_without_a_valid_name_loses_nothing(
     reporter.close()
     assert numbers(read(path)) == [0, 1, 2, 3]
     assert [message.partition(",")[0] for message in caplog.messages] == [f"{path} is full but cannot be put aside"]
-
-
-def test_a_file_that_cannot_be_compressed_does_not_stop_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "events.jsonl"
-    in_the_way = tmp_path / "events.jsonl.20200101T000000.000000Z"
-    in_the_way.mkdir()
-    reporter = opened(path, max_size=256, keep=100, compress=True)
-    write(reporter, *([event(number)] for number in range(3)))
-
-    def are_packed() -> bool:
-        write(reporter)
-        reporter._archive.pack()
-        return len(list(tmp_path.glob("*.gz"))) == 2
-
-    eventually(are_packed, what="the others compressed")
-    # The compressing thread logs its failures after it has processed all files.
-    (message, *_) = eventually(lambda: caplog.messages, what="a line in the log")
-    reporter.close()
-    assert "could not be compressed, it stays as it is: [Errno 21]" in message
-
-
-def flock_of_a_network(descriptor: int, operation: int, flock: Callable[[int, int], None] = fcntl.flock) -> None:
-    """Emulate flock on NFS (see flock(2)): an exclusive lock needs a file that is open for writing."""
-    if operation & fcntl.LOCK_EX and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    flock(descriptor, operation)
-
-
-def test_rotated_files_are_compressed_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS locks only files that are open for writing."""
-    monkeypatch.setattr(fcntl, "flock", flock_of_a_network)
-    path = tmp_path / "events.jsonl"
-    reporter = opened(path, max_size=256, keep=100, compress=True)
-    write(reporter, *([event(number)] for number in range(3)))
-    eventually(lambda: packs(reporter, path), what="every file compressed")
-    reporter.close()
-    assert everything(path) == [0, 1, 2]
-
-
-def test_rotated_files_are_compressed_and_stay_readable(tmp_path: Path) -> None:
-    """A separate thread compresses; the lines are unchanged and only the owner can read the archives."""
-    path = tmp_path / "events.jsonl"
-    reporter = opened(path, max_size=16_384, keep=100, compress=True)
-    write(reporter, *([event(number, text="x" * 1_000)] for number in range(100)))
-    eventually(lambda: packs(reporter, path), what="every file compressed")
-    reporter.close()
-    assert everything(path) == list(range(100))
-    assert {one.stat().st_mode & 0o777 for one in aside(path)} == {0o600}
-    assert sum(one.stat().st_size for one in aside(path)) < 20_000
-
-
-def packs(reporter: FileReporter, path: Path) -> bool:
-    reporter.open()
-    return bool(aside(path)) and all(one.suffix == ".gz" for one in aside(path))
-
-
-def test_files_left_by_a_killed_process_are_compressed(tmp_path: Path) -> None:
-    """An incomplete archive is not mistaken for a complete one."""
-    path = tmp_path / "events.jsonl"
-    write(opened(path, max_size=256, keep=100), [event(1)], [event(2)])
-    (left,) = aside(path)
-    Path(f"{left}.gz.part").write_bytes(b"half")
-    Path(f"{left}.part").write_bytes(b"half")
-    reporter = opened(path, max_size=256, keep=100, compress=True)
-    eventually(lambda: Path(f"{left}.gz").exists() and not left.exists())
-    reporter.close()
-    assert numbers(read(Path(f"{left}.gz"))) == [1]
-
-
-def test_an_empty_file_is_not_archived(tmp_path: Path) -> None:
-    """Another program moved the full file, and the new, empty one was rotated; other files keep their contents."""
-    path = tmp_path / "events.jsonl"
-    empty, whole = (Path(f"{path}.2026013{day}T100000.000000Z") for day in (0, 1))
-    empty.touch()
-    write(opened(whole), [event(1)])
-    reporter = opened(path, max_size=4_096, compress=True)
-    eventually(lambda: not whole.exists(), what="what there was compressed")
-    reporter.close()
-    (archive,) = aside(path)
-    assert archive == Path(f"{whole}.gz")
-    assert numbers(read(archive)) == [1]
 
 
 def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
@@ -324,7 +238,7 @@ from fakes import event
 from spark_events.reporters.file import FileConfig, FileReporter
 
 async def main():
-    reporter = FileReporter(FileConfig(sys.argv[1], max_size=20_000, keep=100_000, compress=sys.argv[2] == "a"))
+    reporter = FileReporter(FileConfig(sys.argv[1], max_size=20_000, keep=100_000))
     reporter.open()
     print("ready", flush=True)
     sys.stdin.readline()
@@ -338,7 +252,7 @@ asyncio.run(main())
 
 
 def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> None:
-    """Both drivers rotate, one compresses, and logrotate renames the file now and then."""
+    """Both drivers rotate, and logrotate renames the file now and then."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     ends = [threading.Thread(target=writer.communicate, args=(b"go\n", 60)) for writer in writers]
@@ -360,7 +274,7 @@ def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> N
     for one in tmp_path.iterdir():
         # A file may have been replaced by an empty one between the size check and the rotation.
         is_empty = one != path and one.stat().st_size == 0
-        if one.suffix != ".part" and not (one.suffix != ".gz" and Path(f"{one}.gz").exists()) and not is_empty:
+        if not is_empty:
             for line in read(one):
                 seen[str(line.attributes["writer"])].append(int(line.body))
     assert {name: sorted(found) for name, found in seen.items()} == {name: list(range(3_000)) for name in seen}

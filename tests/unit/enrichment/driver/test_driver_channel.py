@@ -168,7 +168,7 @@ def test_a_replaced_task_is_notified_at_once(
     both = [(FIRST, notified), (newer, wrongly)]
 
     def is_known(attempt: TaskAttempt) -> bool:
-        return attempt in channel._attempts.get((0, 3), ())
+        return attempt in channel._attempts.get(3, ())
 
     with contextlib.ExitStack() as tasks:
         for attempt, event in both if comes_first else both[::-1]:
@@ -274,25 +274,6 @@ def test_the_number_of_silent_clients_is_limited() -> None:
             assert list(channel._tasks) == [FIRST]
         wait_for(lambda: channel._strangers == 0)
         came(channel, FIRST._replace(partition=4)).close()
-
-
-def test_lazy_enrichments_of_one_application_do_not_replace_each_other() -> None:
-    """Their stages run at the same time: an attempt replaces only attempts of its own stage."""
-    other_stage, newer = FIRST._replace(task=90, stage=6), FIRST._replace(task=11)
-    with opened(by_stage=True) as channel:
-        with came(channel, FIRST) as first:
-            with came(channel, other_stage) as other:
-                assert channel.tasks() == {FIRST, other_stage}
-                other.setblocking(False)
-                first.setblocking(False)
-                with pytest.raises(BlockingIOError):
-                    first.recv(1)
-                with pytest.raises(BlockingIOError):
-                    other.recv(1)
-            first.settimeout(SECONDS)
-            came(channel, newer).close()
-            assert first.recv(32, socket.MSG_WAITALL) == channel.address.stop_message(FIRST)
-        wait_for(lambda: not channel._attempts)
 
 
 def test_an_unreachable_driver_stops_no_task(loop: BackgroundLoop) -> None:

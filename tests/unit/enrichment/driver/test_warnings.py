@@ -84,50 +84,6 @@ def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture
     assert caplog.messages == []
 
 
-SESSION, APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
-
-
-@pytest.mark.parametrize(
-    ("kills", "idle", "total", "warning"),
-    [
-        ("true", "60", 120.0, "60 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
-        ("TRUE", "2min", 120.0, "120 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
-        ("true", "120000ms", 120.0, "120 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
-        ("true", "1h", None, "3600 s (idleTimeoutSeconds), but total_timeout is None;"),
-        ("true", "121s", 120.0, None),
-        ("true", "0", 120.0, None),
-        ("true", "0ms", None, None),
-        ("true", "soon", 120.0, None),
-        ("true", None, 120.0, None),
-        ("false", "60", 120.0, None),
-        (None, "60", 120.0, None),
-    ],
-)
-@pytest.mark.parametrize("prefix", [SESSION, APPLICATION])
-def test_an_idle_timeout_of_workers_causes_a_warning(
-    caplog: pytest.LogCaptureFixture,
-    prefix: str,
-    kills: str | None,
-    idle: str | None,
-    total: float,
-    warning: str | None,
-) -> None:
-    given = {f"{prefix}.killOnIdleTimeout": kills, f"{prefix}.idleTimeoutSeconds": idle}
-    warn_of_settings(
-        frame({key: value for key, value in given.items() if value is not None}), Plan(fn, total_timeout=total)
-    )
-    assert bool(caplog.messages) == (warning is not None)
-    assert warning is None or warning in caplog.text
-
-
-def test_the_session_s_setting_of_idle_workers_has_precedence(caplog: pytest.LogCaptureFixture) -> None:
-    """As in Spark."""
-    killed = {f"{APPLICATION}.killOnIdleTimeout": "true", f"{APPLICATION}.idleTimeoutSeconds": "5"}
-    for own in ({f"{SESSION}.killOnIdleTimeout": "false"}, {f"{SESSION}.idleTimeoutSeconds": "600s"}):
-        warn_of_settings(frame({**killed, **own}), Plan(fn))
-    assert caplog.messages == []
-
-
 def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFixture) -> None:
     """A stream checks the settings in every micro-batch."""
     df = frame({**NO_REUSE, "spark.speculation": "true"})
