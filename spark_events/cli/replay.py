@@ -13,19 +13,16 @@ from pathlib import Path
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.records import ApplicationStart
-from spark_events.cli.arguments import UsageError, add_min_severity, require_seconds
-from spark_events.cli.sinks import JsonLines, Reporters, Sink
-from spark_events.config.defaults import default_path, read_settings
+from spark_events.cli.arguments import UsageError, add_min_severity
+from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
-from spark_events.pipeline import build
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
-_PATIENCE_SECONDS = 60.0
 #: Events that can be made from a log. The others report delivery, or are added by programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "JobFailureEvent"),
@@ -45,31 +42,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ),
     )
     parser.add_argument("paths", metavar="PATH", type=Path, nargs="+", help="an event log, or a folder of them")
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="a spark-defaults.conf: use its spark.events.* settings, and its reporters if there are any",
-    )
-    parser.add_argument(
-        "--to",
-        action="append",
-        metavar="NAME",
-        help="deliver to this reporter only (repeatable; without --conf, of Spark's own spark-defaults.conf)",
-    )
+    add_sink(parser)
     add_min_severity(parser)
     parser.add_argument(
         "--name",
         action="append",
         metavar="EVENT",
         help="only events of this name, for example JobFailureEvent (repeatable)",
-    )
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=_PATIENCE_SECONDS,
-        metavar="SECONDS",
-        help="abort after this time without a delivery by a reporter (default: %(default).0f)",
     )
     parser.set_defaults(run=_run)
 
@@ -213,12 +192,12 @@ class _Replay:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    require_seconds("--patience", chosen.patience)
     for name in chosen.name or ():
         if name not in _NAMES:
             raise UsageError(f"--name: given {name!r}, allowed: {', '.join(_NAMES)}")
     logs, failed = _find(chosen.paths)
-    config, sink = _sink(chosen)
+    config, open_sink = sink_of(chosen)
+    sink = open_sink()
     notes = _Notes(_MOST_NOTES)
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     replay = _Replay(chosen, config, sink, notes)
@@ -253,20 +232,3 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
         for log in found:
             logs.setdefault(log.path, log)
     return list(logs.values()), failed
-
-
-def _sink(chosen: argparse.Namespace) -> tuple[TranslateConfig, Sink]:
-    path = chosen.conf
-    if chosen.to and path is None:
-        path = default_path()
-        if path is None:
-            raise UsageError("--to needs a configuration with that reporter: pass --conf FILE")
-    if path is None:
-        return TranslateConfig(), JsonLines(sys.stdout.buffer)
-    extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
-    # A replay waits for the reporters itself, as long as it takes.
-    settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
-    pipeline = build(settings, strict=True)
-    if not settings.names_below("events.reporter"):
-        return pipeline.translation, JsonLines(sys.stdout.buffer)
-    return pipeline.translation, Reporters(pipeline, chosen.patience)

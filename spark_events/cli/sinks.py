@@ -1,24 +1,32 @@
-"""Destinations of a replay's events: standard output, or the reporters of a configuration."""
+"""Destinations of a command's events: standard output, or the reporters of a configuration."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import msgspec
 
+from spark_events.cli.arguments import UsageError, require_seconds
 from spark_events.cli.output import writing
+from spark_events.config import Settings
+from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
-from spark_events.pipeline import Pipeline
+from spark_events.pipeline import Pipeline, build, read
+from spark_events.translate.config import TranslateConfig
 
 #: Events in flight at once; fewer than a mailbox holds, so no mailbox sheds an event.
 _SLICE = 512
 _BUFFER = 256
 _LOOK_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
 
 
 class Sink(Protocol):
@@ -68,7 +76,7 @@ class Reporters:
 
     Args:
         pipeline: its mailboxes must hold more than one slice of events.
-        patience: seconds without any delivery after which the replay fails.
+        patience: seconds without any delivery after which the command fails.
     """
 
     def __init__(self, pipeline: Pipeline, patience: float) -> None:
@@ -103,7 +111,58 @@ class Reporters:
                 stuck, patience = ", ".join(sorted(held)), self._patience
                 # `close` must not wait for the same reporter again.
                 self._patience = 0.0
-                raise SparkEventsError(f"replay aborted: no delivery for {patience:.0f} s by reporter {stuck}")
+                raise SparkEventsError(f"aborted: no delivery for {patience:.0f} s by reporter {stuck}")
 
     def _held(self) -> dict[str, int]:
         return {name: books.held for name, books in self._pipeline.dispatcher.counters().items() if books.held}
+
+
+def add_sink(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose the reporters."""
+    parser.add_argument(
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="a spark-defaults.conf: use its spark.events.* settings, and its reporters if there are any",
+    )
+    parser.add_argument(
+        "--to",
+        action="append",
+        metavar="NAME",
+        help="deliver to this reporter only (repeatable; without --conf, of Spark's own spark-defaults.conf)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=_PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="abort after this time without a delivery by a reporter (default: %(default).0f)",
+    )
+
+
+def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], Sink]]:
+    """Validate the configuration; return its translation settings and a function that opens the destination.
+
+    Raises:
+        ConfigError: when the configuration is invalid.
+        UsageError: when ``--to`` has no configuration, or ``--patience`` is invalid.
+    """
+    require_seconds("--patience", chosen.patience)
+    path = chosen.conf
+    if chosen.to and path is None:
+        path = default_path()
+        if path is None:
+            raise UsageError("--to needs a configuration with that reporter: pass --conf FILE")
+    if path is None:
+        return TranslateConfig(), lambda: JsonLines(sys.stdout.buffer)
+    extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
+
+    def settings() -> Settings:
+        # The command waits for the reporters itself, as long as it takes.
+        return read_settings(path, without=("events.dispatcher.",), extra=extra)
+
+    found = settings()
+    translation = read(found).translation
+    if not found.names_below("events.reporter"):
+        return translation, lambda: JsonLines(sys.stdout.buffer)
+    return translation, lambda: Reporters(build(settings(), strict=True), chosen.patience)

@@ -189,7 +189,7 @@ class Applications:
                 return "the last statement", diagnosis
         return known.title, known.diagnosis
 
-    def lost(self, at: int, orderly: bool, running: Sequence[str]) -> Iterator[Draft]:
+    def lost(self, at: int, orderly: bool, running: Sequence[str], how: str) -> Iterator[Draft]:
         """Report a driver that ended without reporting its end: LOST, or ENDED after a JVM shutdown."""
         old = self._status.value
         if old is None or not self._status.become("ENDED" if orderly else "LOST"):
@@ -198,7 +198,7 @@ class Applications:
             body = f"Application '{self._name}' ended with its JVM; its outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"spark.app.end_reason": "JVM_SHUTDOWN"})
             return
-        body = f"Application '{self._name}' is lost: its driver died without reporting its end{_while(running)}"
+        body = f"Application '{self._name}' is lost: {how}{_while(running)}"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
 
 

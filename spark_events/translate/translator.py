@@ -49,6 +49,7 @@ __all__ = ["Translator"]
 
 #: Maximum plausible delay of a record, in milliseconds; a larger one means that its clock differs from ours.
 _MOST_BEHIND = 60_000
+_DIED = "its driver died without reporting its end"
 _extend = dict.update
 
 
@@ -181,18 +182,19 @@ class Translator:
         """Return an event that no record caused, such as a report of the dispatcher."""
         return self._event(draft)
 
-    def driver_lost(self, at: int, orderly: bool) -> list[Event]:
-        """Report that the pipe closed before the application's end was seen.
+    def driver_lost(self, at: int, orderly: bool, how: str = _DIED) -> list[Event]:
+        """Report that the driver ended before the application's end was seen.
 
         Args:
             at: milliseconds since the epoch.
             orderly: whether the JVM had announced its shutdown, so that the driver was not killed.
+            how: how the loss was found, as the end of a sentence.
         """
         if self._provisional is not None and not self._application.is_over:
             # The driver was killed after its code had stopped Spark.
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             return [self._event(draft) for draft in self._application_ended(stopped)]
-        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._running()))
+        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._running(), how))
         return [self._event(draft) for draft in drafts]
 
     def _running(self) -> list[str]:

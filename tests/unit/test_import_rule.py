@@ -31,8 +31,9 @@ ALLOWED = {
     "translate": LEAVES | {"bridge"},
     "dispatch": LEAVES | {"reporters"},
 }
+ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters"}
 ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrichment"}
-ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline"}
+ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}

@@ -57,8 +57,8 @@ def row_of(event: Event) -> dict[str, Any]:
         "sequence": event.sequence,
         "observed_ts_millis": event.observed_ts_millis,
         "observed_at": _moment(event.observed_ts_millis),
-        "name": _short(_visible(event.name)),
-        "class_scope": _short(_visible(event.class_scope)),
+        "name": shortened(_visible(event.name)),
+        "class_scope": shortened(_visible(event.class_scope)),
         "severity": event.severity.value,
         "severity_number": event.severity.number,
         "body": event.body,
@@ -97,10 +97,11 @@ def _moment(millis: int) -> datetime | None:
 
 
 def _text(value: AttributeValue | None) -> str | None:
-    return None if value is None else _short(value if isinstance(value, str) else str(value))
+    return None if value is None else shortened(value if isinstance(value, str) else str(value))
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return indexed text as its column holds it."""
     return text if len(text) <= MOST_INDEXED else f"{text[: MOST_INDEXED - 1]}…"
 
 

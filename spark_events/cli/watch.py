@@ -1,0 +1,188 @@
+"""``spark-events watch``: report applications whose heartbeats have stopped as LOST."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from spark_events.cli.arguments import UsageError
+from spark_events.cli.output import show
+from spark_events.cli.sinks import Sink, add_sink, sink_of
+from spark_events.cli.table import table
+from spark_events.config import Kind, duration, positive_duration
+from spark_events.config.references import resolve
+from spark_events.errors import SparkEventsError
+from spark_events.event import Event
+from spark_events.event.display import moment
+from spark_events.reporters.database.config import DatabaseConfig, database_url
+from spark_events.watch.database import EventDatabase
+from spark_events.watch.folder import JsonFolder
+from spark_events.watch.sightings import Sighting, Sightings
+
+__all__ = ["Source", "Watcher", "add_to"]
+
+_INTERVALS = 2.0
+
+
+class Source(Protocol):
+    """Stored events of applications, which also store what the watcher has reported."""
+
+    def read(self, sightings: Sightings, since: int) -> None:
+        """Read events, from a time in milliseconds since the epoch."""
+
+    def record(self, event: Event) -> None:
+        """Store a reported event."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "watch",
+        help="report applications whose heartbeats have stopped as LOST",
+        description=(
+            "Looks once, or with --every until it is stopped, for applications without an end whose heartbeats have"
+            " stopped, and reports each as LOST, once. Without --conf or --to, the events are printed, one JSON"
+            " object per line. Applications send heartbeats with events.heartbeat.interval."
+        ),
+    )
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="a folder or file of JSON lines, or the URL of a database: what the applications' reporters write",
+    )
+    parser.add_argument("--every", type=_seconds(positive_duration), metavar="TIME", help="look again after this time")
+    parser.add_argument(
+        "--intervals",
+        type=float,
+        default=_INTERVALS,
+        metavar="N",
+        help="an application is LOST after N intervals without a heartbeat (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--since",
+        type=_seconds(duration),
+        default="7d",
+        metavar="TIME",
+        help="ignore files and events that are older (default: %(default)s)",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print every application seen")
+    add_sink(parser)
+    parser.set_defaults(run=_run)
+
+
+def _seconds(kind: Kind[float]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            return kind.parse(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"given {text!r}, allowed is {kind.allowed}") from None
+
+    return parse
+
+
+class Watcher:
+    """Looks at a source and reports lost applications.
+
+    Args:
+        source: the stored events.
+        open_sink: opens the destination of the events; called only if there are any.
+        intervals: number of intervals without a heartbeat after which an application is LOST.
+        since: seconds of history to read.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        open_sink: Callable[[], Sink],
+        intervals: float,
+        since: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._open_sink = open_sink
+        self._intervals = intervals
+        self._since = since
+        self._clock = clock
+        self.sightings = Sightings()
+        # After an outage of the source, the applications' reporters first deliver what they could not store.
+        self._judges_from = 0
+
+    def look(self) -> int:
+        """Report what is lost now; return how many events were not delivered.
+
+        Raises:
+            SparkEventsError: when the source cannot be read or written; then nothing is known to be lost.
+        """
+        now = round(self._clock() * 1000)
+        try:
+            self._source.read(self.sightings, now - round(self._since * 1000))
+        except SparkEventsError:
+            self._judges_from = -1
+            raise
+        if self._judges_from < 0:
+            longest = max((seen.interval for seen in self.sightings if seen.is_expected), default=0)
+            self._judges_from = now + round(self._intervals * longest)
+        lost = [seen for seen in self.sightings if seen.is_overdue(now, self._intervals)]
+        return self._report(lost) if lost and now >= self._judges_from else 0
+
+    def _report(self, lost: list[Sighting]) -> int:
+        events = [seen.lost() for seen in lost]
+        sink = self._open_sink()
+        sink.take(events)
+        if undelivered := sink.close():
+            # Not recorded: the next look reports them again, with the same event ids.
+            return undelivered
+        for event in events:
+            self._source.record(event)
+            self.sightings.see(event)
+        return 0
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    # `not (…)` also rejects nan.
+    if not 1 <= chosen.intervals <= 1_000_000:
+        raise UsageError(f"--intervals: given {chosen.intervals:g}, allowed: 1 or more")
+    _, open_sink = sink_of(chosen)
+    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
+    watch = Watcher(_source(chosen.source), open_sink, chosen.intervals, chosen.since)
+    if chosen.every is None:
+        return _look(watch, chosen.verbose)
+    while True:
+        try:
+            _look(watch, chosen.verbose)
+        except SparkEventsError as error:
+            print(f"spark-events: {error}; looking again in {chosen.every:g} s", file=sys.stderr, flush=True)
+        time.sleep(chosen.every)
+
+
+def _source(given: str) -> Source:
+    if "://" not in given:
+        return JsonFolder(Path(given))
+    try:
+        return EventDatabase(DatabaseConfig(database_url.parse(resolve(given))))
+    except ValueError:
+        raise UsageError(f"SOURCE: allowed are a path and {database_url.allowed}") from None
+
+
+def _look(watch: Watcher, verbose: bool) -> int:
+    undelivered = watch.look()
+    if verbose:
+        rows = [
+            (seen.name, str(seen.attributes.get("spark.app.id")), seen.status or "RUNNING", *_heartbeat(seen))
+            for seen in sorted(watch.sightings, key=lambda seen: seen.last_seen)
+        ]
+        show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)
+    if undelivered:
+        print(f"spark-events: {undelivered} events not delivered; the next look reports them again", file=sys.stderr)
+    return 1 if undelivered else 0
+
+
+def _heartbeat(seen: Sighting) -> tuple[str, str]:
+    every = f"every {seen.interval / 1000:g} s" if seen.interval else "none: not watched"
+    return moment(seen.last_seen), every

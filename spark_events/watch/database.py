@@ -1,0 +1,103 @@
+"""Watch a database that ``database`` reporters write."""
+
+from __future__ import annotations
+
+import os
+
+from spark_events.errors import SparkEventsError
+from spark_events.event import Attributes, Event, Severity
+from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.reporters.database.reporter import DatabaseReporter
+from spark_events.reporters.extras import load_extra
+from spark_events.watch.sightings import STATUS_CHANGE, WATCHED, Sightings
+
+__all__ = ["EventDatabase"]
+
+
+class EventDatabase:
+    """The table of events.
+
+    Args:
+        config: address and password.
+        application: name of the applications to read; None: all.
+    """
+
+    def __init__(self, config: DatabaseConfig, application: str | None = None) -> None:
+        load_extra("sqlalchemy", "database")
+        self._config = config
+        self._application = application
+
+    def read(self, sightings: Sightings, since: int) -> None:
+        """Read the latest event of each kind of each application, not older than ``since``, in milliseconds.
+
+        Raises:
+            SparkEventsError: when the database cannot be read.
+        """
+        from sqlalchemy import and_, func, or_, select
+
+        from spark_events.reporters.database import engines, statements
+        from spark_events.reporters.database.rows import shortened
+        from spark_events.reporters.database.tables import EVENTS
+
+        engine = engines.create(self._config)
+        columns = EVENTS.c
+        kind = (columns.app_id, func.coalesce(columns.app_attempt_id, ""), columns.name, columns.status)
+        latest = (columns.observed_ts_millis.desc(), columns.sequence.desc())
+        chosen = and_(
+            columns.name.in_(WATCHED),
+            or_(columns.name != STATUS_CHANGE, columns.entity == "application"),
+            columns.observed_ts_millis >= since,
+        )
+        if self._application is not None:
+            chosen = and_(chosen, columns.app_name == shortened(self._application))
+        ranked = (
+            select(
+                columns.name,
+                columns.class_scope,
+                columns.body,
+                columns.observed_ts_millis,
+                columns.event_id,
+                columns.sequence,
+                columns.attributes,
+                func.row_number().over(partition_by=kind, order_by=latest).label("rank"),
+            )
+            .where(chosen)
+            .subquery()
+        )
+        where = engine.url.set(query={}).render_as_string(hide_password=True)
+        path = engine.url.database or ""
+        if engine.dialect.name == "sqlite" and not path.startswith("file:") and not os.path.exists(path):
+            raise SparkEventsError(f"cannot read {where}: no such file")
+        try:
+            with engine.connect() as connection:
+                rows = connection.execute(select(ranked).where(ranked.c.rank == 1)).all()
+        except Exception as error:
+            raise SparkEventsError(f"cannot read {where}: {statements.reason(error)}") from None
+        finally:
+            engine.dispose()
+        for row in rows:
+            sightings.see(
+                Event(
+                    name=row.name,
+                    class_scope=row.class_scope,
+                    body=row.body,
+                    severity=Severity.INFO,
+                    observed_ts_millis=row.observed_ts_millis,
+                    event_id=row.event_id,
+                    sequence=row.sequence,
+                    attributes=Attributes(row.attributes),
+                )
+            )
+
+    def record(self, event: Event) -> None:
+        """Store a reported event, so that it is reported once.
+
+        Raises:
+            SparkEventsError: when the database cannot be written.
+        """
+        reporter = DatabaseReporter(self._config)
+        try:
+            reporter.open()
+            reporter.report([event])
+        finally:
+            reporter.close()

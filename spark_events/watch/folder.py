@@ -1,0 +1,128 @@
+"""Watch a folder of JSON lines that ``file`` reporters write, rotated and compressed files included."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from spark_events.errors import SparkEventsError
+from spark_events.event import Event, decode_event
+from spark_events.event.heartbeat import HEARTBEAT
+from spark_events.reporters.file import FileConfig, FileReporter
+from spark_events.reporters.file.rotation import Archive
+from spark_events.watch.sightings import Sightings
+
+__all__ = ["JsonFolder"]
+
+#: File in which the watcher records what it has reported; other watchers and later runs read it.
+RECORD = "spark-events-watch.jsonl"
+_MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
+#: How often the folder is read again because a file was rotated meanwhile.
+_ATTEMPTS = 5
+
+
+class JsonFolder:
+    """The events of one folder and its subfolders, or of one file and its rotated predecessors.
+
+    Args:
+        path: the folder or file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._record = (path if path.is_dir() else path.parent) / RECORD
+        # Bytes that have been read, by device and inode, which survive a rename.
+        self._read: dict[tuple[int, int], int] = {}
+
+    def read(self, sightings: Sightings, since: int) -> None:
+        """Read what was written since the last call; skip files that are older than ``since``, in milliseconds.
+
+        Raises:
+            SparkEventsError: when a file cannot be read, so that an end might be missed.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                for file in self._files():
+                    if file.stat().st_mtime * 1000 >= since:
+                        self._read_one(file, sightings)
+                return
+            except FileNotFoundError as error:
+                if not self._path.exists():
+                    raise SparkEventsError(f"cannot read {self._path}: {error.strerror}") from None
+                # The file was renamed or compressed after the folder was listed.
+                continue
+            except OSError as error:
+                raise SparkEventsError(f"cannot read {error.filename or self._path}: {error.strerror}") from None
+        raise SparkEventsError(f"cannot read {self._path}: its files are rotated faster than they are read")
+
+    def record(self, event: Event) -> None:
+        """Store a reported event, so that it is reported once.
+
+        Raises:
+            SparkEventsError: when the file cannot be written.
+        """
+        reporter = FileReporter(FileConfig(str(self._record)))
+        try:
+            reporter.open()
+            asyncio.run(_reported(reporter, event))
+        except OSError as error:
+            raise SparkEventsError(
+                f"cannot write {self._record}: {error.strerror}; the application will be reported again"
+            ) from None
+        finally:
+            reporter.close()
+
+    def _files(self) -> list[Path]:
+        if self._path.is_dir():
+            return sorted(file for file in self._path.rglob("*") if file.suffix != ".part" and file.is_file())
+        own = [*Archive(self._path, keep=0, compress=False).files(), self._path]
+        return [*own, self._record] if self._record.exists() else own
+
+    def _read_one(self, file: Path, sightings: Sightings) -> None:
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            identity = status.st_dev, status.st_ino
+            begin = self._read.get(identity, 0)
+            if begin == status.st_size:
+                return
+            is_packed = file.suffix == ".gz"
+            if begin > status.st_size:
+                # The file was truncated.
+                begin = 0
+            opened.seek(begin)
+            for line in _packed_lines(file) if is_packed else opened:
+                if not line.endswith(b"\n"):
+                    break
+                if any(mark in line for mark in _MARKS):
+                    _see(sightings, line)
+                begin += len(line)
+            self._read[identity] = status.st_size if is_packed else begin
+
+
+def _packed_lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines of a compressed file, as far as it is intact."""
+    try:
+        with gzip.open(file) as lines:
+            yield from lines
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return
+
+
+def _see(sightings: Sightings, line: bytes) -> None:
+    try:
+        sightings.see(decode_event(line))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Not an event: another program's file, or a write that was cut off.
+        return
+
+
+async def _reported(reporter: FileReporter, event: Event) -> None:
+    rest = reporter.report([event])
+    if rest is not None:
+        await rest

@@ -1,0 +1,25 @@
+"""The LOST event of another process's application, equal to the one that its own sidecar would have reported."""
+
+from __future__ import annotations
+
+from spark_events.bridge.records import ApplicationStart
+from spark_events.event import Event
+from spark_events.translate.translator import Translator
+
+__all__ = ["lost_event"]
+
+
+def lost_event(start: ApplicationStart, at: int, sequence: int, how: str) -> Event:
+    """Return the event, which has the ``event_id`` that the sidecar's own event has.
+
+    Args:
+        start: identity of the application.
+        at: when the application was last known to run, in milliseconds since the epoch.
+        sequence: number of the event after the last known one of the application.
+        how: how the loss was found, as the end of a sentence.
+    """
+    # The sidecar's own translation, so that key, attributes and severity cannot differ.
+    translator = Translator(first_sequence=sequence)
+    translator.restore(start)
+    (event,) = translator.driver_lost(at, orderly=False, how=how)
+    return event

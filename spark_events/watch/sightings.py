@@ -1,0 +1,116 @@
+"""What stored events say about each application: its last heartbeat, and whether it has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+
+from spark_events.bridge.records import ApplicationStart
+from spark_events.event import Attributes, Event
+from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
+from spark_events.watch.lost import lost_event
+
+__all__ = ["STATUS_CHANGE", "WATCHED", "Sighting", "Sightings"]
+
+STATUS_CHANGE = "JobStatusChangeEvent"
+_REPORT = "DispatcherReportEvent"
+#: Names of the events that a watcher needs.
+WATCHED = (STATUS_CHANGE, HEARTBEAT, _REPORT)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclasses.dataclass(slots=True)
+class Sighting:
+    """One application, identified by id and attempt. Times are in milliseconds since the epoch, 0 if unknown.
+
+    Attributes:
+        attributes: those of a heartbeat or of the start; the LOST event needs some of them.
+        started: time of the start.
+        last_seen: time of the latest start or heartbeat.
+        interval: time between two heartbeats, according to the latest heartbeat.
+        sequence: highest sequence number.
+        reported: time of the latest final report, after which the sidecar sends no heartbeats.
+        status: the status after the application's end; empty while no end is known.
+    """
+
+    attributes: Attributes = dataclasses.field(default_factory=Attributes)
+    started: int = 0
+    last_seen: int = 0
+    interval: int = 0
+    sequence: int = 0
+    reported: int = 0
+    status: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the application, or its id if the events lack the name."""
+        return self._text("spark.app.name") or self._text("spark.app.id")
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether heartbeats are expected: no end is known, and the sidecar has not ended in order."""
+        return not self.status and self.last_seen > self.reported
+
+    def is_overdue(self, now: int, intervals: float) -> bool:
+        """Return whether heartbeats are expected, and the latest is more than so many intervals old."""
+        return self.is_expected and self.interval > 0 and now - self.last_seen > intervals * self.interval
+
+    def lost(self) -> Event:
+        """Return the LOST event; it depends on stored events only, so that two watchers make the same one."""
+        start = ApplicationStart(
+            app_id=self._text("spark.app.id"),
+            app_name=self.name,
+            attempt_id=self._text("spark.app.attempt_id") or None,
+            user=self._text("spark.user"),
+            time=self.started,
+            spark_version=self._text("spark.version"),
+            host=self._text("host.name"),
+        )
+        since = (_EPOCH + timedelta(milliseconds=self.last_seen)).strftime("%Y-%m-%d %H:%M:%S UTC")
+        what = f"no heartbeat since {since}, one was expected every {self.interval / 1000:g} s"
+        if not self.interval:
+            what = f"it started at {since} and its driver died without reporting its end"
+        return lost_event(start, self.last_seen, self.sequence + 1, what)
+
+    def _text(self, key: str) -> str:
+        value = self.attributes.get(key)
+        return "" if value is None else str(value)
+
+
+class Sightings:
+    """All applications of a source. Events may be seen in any order, and more than once."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, str], Sighting] = {}
+
+    def __iter__(self) -> Iterator[Sighting]:
+        return iter(self._all.values())
+
+    def see(self, event: Event) -> None:
+        """Take note of an event; events that say nothing about an application's life are ignored."""
+        about = event.attributes
+        if "spark.app.id" not in about:
+            return
+        is_status = event.name == STATUS_CHANGE and about.get("spark.entity") == "application"
+        if not is_status and event.name not in (HEARTBEAT, _REPORT):
+            return
+        key = str(about["spark.app.id"]), str(about.get("spark.app.attempt_id") or "")
+        found = self._all.setdefault(key, Sighting())
+        at = event.observed_ts_millis
+        found.sequence = max(found.sequence, event.sequence)
+        if event.name == _REPORT:
+            found.reported = max(found.reported, at)
+            return
+        status = str(about.get("spark.status.new"))
+        if is_status and status != "RUNNING":
+            found.status = status
+        elif is_status:
+            found.started = at
+        if at >= found.last_seen and not found.status:
+            found.last_seen, found.attributes = at, about
+            found.interval = _number(about.get(INTERVAL)) or found.interval
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int else 0

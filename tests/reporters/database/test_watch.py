@@ -1,0 +1,89 @@
+"""Tests of watching a database for applications whose heartbeats have stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fakes import START, application_end, application_start, decoded
+
+from reporters.database.databases import Database
+from spark_events import Event
+from spark_events.cli.watch import Watcher
+from spark_events.config import Secret
+from spark_events.reporters.database.config import DatabaseConfig, database_url
+from spark_events.reporters.database.reporter import DatabaseReporter
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+from spark_events.watch.database import EventDatabase
+from spark_events.watch.sightings import Sightings
+
+MINUTE = 60_000
+
+
+class Kept:
+    """Destination that keeps its events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def take(self, events: Sequence[Event]) -> None:
+        self.events.extend(events)
+
+    def close(self) -> int:
+        return 0
+
+
+def config_of(database: Database) -> DatabaseConfig:
+    password = database.settings.get("password")
+    return DatabaseConfig(database_url.parse(database.settings["url"]), None if password is None else Secret(password))
+
+
+def write(config: DatabaseConfig, app_id: str, *, ends: bool = False, attempt: str | None = None) -> None:
+    translator = Translator(TranslateConfig(heartbeat_interval=60.0))
+    start = application_start(app_id=app_id, app_name=f"shop of {app_id}", attempt_id=attempt)
+    events = translator.translate(decoded(start))
+    for minute in range(5):
+        events += translator.tick(START + minute * MINUTE)
+    if ends:
+        events += translator.translate(decoded(application_end()))
+    reporter = DatabaseReporter(config)
+    reporter.open()
+    reporter.report(events)
+    reporter.close()
+
+
+def watcher_of(config: DatabaseConfig, sink: Kept) -> Watcher:
+    return Watcher(EventDatabase(config), lambda: sink, 2, 86_400, lambda: START / 1000 + 600)
+
+
+def test_a_lost_application_is_reported_once_and_recorded_in_the_database(database: Database) -> None:
+    """Two watchers leave one row, and the views show the loss."""
+    config = config_of(database)
+    write(config, "good", ends=True)
+    write(config, "bad")
+    write(config, "tried", attempt="1")
+    write(config, "tried", attempt="2", ends=True)
+    sinks = [Kept(), Kept(), Kept()]
+    watchers = [watcher_of(config, sink) for sink in sinks]
+    for watcher in watchers[:2]:
+        watcher._source.read(watcher.sightings, 0)
+    lost = [[seen for seen in watcher.sightings if seen.is_overdue(START + 600_000, 2)] for watcher in watchers[:2]]
+    for watcher, found in zip(watchers, lost, strict=False):
+        watcher._report(found)
+    watchers[2].look()
+    assert sinks[0].events == sinks[1].events
+    assert sinks[2].events == []
+    assert sorted(str(event.attributes["spark.app.id"]) for event in sinks[0].events) == ["bad", "tried"]
+    lost_ids = database.ask("SELECT app_id FROM spark_events WHERE status = 'LOST' ORDER BY app_id")
+    assert lost_ids == [("bad",), ("tried",)]
+    assert database.ask("SELECT status FROM spark_events_runs WHERE app_id = 'bad'") == [("LOST",)]
+
+
+def test_the_applications_of_one_name(database: Database) -> None:
+    """The next run of an application looks for its predecessors only."""
+    config = config_of(database)
+    write(config, "a")
+    write(config, "b")
+    sightings = Sightings()
+    EventDatabase(config, "shop of b").read(sightings, 0)
+    assert [seen.name for seen in sightings] == ["shop of b"]

@@ -1,0 +1,250 @@
+"""Tests of ``spark-events watch``, which reports applications whose heartbeats have stopped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fakes import (
+    START,
+    FakeDriver,
+    application_end,
+    application_start,
+    decoded,
+    eventually,
+    goodbye,
+    read_events,
+    sidecar_environment,
+)
+
+from spark_events import Event
+from spark_events.cli import main
+from spark_events.cli.watch import Watcher
+from spark_events.errors import SparkEventsError
+from spark_events.event import encode_lines
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.dispatch_reports import final_report
+from spark_events.translate.translator import Translator
+from spark_events.watch.folder import RECORD, JsonFolder
+
+COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
+MINUTE = 60_000
+LIVES, ENDS = True, False
+
+
+class ListSink:
+    """Destination that keeps its events; ``undelivered`` is the result of every close."""
+
+    def __init__(self, undelivered: int = 0) -> None:
+        self.events: list[Event] = []
+        self.undelivered = undelivered
+
+    def take(self, events: Sequence[Event]) -> None:
+        self.events.extend(events)
+
+    def close(self) -> int:
+        return self.undelivered
+
+
+def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, interval: float | None = 60.0) -> bytes:
+    """Return the JSON lines of an application with one heartbeat a minute."""
+    translator = Translator(TranslateConfig(heartbeat_interval=interval))
+    events = translator.translate(decoded(application_start(app_id=app_id, app_name=f"shop of {app_id}")))
+    for minute in range(minutes):
+        events += translator.tick(START + minute * MINUTE)
+    if end == "report":
+        events.append(translator.emit(final_report({}, {}, START + minutes * MINUTE)))
+    elif end is not None:
+        events += translator.translate(decoded(application_end(end)))
+    return encode_lines(events)
+
+
+def of_sidecar(app_id: str = "local-1") -> Event:
+    """Return the LOST event that the sidecar of the application would have reported."""
+    translator = Translator()
+    translator.translate(decoded(application_start(app_id=app_id)))
+    (event,) = translator.driver_lost(START, orderly=False)
+    return event
+
+
+def watch(path: Path, sink: ListSink, minute: float, intervals: float = 2) -> Watcher:
+    return Watcher(JsonFolder(path), lambda: sink, intervals, 7 * 86_400, lambda: START / 1000 + 60 * minute)
+
+
+def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path: Path) -> None:
+    """After two intervals without a heartbeat, and not before."""
+    (tmp_path / "events.jsonl").write_bytes(story(minutes=5))
+    sink = ListSink()
+    assert watch(tmp_path, sink, 5.9).look() == 0
+    assert sink.events == []
+    watch(tmp_path, sink, 6.1).look()
+    (lost,) = sink.events
+    sidecar = of_sidecar()
+    assert (lost.event_id, lost.name, lost.severity) == (sidecar.event_id, sidecar.name, sidecar.severity)
+    assert lost.attributes == {**sidecar.attributes, "spark.app.name": "shop of local-1"}
+    assert lost.body == (
+        "Application 'shop of local-1' is lost: no heartbeat since 2026-11-21 12:18:29 UTC, one was expected every 60 s"
+    )
+    assert lost.observed_ts_millis == START + 4 * MINUTE
+
+
+@pytest.mark.parametrize("end", ["STOPPED", "PROGRAM_FAILED", "GATEWAY_CLOSED", "report"])
+def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> None:
+    """Nor one whose stream of events was stopped in order while it ran on."""
+    (tmp_path / "events.jsonl").write_bytes(story(end=end))
+    sink = ListSink()
+    watch(tmp_path, sink, 10_000).look()
+    assert sink.events == []
+
+
+def test_an_application_without_heartbeats_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch job may be silent for hours; ``-v`` says so."""
+    (tmp_path / "events.jsonl").write_bytes(story(interval=None))
+    assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
+    assert "none: not watched" in capsys.readouterr().out
+
+
+def test_each_loss_is_reported_once(tmp_path: Path) -> None:
+    """By later runs, by another watcher, and by the same one at its next look."""
+    (tmp_path / "events.jsonl").write_bytes(story("a") + story("b"))
+    sink = ListSink()
+    first = watch(tmp_path, sink, 10)
+    first.look()
+    first.look()
+    watch(tmp_path, sink, 11).look()
+    assert sorted(str(event.attributes["spark.app.id"]) for event in sink.events) == ["a", "b"]
+    assert len(read_events(tmp_path / RECORD)) == 2
+
+
+def test_two_watchers_that_look_at_the_same_time_agree(tmp_path: Path) -> None:
+    """Neither sees the record of the other; their events are equal."""
+    (tmp_path / "events.jsonl").write_bytes(story())
+    sinks = [ListSink(), ListSink()]
+    watchers = [watch(tmp_path, sink, 10 + number) for number, sink in enumerate(sinks)]
+    for one in watchers:
+        one._source.read(one.sightings, 0)
+    for one in watchers:
+        one._report([*one.sightings])
+    assert sinks[0].events == sinks[1].events
+
+
+def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
+    """The watcher records a loss only after every reporter has it."""
+    (tmp_path / "events.jsonl").write_bytes(story())
+    assert watch(tmp_path, ListSink(undelivered=1), 10).look() == 1
+    sink = ListSink()
+    assert watch(tmp_path, sink, 10).look() == 0
+    assert len(sink.events) == 1
+
+
+def test_rotated_compressed_and_growing_files(tmp_path: Path) -> None:
+    """The latest heartbeat counts, wherever it is; unfinished and foreign lines are skipped."""
+    lines = story(minutes=10).splitlines(keepends=True)
+    path = tmp_path / "deep" / "events.jsonl"
+    path.parent.mkdir()
+    with gzip.open(f"{path}.20260131T100000.000000Z.gz", "wb") as packed:
+        packed.writelines(lines[:4])
+    path.write_bytes(b"".join(lines[4:6]) + b'no event "HeartbeatEvent"\n' + lines[6][:40])
+    sink = ListSink()
+    watcher = watch(tmp_path, sink, 6)
+    watcher.look()
+    assert [seen.last_seen for seen in watcher.sightings] == [START + 4 * MINUTE]
+    with path.open("ab") as file:
+        file.write(lines[6][40:] + b"".join(lines[7:]))
+    path.rename(f"{path}.20260131T110000.000000Z")
+    path.write_bytes(b"")
+    watcher.look()
+    assert [seen.last_seen for seen in watcher.sightings] == [START + 9 * MINUTE]
+
+
+def test_old_files_are_not_read(tmp_path: Path) -> None:
+    """``--since`` bounds the work; the default is a week."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(story())
+    os.utime(path, (START / 1000 - 8 * 86_400,) * 2)
+    watcher = watch(tmp_path, ListSink(), 10)
+    watcher.look()
+    assert [*watcher.sightings] == []
+
+
+def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:
+    """The reporters of the applications had the same outage, and deliver late."""
+    sink, now = ListSink(), [10.0]
+    path = tmp_path / "later"
+    watcher = Watcher(JsonFolder(path), lambda: sink, 2, 7 * 86_400, lambda: START / 1000 + 60 * now[0])
+    with pytest.raises(SparkEventsError, match=r"cannot read .*later: No such file"):
+        watcher.look()
+    path.mkdir()
+    (path / "events.jsonl").write_bytes(story())
+    watcher.look()
+    assert sink.events == []
+    now[0] += 2
+    watcher.look()
+    assert len(sink.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}", "--intervals", "0"], "--intervals: given 0, allowed: 1 or more"),
+        (["{}", "--intervals", "nan"], "--intervals: given nan, allowed: 1 or more"),
+        (["mysql://h/db"], "SOURCE: allowed are a path and sqlite:///"),
+        (["{}/nowhere"], "nowhere: No such file or directory"),
+        (["sqlite:///{}/nowhere.db"], "nowhere.db: no such file"),
+    ],
+)
+def test_wrong_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """One sentence that says what is allowed."""
+    assert main(["watch", *(argument.format(tmp_path) for argument in arguments)]) in (1, 2)
+    assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["watch", str(tmp_path), "--every", "0s"])
+    assert "given '0s', allowed is a whole number above 0 with a unit" in capsys.readouterr().err
+
+
+def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path: Path) -> None:
+    """A real sidecar, killed together with its driver; the command runs next to it, with a ``file`` reporter."""
+    source, told = tmp_path / "source", tmp_path / "told.jsonl"
+    source.mkdir()
+    settings = {
+        "events.heartbeat.interval": "1s",
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(source / "events.jsonl"),
+        "events.reporter.audit.heartbeats": "true",
+    }
+    conf = tmp_path / "watch.conf"
+    conf.write_text(f"spark.events.reporter.page.type file\nspark.events.reporter.page.path {told}\n")
+    command = [*COMMAND, "watch", str(source), "--every", "100ms", "--conf", str(conf)]
+    process = subprocess.Popen(command, env=sidecar_environment())
+    try:
+        with FakeDriver(tmp_path / "errors", settings) as good:
+            good.tell(application_start(app_id="good"))
+            with FakeDriver(tmp_path / "errors", settings) as bad:
+                bad.tell(application_start(app_id="bad"))
+                eventually(lambda: b'"bad"' in _bytes(source / "events.jsonl"), what="its heartbeat")
+                bad.process.send_signal(signal.SIGKILL)
+                bad.process.wait()
+            (lost,) = eventually(lambda: read_events(told), what="LOST")
+            good.tell(application_end())
+            good.send(goodbye())
+            assert good.await_exit() == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert lost["attributes"]["spark.app.id"] == "bad"
+    assert lost["event_id"] == of_sidecar("bad").event_id
+    last = max(e["observed_ts_millis"] for e in read_events(source / "events.jsonl") if "bad" in json.dumps(e))
+    assert lost["observed_ts_millis"] == last
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
