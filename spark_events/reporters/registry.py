@@ -15,6 +15,7 @@ from spark_events.reporters.reporter import Reporter, ReporterFactory
 BUILT_IN = {
     "database": "spark_events.reporters.database.reporter:DatabaseReporter",
     "file": "spark_events.reporters.file.reporter:FileReporter",
+    "heartbeat": "spark_events.reporters.heartbeat.reporter:HeartbeatReporter",
     "kafka": "spark_events.reporters.kafka.reporter:KafkaReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",

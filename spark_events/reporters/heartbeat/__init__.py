@@ -1,0 +1,1 @@
+"""Reporter ``heartbeat``: pings for monitors that raise the alarm when pings stop."""

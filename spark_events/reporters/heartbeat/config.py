@@ -1,0 +1,36 @@
+"""Settings of the reporter ``heartbeat``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spark_events.config import Secret, choice, option, text
+from spark_events.reporters.webhook.config import WebhookConfig, header_pairs, web_url
+
+__all__ = ["HeartbeatReporterConfig"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeartbeatReporterConfig:
+    """Settings below ``events.reporter.<name>.`` for type ``heartbeat``."""
+
+    url: Secret = option("url", web_url, doc="Where to ping; as secret as a password.")
+    format: str = option(
+        "format",
+        choice("healthchecks", "pushgateway", "alertmanager"),
+        "healthchecks",
+        doc="Which monitor is pinged.",
+    )
+    headers: tuple[tuple[str, Secret], ...] = option(
+        "headers", header_pairs, (), doc="Headers of every request; never shown."
+    )
+    tls_ca: str | None = option(
+        "tls.ca", text("the path of a PEM file"), None, doc="The authorities that are trusted, instead of the usual."
+    )
+    proxy: Secret | None = option(
+        "proxy", web_url, None, doc="A proxy; without it those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+    )
+
+    def to(self, url: str) -> WebhookConfig:
+        """Return the settings of a connection to this address."""
+        return WebhookConfig(url=Secret(url), headers=self.headers, tls_ca=self.tls_ca, proxy=self.proxy)

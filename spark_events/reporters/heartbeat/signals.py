@@ -1,0 +1,140 @@
+"""Signals of an application's life: which event is which, and the request of each kind of monitor."""
+
+from __future__ import annotations
+
+import enum
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from spark_events.event import Event
+from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
+
+__all__ = ["FORMATS", "Ping", "Signal", "signal_of"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: An alert stays active for so many intervals after a heartbeat: one may be late.
+_INTERVALS = 3
+
+
+class Signal(enum.Enum):
+    """What a monitor learns about an application."""
+
+    START = "start"
+    ALIVE = "alive"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    #: The application is over, and whether it succeeded is unknown.
+    END = "end"
+
+
+_OF_STATUS = {
+    "RUNNING": Signal.START,
+    "FINISHED": Signal.SUCCESS,
+    "FAILED": Signal.FAILURE,
+    "LOST": Signal.FAILURE,
+    "CANCELLED": Signal.END,
+    "ENDED": Signal.END,
+}
+
+
+def signal_of(event: Event) -> Signal | None:
+    """Return the signal of an event, or None."""
+    if event.name == HEARTBEAT:
+        return Signal.ALIVE
+    if event.name != "JobStatusChangeEvent" or event.attributes.get("spark.entity") != "application":
+        return None
+    return _OF_STATUS.get(str(event.attributes.get("spark.status.new")))
+
+
+class Ping(NamedTuple):
+    """One POST request to a monitor."""
+
+    url: str
+    body: bytes
+    content_type: str
+
+
+def _healthchecks(url: str, signal: Signal, event: Event) -> Ping:
+    """Return a ping of healthchecks.io: the check's URL, with a suffix for all but alive and success."""
+    suffix = {Signal.START: "/start", Signal.FAILURE: "/fail", Signal.END: "/log"}.get(signal, "")
+    # The run id lets the monitor measure runs that overlap.
+    about = event.attributes
+    run = uuid5(NAMESPACE_URL, f"{about.get('spark.app.id')} {about.get('spark.app.attempt_id')}")
+    body = event.body.encode("utf-8", "replace")
+    return Ping(_below(url, suffix, f"rid={run}"), body, "text/plain; charset=utf-8")
+
+
+def _pushgateway(url: str, signal: Signal, event: Event) -> Ping:
+    """Return metrics in Prometheus' text format, grouped by the application's name."""
+    at = event.observed_ts_millis / 1000
+    is_running = signal in (Signal.START, Signal.ALIVE)
+    metrics: dict[str, Any] = {"last_seen_timestamp_seconds": at, "running": int(is_running)}
+    if signal is not Signal.ALIVE:
+        metrics[f"last_{signal.value}_timestamp_seconds"] = at
+    for key, name in _GAUGES.items():
+        if key in event.attributes:
+            metrics[name] = event.attributes[key]
+    lines = [f"# TYPE spark_app_{name} gauge\nspark_app_{name} {value}\n" for name, value in metrics.items()]
+    target = f"/metrics/job/spark-events/application@base64/{_label(_name(event))}"
+    return Ping(_below(url, target), "".join(lines).encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+_GAUGES = {
+    "spark.heartbeat.queries": "running_queries",
+    "spark.heartbeat.jobs": "running_jobs",
+    "spark.heartbeat.batches": "committed_batches",
+    "spark.heartbeat.lag": "lag_rows",
+    "spark.heartbeat.executors_removed": "removed_executors",
+}
+
+
+def _label(value: str) -> str:
+    """Encode a grouping label, which may contain slashes or be empty."""
+    return urlsafe_b64encode(value.encode("utf-8", "replace")).decode() or "="
+
+
+def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
+    """Return a watchdog alert, which is active while heartbeats arrive, and an alert for a failure."""
+    begin = _EPOCH + timedelta(milliseconds=event.observed_ts_millis)
+    labels = {"spark_app_name": _name(event)}
+    alive: dict[str, Any] = {"labels": {"alertname": "SparkApplicationAlive", "severity": "none", **labels}}
+    interval = event.attributes.get(INTERVAL)
+    if signal is Signal.ALIVE and type(interval) is int:
+        alive["endsAt"] = _iso(begin + timedelta(milliseconds=_INTERVALS * interval))
+    elif signal is not Signal.START:
+        alive["endsAt"] = _iso(begin)
+    alive["annotations"] = {"summary": event.body}
+    alerts = [alive]
+    if signal is Signal.FAILURE:
+        failed = {"alertname": "SparkApplicationFailed", "severity": "critical", **labels}
+        alerts.append({"labels": failed, "startsAt": _iso(begin), "annotations": {"summary": event.body}})
+    return Ping(_below(url, "/api/v2/alerts"), msgspec.json.encode(alerts), "application/json")
+
+
+def _below(url: str, path: str, query: str = "") -> str:
+    """Append to the path and the query of a URL."""
+    parts = urlsplit(url)
+    queries = "&".join(filter(None, (parts.query, query)))
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, query=queries))
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _name(event: Event) -> str:
+    return str(event.attributes.get("spark.app.name") or event.attributes.get("spark.app.id") or "")
+
+
+#: The requests of each ``format``.
+FORMATS: dict[str, Callable[[str, Signal, Event], Ping]] = {
+    "healthchecks": _healthchecks,
+    "pushgateway": _pushgateway,
+    "alertmanager": _alertmanager,
+}

@@ -1,0 +1,113 @@
+"""Tests of the reporter ``heartbeat`` with a real receiver."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import START, FakeDriver, application_end, application_start, decoded, event, goodbye, query_started
+
+from reporters.peers.webhook import Answer, Receiver, Request
+from reporters.running import IMPATIENT, Running
+from spark_events import Event
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+MINUTE = 60_000
+
+
+def life(*ends: dict[str, Any], beats: int = 1) -> list[Event]:
+    """Return the events of an application with a query, heartbeats and an end."""
+    translator = Translator(TranslateConfig(heartbeat_interval=60.0))
+    events = [one for record in (application_start(), query_started()) for one in translator.translate(decoded(record))]
+    for beat in range(beats):
+        events += translator.tick(START + beat * MINUTE)
+    return [*events, *(one for end in ends for one in translator.translate(decoded(end)))]
+
+
+def pinged(events: list[Event], **settings: str) -> list[Request]:
+    with Receiver() as receiver, Running("heartbeat", {"url": receiver.url, **IMPATIENT, **settings}) as running:
+        running.deliver(events)
+        assert running.counters.delivered == len(events)
+        return list(receiver.taken)
+
+
+@pytest.mark.parametrize(
+    ("end", "suffix"),
+    [
+        (application_end("STOPPED"), "/hook"),
+        (application_end("PROGRAM_FAILED"), "/hook/fail"),
+        (application_end("SIGTERM"), "/hook/log"),
+        (application_end("GATEWAY_CLOSED"), "/hook/log"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["ending"],
+)
+def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
+    """Start, alive, success or failure, with one run id; queries and other events ping nothing."""
+    pings = pinged(life(end))
+    assert [ping.path.partition("?")[0] for ping in pings] == ["/hook/start", "/hook", suffix]
+    (query,) = {ping.path.partition("?")[2] for ping in pings}
+    assert query.startswith("token=t0psecret&rid=")
+    assert pings[0].body == b"Application 'shop' started"
+
+
+def test_metrics_for_a_pushgateway() -> None:
+    """In Prometheus' text format; the group is the application's name, encoded."""
+    start, alive, failure = pinged(life(application_end("PROGRAM_FAILED")), format="pushgateway")
+    assert start.path == "/hook/metrics/job/spark-events/application@base64/c2hvcA==?token=t0psecret"
+    lines = alive.body.decode().splitlines()
+    assert {"spark_app_running 1", "spark_app_running_queries 1"} <= set(lines)
+    assert f"spark_app_last_seen_timestamp_seconds {START / 1000}" in lines
+    assert all(line.startswith("# TYPE spark_app_") and line.endswith(" gauge") for line in lines[::2])
+    assert b"spark_app_running 0\n" in failure.body
+    assert b"spark_app_last_failure_timestamp_seconds" in failure.body
+
+
+def test_a_watchdog_for_alertmanager() -> None:
+    """Active for three intervals after each heartbeat; a failure is an alert of its own."""
+    pings = pinged(life(application_end("PROGRAM_FAILED")), format="alertmanager")
+    start, alive, failure = (ping.json for ping in pings)
+    assert [one["labels"]["alertname"] for one in failure] == ["SparkApplicationAlive", "SparkApplicationFailed"]
+    assert "endsAt" not in start[0]
+    assert alive[0]["endsAt"] == "2026-11-21T12:17:29.000Z"
+    assert {"endsAt" in one for one in failure} == {True, False}
+
+
+def test_heartbeats_that_waited_are_one_ping() -> None:
+    """After an outage of the monitor, only the last heartbeat counts, and no ping is repeated."""
+    script = [Answer(503), Answer(503)]
+    with Receiver(script) as receiver, Running("heartbeat", {"url": receiver.url, **IMPATIENT}) as running:
+        running.deliver(life(application_end("STOPPED"), beats=5))
+        suffixes = [ping.path.partition("?")[0] for ping in receiver.taken]
+    assert suffixes == ["/hook/start", "/hook", "/hook"]
+
+
+def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
+    """The reporter needs no filter."""
+    assert pinged([event(n) for n in range(3)]) == []
+
+
+def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
+    """Another reporter gets every event meanwhile, and the end waits for about two seconds."""
+    other = tmp_path / "events.jsonl"
+    with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
+        settings = {
+            "events.heartbeat.interval": "100ms",
+            "events.reporter.monitor.type": "heartbeat",
+            "events.reporter.monitor.url": receiver.url,
+            "events.reporter.other.type": "file",
+            "events.reporter.other.path": str(other),
+        }
+        with FakeDriver(tmp_path / "errors", settings) as driver:
+            driver.await_answer("ready")
+            last = driver.tell(application_start(), query_started(), application_end())
+            driver.await_answer("read", through=last)
+            began = time.monotonic()
+            driver.send(goodbye(30_000))
+            assert driver.await_exit(30) == 0
+            took = time.monotonic() - began
+    assert len(other.read_bytes().splitlines()) == 4
+    # Far less than the 30 s that the driver would wait.
+    assert took < 12
