@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from spark_events.bridge.acknowledgements import Acknowledgements, Answers
 from spark_events.bridge.records import (
     PROTOCOL,
     ApplicationEnd,
+    ApplicationStart,
     Decoder,
     Goodbye,
     Hello,
@@ -30,12 +31,15 @@ from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
 from spark_events.dispatch.process.setup import LogLines
+from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.telemetry import DispatcherTelemetry, account, with_those_before
 from spark_events.errors import ProtocolError
+from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
+from spark_events.watch.predecessors import Predecessors
 
 #: Events dispatched in one call: fewer than a mailbox holds, so that a burst fits.
 _SLICE = 128
@@ -51,7 +55,7 @@ _CLOCK_SECONDS = 60.0
 #: In the numbering of the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: Records that the session handles itself.
-_SPECIAL = frozenset({ApplicationEnd, Goodbye, Restored, JvmShutdown, Unknown})
+_SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Goodbye, Restored, JvmShutdown, Unknown})
 _LOG = logging.getLogger(__name__)
 
 
@@ -123,6 +127,8 @@ class DriverSession:
         # Until this ``time.monotonic`` time, the translator's timers are not called.
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
+        self._predecessors: Predecessors
+        self._lost_before: deque[Event] = deque()
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
@@ -173,6 +179,13 @@ class DriverSession:
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
         self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
+        self._predecessors = Predecessors(
+            self._pipeline.spool_folder,
+            self._pipeline.databases,
+            self._pipeline.config.application_unique,
+            driver_identity(self.driver),
+            self._predecessor_lost,
+        )
         self._pipeline.dispatcher.start()
         self._note_disabled()
         self._tell_of_breakers_before()
@@ -190,6 +203,7 @@ class DriverSession:
         while self._goodbye is None and not self._source.closed:
             self._process(self._source.read(self._patience()))
             self._tick()
+            self._follow_up()
             self._tell_of_breakers()
         self._finish()
 
@@ -248,6 +262,18 @@ class DriverSession:
                 events = []
             self._dispatch([Entry(record, event) for event in events])
 
+    def _predecessor_lost(self, event: Event) -> None:
+        """Have the session report the loss of an earlier run; called from another thread."""
+        self._lost_before.append(event)
+        self._source.wake()
+
+    def _follow_up(self) -> None:
+        """Report lost earlier runs, and store that this run has an end."""
+        while self._lost_before:
+            self._dispatch([Entry(self._record, self._lost_before.popleft())])
+        if self._translator.application_is_over:
+            self._predecessors.end()
+
     def _process(self, lines: list[bytes]) -> None:
         # This loop runs for every record, so invariant lookups are hoisted.
         decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
@@ -277,7 +303,7 @@ class DriverSession:
         if lines:
             self._dispatch(entries)
 
-    def _understand(self, record: object) -> ApplicationEnd | JvmShutdown | Unknown | None:
+    def _understand(self, record: object) -> ApplicationStart | ApplicationEnd | JvmShutdown | Unknown | None:
         """Handle a session record; return a record to translate and ack, or None."""
         if isinstance(record, Goodbye):
             self._goodbye = record
@@ -285,6 +311,9 @@ class DriverSession:
         if isinstance(record, Restored):
             self._restore(record)
             return None
+        if isinstance(record, ApplicationStart):
+            self._look_for_predecessors(record)
+            return record
         if isinstance(record, ApplicationEnd):
             return self._amend(record)
         if isinstance(record, JvmShutdown):
@@ -292,6 +321,11 @@ class DriverSession:
             return record
         assert isinstance(record, Unknown)
         return self._skip(record)
+
+    def _look_for_predecessors(self, start: ApplicationStart) -> None:
+        # A client of Spark Connect, which has no driver, does not know whether the application has an end.
+        if self.driver:
+            self._predecessors.begin(start)
 
     def _dispatch(self, entries: list[Entry]) -> None:
         # A new hold applies before its record counts as dispatched; a hold ends only after its event is in the
@@ -307,6 +341,8 @@ class DriverSession:
 
     def _restore(self, restored: Restored) -> None:
         record = self._decoder.decode(restored.record)
+        if isinstance(record, ApplicationStart):
+            self._look_for_predecessors(record)
         try:
             self._translator.restore(record)
         except Exception:
@@ -348,6 +384,7 @@ class DriverSession:
         else:
             patience = self._pipeline.config.shutdown_timeout
             self._report_loss()
+        self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
         # Drain first: the final report of all deliveries is the last event that the reporters receive.
@@ -363,6 +400,7 @@ class DriverSession:
         dispatcher.stop(deadline)
         self._acknowledge()
         self._telemetry.numbers(dispatcher.counters, at_once=True)
+        self._predecessors.join()
 
     def _doubtful(self) -> dict[str, int]:
         return {

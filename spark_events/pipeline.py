@@ -7,6 +7,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, is_name, names, option, positive_duration
 from spark_events.config.references import resolve
@@ -78,6 +80,12 @@ class EventsConfig:
         60.0,
         doc="Restart a sidecar that reads nothing for this time while records wait.",
     )
+    application_unique: bool = option(
+        "application.unique",
+        boolean,
+        False,
+        doc="No two applications of this name run at once, so the start of one proves that the one before is over.",
+    )
     shutdown_timeout: float = option(
         "shutdown.timeout",
         duration,
@@ -104,6 +112,7 @@ class _Plan:
     """Factory of one reporter and its common configuration."""
 
     make: Callable[[], Reporter]
+    config: Any = None
     delivery: DeliveryConfig = dataclasses.field(default_factory=DeliveryConfig)
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
@@ -121,6 +130,8 @@ class Pipeline:
         dispatcher: dispatches events to all deliveries.
         deliveries: one for each reporter.
         makers: factories of the reporters, by name.
+        spool_folder: directory of the first spool; None if no reporter has a spool.
+        databases: configurations of the reporters that write to a database.
         disabled: problems of each active reporter that is unusable, by name.
     """
 
@@ -130,6 +141,8 @@ class Pipeline:
     dispatcher: AsyncQueuedDispatcher
     deliveries: tuple[Delivery, ...]
     makers: Mapping[str, Callable[[], Reporter]]
+    spool_folder: Path | None
+    databases: Sequence[Any]
     disabled: Mapping[str, Sequence[str]]
 
     def awaited(self) -> list[str]:
@@ -212,6 +225,8 @@ def build(
         create(plans.dispatcher, tuple(deliveries.values()), on_watch),
         tuple(deliveries.values()),
         {name: plans.reporters[name].make for name in deliveries},
+        next((plans.reporters[d.name].spool.folder for d in deliveries.values() if d.is_durable), None),
+        [plan.config for plan in plans.reporters.values() if getattr(plan.config, "remembers_runs", False)],
         disabled,
     )
 
@@ -277,6 +292,7 @@ def _active(settings: Settings, config: EventsConfig | None, configured: list[st
 def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] | None) -> _Plan | None:
     prefix = f"{_REPORTER}.{name}"
     make_type: ReporterFactory | None = None
+    config: Any = None
     if make is None:
         reporter = settings.read(ReporterConfig, prefix)
         if reporter is None:
@@ -302,7 +318,7 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
             settings.complain(key, f"{key}: given 'process', but an object of this process cannot leave it")
             return None
         make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
-    return _Plan(make, delivery, selection, breaker, spool)
+    return _Plan(make, config, delivery, selection, breaker, spool)
 
 
 def _with_defaults_of(make_type: ReporterFactory, selection: SelectionConfig) -> SelectionConfig:

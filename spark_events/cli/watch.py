@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import Protocol
 
 from spark_events.cli.arguments import UsageError
-from spark_events.cli.output import show
+from spark_events.cli.output import show, table
 from spark_events.cli.sinks import Sink, add_sink, sink_of
-from spark_events.cli.table import table
 from spark_events.config import Kind, duration, positive_duration
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
-from spark_events.event.display import moment
+from spark_events.event.text import moment
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.watch.database import EventDatabase
 from spark_events.watch.folder import JsonFolder
 from spark_events.watch.sightings import Sighting, Sightings
-
-__all__ = ["Source", "Watcher", "add_to"]
 
 _INTERVALS = 2.0
 

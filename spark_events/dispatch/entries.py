@@ -52,10 +52,9 @@ class Entries(tuple[Entry, ...]):
         return sum(map(_WEIGHT, self))
 
     @cached_property
-    def without_heartbeats(self) -> Entries:
-        """The entries that reporters receive that did not ask for heartbeats."""
-        kept = [entry for entry in self if entry.event.name != HEARTBEAT]
-        return self if len(kept) == len(self) else Entries(kept)
+    def has_heartbeat(self) -> bool:
+        """Whether one of the events is a heartbeat, which most reporters do not receive."""
+        return any(entry.event.name == HEARTBEAT for entry in self)
 
     @cached_property
     def by_priority(self) -> Mapping[int, list[Entry]]:

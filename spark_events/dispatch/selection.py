@@ -150,8 +150,8 @@ class Selection:
 
     def of(self, entries: Entries) -> Entries:
         """Return the selected entries, with this reporter's attributes."""
-        if not self._heartbeats:
-            entries = entries.without_heartbeats
+        if entries.has_heartbeat and not self._heartbeats:
+            entries = Entries(entry for entry in entries if entry.event.name != HEARTBEAT)
         if self._everything:
             return entries
         chosen = [entry for entry in entries if self._accepts(entry.event)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HEARTBEAT", "INTERVAL"]
-
 #: Name of the event that a driver repeats while its application runs.
 HEARTBEAT = "HeartbeatEvent"
 #: Attribute with the time until the next heartbeat, in milliseconds.

@@ -15,8 +15,6 @@ from spark_events.translate.jobs import Jobs
 from spark_events.translate.offsets import lag
 from spark_events.translate.queries import Queries
 
-__all__ = ["Heartbeats"]
-
 
 class Heartbeats:
     """Report the state of the application once per interval, from its start to its end.

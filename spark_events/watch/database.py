@@ -8,10 +8,8 @@ from spark_events.errors import SparkEventsError
 from spark_events.event import Attributes, Event, Severity
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.database.reporter import DatabaseReporter
-from spark_events.reporters.extras import load_extra
+from spark_events.reporters.reporter import load_extra
 from spark_events.watch.sightings import STATUS_CHANGE, WATCHED, Sightings
-
-__all__ = ["EventDatabase"]
 
 
 class EventDatabase:
@@ -35,12 +33,11 @@ class EventDatabase:
         """
         from sqlalchemy import and_, func, or_, select
 
-        from spark_events.reporters.database import engines, statements
+        from spark_events.reporters.database import engines, schema
         from spark_events.reporters.database.rows import shortened
-        from spark_events.reporters.database.tables import EVENTS
 
         engine = engines.create(self._config)
-        columns = EVENTS.c
+        columns = schema.EVENTS.c
         kind = (columns.app_id, func.coalesce(columns.app_attempt_id, ""), columns.name, columns.status)
         latest = (columns.observed_ts_millis.desc(), columns.sequence.desc())
         chosen = and_(
@@ -72,7 +69,7 @@ class EventDatabase:
             with engine.connect() as connection:
                 rows = connection.execute(select(ranked).where(ranked.c.rank == 1)).all()
         except Exception as error:
-            raise SparkEventsError(f"cannot read {where}: {statements.reason(error)}") from None
+            raise SparkEventsError(f"cannot read {where}: {schema.reason(error)}") from None
         finally:
             engine.dispose()
         for row in rows:

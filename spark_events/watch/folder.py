@@ -1,12 +1,9 @@
-"""Watch a folder of JSON lines that ``file`` reporters write, rotated and compressed files included."""
+"""Watch a folder of JSON lines that ``file`` reporters write, rotated files included."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,8 +14,6 @@ from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.file.rotation import Archive
 from spark_events.watch.sightings import Sightings
-
-__all__ = ["JsonFolder"]
 
 #: File in which the watcher records what it has reported; other watchers and later runs read it.
 RECORD = "spark-events-watch.jsonl"
@@ -55,7 +50,7 @@ class JsonFolder:
             except FileNotFoundError as error:
                 if not self._path.exists():
                     raise SparkEventsError(f"cannot read {self._path}: {error.strerror}") from None
-                # The file was renamed or compressed after the folder was listed.
+                # The file was rotated after the folder was listed.
                 continue
             except OSError as error:
                 raise SparkEventsError(f"cannot read {error.filename or self._path}: {error.strerror}") from None
@@ -80,8 +75,8 @@ class JsonFolder:
 
     def _files(self) -> list[Path]:
         if self._path.is_dir():
-            return sorted(file for file in self._path.rglob("*") if file.suffix != ".part" and file.is_file())
-        own = [*Archive(self._path, keep=0, compress=False).files(), self._path]
+            return sorted(file for file in self._path.rglob("*") if file.is_file())
+        own = [*Archive(self._path, keep=0).files(), self._path]
         return [*own, self._record] if self._record.exists() else own
 
     def _read_one(self, file: Path, sightings: Sightings) -> None:
@@ -91,27 +86,17 @@ class JsonFolder:
             begin = self._read.get(identity, 0)
             if begin == status.st_size:
                 return
-            is_packed = file.suffix == ".gz"
             if begin > status.st_size:
                 # The file was truncated.
                 begin = 0
             opened.seek(begin)
-            for line in _packed_lines(file) if is_packed else opened:
+            for line in opened:
                 if not line.endswith(b"\n"):
                     break
                 if any(mark in line for mark in _MARKS):
                     _see(sightings, line)
                 begin += len(line)
-            self._read[identity] = status.st_size if is_packed else begin
-
-
-def _packed_lines(file: Path) -> Iterator[bytes]:
-    """Yield the lines of a compressed file, as far as it is intact."""
-    try:
-        with gzip.open(file) as lines:
-            yield from lines
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return
+            self._read[identity] = begin
 
 
 def _see(sightings: Sightings, line: bytes) -> None:

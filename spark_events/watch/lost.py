@@ -6,8 +6,6 @@ from spark_events.bridge.records import ApplicationStart
 from spark_events.event import Event
 from spark_events.translate.translator import Translator
 
-__all__ = ["lost_event"]
-
 
 def lost_event(start: ApplicationStart, at: int, sequence: int, how: str) -> Event:
     """Return the event, which has the ``event_id`` that the sidecar's own event has.

@@ -11,8 +11,6 @@ from spark_events.event import Attributes, Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 from spark_events.watch.lost import lost_event
 
-__all__ = ["STATUS_CHANGE", "WATCHED", "Sighting", "Sightings"]
-
 STATUS_CHANGE = "JobStatusChangeEvent"
 _REPORT = "DispatcherReportEvent"
 #: Names of the events that a watcher needs.

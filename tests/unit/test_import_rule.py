@@ -31,7 +31,7 @@ ALLOWED = {
     "translate": LEAVES | {"bridge"},
     "dispatch": LEAVES | {"reporters"},
 }
-ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters"}
+ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters", "dispatch"}
 ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrichment"}
 ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import ClassVar
 
 from spark_events.config import Kind, Secret, option, positive_duration, secret
 
@@ -30,7 +31,13 @@ database_url: Kind[Secret] = Kind(_ALLOWED, _parse, Secret.reveal, True)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """Settings below ``events.reporter.<name>.`` for type ``database``."""
+    """Settings below ``events.reporter.<name>.`` for type ``database``.
+
+    Attributes:
+        remembers_runs: whether the next run of an application finds earlier runs there.
+    """
+
+    remembers_runs: ClassVar[bool] = True
 
     url: Secret = option(
         "url",

@@ -7,8 +7,6 @@ import dataclasses
 from spark_events.config import Secret, choice, option, text
 from spark_events.reporters.webhook.config import WebhookConfig, header_pairs, web_url
 
-__all__ = ["HeartbeatReporterConfig"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeartbeatReporterConfig:

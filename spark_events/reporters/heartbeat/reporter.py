@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 from spark_events import _version
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, without_surrogates
-from spark_events.reporters.extras import load_extra
 from spark_events.reporters.heartbeat.config import HeartbeatReporterConfig
 from spark_events.reporters.heartbeat.signals import FORMATS, Ping, Signal, signal_of
-from spark_events.reporters.reporter import Reporter
-from spark_events.reporters.webhook.answers import verdict
+from spark_events.reporters.reporter import Reporter, load_extra
+from spark_events.reporters.webhook.reporter import verdict
 
 if TYPE_CHECKING:
     from spark_events.reporters.webhook.post import Post
-
-__all__ = ["HeartbeatReporter"]
 
 #: Longest wait for an answer. A monitor is no reason to delay the end of an application.
 _PING_SECONDS = 2.0

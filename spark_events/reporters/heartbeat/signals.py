@@ -15,8 +15,6 @@ import msgspec
 from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 
-__all__ = ["FORMATS", "Ping", "Signal", "signal_of"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: An alert stays active for so many intervals after a heartbeat: one may be late.
 _INTERVALS = 3

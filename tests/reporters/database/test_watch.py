@@ -74,9 +74,9 @@ def test_a_lost_application_is_reported_once_and_recorded_in_the_database(databa
     assert sinks[0].events == sinks[1].events
     assert sinks[2].events == []
     assert sorted(str(event.attributes["spark.app.id"]) for event in sinks[0].events) == ["bad", "tried"]
-    lost_ids = database.ask("SELECT app_id FROM spark_events WHERE status = 'LOST' ORDER BY app_id")
+    lost_ids = database.query("SELECT app_id FROM spark_events WHERE status = 'LOST' ORDER BY app_id")
     assert lost_ids == [("bad",), ("tried",)]
-    assert database.ask("SELECT status FROM spark_events_runs WHERE app_id = 'bad'") == [("LOST",)]
+    assert database.query("SELECT status FROM spark_events_runs WHERE app_id = 'bad'") == [("LOST",)]
 
 
 def test_the_applications_of_one_name(database: Database) -> None:

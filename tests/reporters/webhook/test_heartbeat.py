@@ -102,7 +102,7 @@ def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
         }
         with FakeDriver(tmp_path / "errors", settings) as driver:
             driver.await_answer("ready")
-            last = driver.tell(application_start(), query_started(), application_end())
+            last = driver.send_records(application_start(), query_started(), application_end())
             driver.await_answer("read", through=last)
             began = time.monotonic()
             driver.send(goodbye(30_000))

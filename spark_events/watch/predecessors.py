@@ -1,0 +1,170 @@
+"""Earlier runs of an application that died without an end, found by the next run.
+
+Two places know of them::
+
+    spool directory   shop-3f2a9c01/run~.0/start.json   written at the start of a run, deleted at its end; the lock
+                      shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file
+    database          a start without an end
+
+A free lock proves that a run is over. A database cannot tell a dead run from one that still runs under the same name,
+so its heartbeats decide: LOST when they are overdue, which may be up to two intervals after this run's start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from spark_events.bridge.records import ApplicationStart
+from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
+from spark_events.errors import SparkEventsError
+from spark_events.event import Event
+from spark_events.watch.lost import lost_event
+from spark_events.watch.sightings import Sightings
+
+if TYPE_CHECKING:
+    from spark_events.reporters.database.config import DatabaseConfig
+
+_LOG = logging.getLogger(__name__)
+#: Not a valid name of a reporter, whose spool files have the same parent.
+_RUN = "run~"
+_START = "start.json"
+#: Between two updates of the time at which this run was last alive, in seconds.
+_TOUCH_SECONDS = 10.0
+#: Intervals without a heartbeat after which an earlier run is LOST, and how far back to look, in milliseconds.
+_INTERVALS, _SINCE = 2.0, 7 * 86_400_000
+_END_SECONDS = 1.0
+_HOW = "its driver died without reporting its end, found by the start of its next run"
+
+
+class Predecessors:
+    """Finds lost runs in a thread of its own, and marks this run as running for the next one.
+
+    Args:
+        spool: directory of the spool; None if there is none.
+        databases: databases that receive this run's events.
+        is_unique: whether no two applications of this name run at the same time.
+        driver: identity of this run's driver.
+        found: called with each LOST event, in that thread.
+    """
+
+    def __init__(
+        self,
+        spool: Path | None,
+        databases: Sequence[DatabaseConfig],
+        is_unique: bool,
+        driver: str,
+        found: Callable[[Event], None],
+    ) -> None:
+        self._spool = spool
+        self._databases = list(databases)
+        self._is_unique = is_unique
+        self._driver = driver
+        self._found = found
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._own: SpoolFolder | None = None
+
+    def begin(self, start: ApplicationStart) -> None:
+        """Look for lost runs of this application. Further calls have no effect."""
+        if self._thread is None and start.app_id is not None and (self._spool is not None or self._databases):
+            self._thread = threading.Thread(
+                target=self._run, args=(start,), name="spark-events-predecessors", daemon=True
+            )
+            self._thread.start()
+
+    def end(self) -> None:
+        """Note that this run has an end. Further calls have no effect."""
+        self._over.set()
+
+    def join(self) -> None:
+        """Wait briefly until the end is stored."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
+
+    def _run(self, start: ApplicationStart) -> None:
+        try:
+            for lost, at in self._in_spool(start):
+                self._found(lost_event(lost, at, 0, _HOW))
+        except (OSError, RuntimeError) as error:
+            _LOG.warning("cannot look for a lost earlier run in the spool directory; it goes unreported: %s", error)
+        pause = 0.0
+        while not self._over.wait(pause):
+            pause = _TOUCH_SECONDS
+            if self._own is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(self._own.folder / _START)
+            elif not self._databases:
+                return
+            for database in [*self._databases]:
+                pause = min(pause, self._in_database(database, start))
+        if self._own is not None:
+            with contextlib.suppress(OSError):
+                (self._own.folder / _START).unlink(missing_ok=True)
+                self._own.delete()
+
+    def _in_spool(self, start: ApplicationStart) -> Iterator[tuple[ApplicationStart, int]]:
+        """Yield the lost runs and the time at which each was last alive; mark this run."""
+        if self._spool is None:
+            return
+        folders = SpoolFolders(self._spool, start.app_name, _RUN, self._driver)
+        self._own = folders.claim_own()
+        # The folder may be that of a dead run, or of this run's earlier sidecar.
+        dead = _read(self._own.folder)
+        (self._own.folder / _START).write_bytes(msgspec.json.encode(start))
+        if dead is not None and _identity(dead[0]) != _identity(start):
+            yield dead
+        for folder in folders.claim_dead():
+            if (dead := _read(folder.folder)) is not None:
+                yield dead
+            (folder.folder / _START).unlink(missing_ok=True)
+            folder.delete()
+
+    def _in_database(self, config: DatabaseConfig, start: ApplicationStart) -> float:
+        """Report the lost runs; return the seconds until the next look, after which a database is done."""
+        # Only configured reporters' libraries are imported.
+        from spark_events.watch.database import EventDatabase
+
+        now = time.time_ns() // 1_000_000
+        sightings = Sightings()
+        try:
+            EventDatabase(config, start.app_name).read(sightings, now - _SINCE)
+        except SparkEventsError as error:
+            _LOG.warning("cannot look for a lost earlier run, trying again in %g s: %s", _TOUCH_SECONDS, error)
+            return _TOUCH_SECONDS
+        waits = []
+        for seen in sightings:
+            identity = str(seen.attributes.get("spark.app.id")), seen.attributes.get("spark.app.attempt_id")
+            if not seen.is_expected or identity == _identity(start) or seen.started > start.time:
+                continue
+            # An application has one attempt at a time.
+            if self._is_unique or identity[0] == start.app_id or seen.is_overdue(now, _INTERVALS):
+                self._found(seen.lost())
+            elif seen.interval:
+                waits.append((seen.last_seen + _INTERVALS * seen.interval - now) / 1000 + 0.001)
+        if not waits:
+            self._databases.remove(config)
+        return min(waits, default=_TOUCH_SECONDS)
+
+
+def _read(folder: Path) -> tuple[ApplicationStart, int] | None:
+    """Return a run that has no end and the time at which it was last alive, in milliseconds since the epoch."""
+    try:
+        at = (folder / _START).stat().st_mtime_ns // 1_000_000
+        return msgspec.json.decode((folder / _START).read_bytes(), type=ApplicationStart), at
+    except (OSError, msgspec.MsgspecError):
+        # The folder is new, or the disk was full when the file was written.
+        return None
+
+
+def _identity(start: ApplicationStart) -> tuple[str | None, str | None]:
+    return start.app_id, start.attempt_id

@@ -1,0 +1,148 @@
+"""Tests of the next run of an application, which reports that its predecessor was lost, in real sidecars."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeDriver, application_end, application_start, eventually, goodbye, hello, read_events
+
+from spark_events.bridge.records import ApplicationStart
+from spark_events.watch.lost import lost_event
+
+NOW = time.time_ns() // 1_000_000
+
+
+def start(app_id: str, **changes: Any) -> dict[str, Any]:
+    now = time.time_ns() // 1_000_000
+    return application_start(app_id=app_id, time=now, at=now, **changes)
+
+
+def id_of_lost(app_id: str) -> str:
+    about = ApplicationStart(app_id=app_id, app_name="shop", attempt_id=None, user="", time=0, spark_version="")
+    return lost_event(about, 0, 0, "").event_id
+
+
+def in_spool(folder: Path) -> dict[str, str]:
+    return {
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(folder / "events.jsonl"),
+        "events.reporter.audit.delivery.guarantee": "at-least-once",
+        "events.reporter.audit.spool.directory": str(folder / "spool"),
+    }
+
+
+def in_database(folder: Path) -> dict[str, str]:
+    return {
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(folder / "events.jsonl"),
+        "events.reporter.db.type": "database",
+        "events.reporter.db.url": f"sqlite:///{folder}/events.db",
+        "events.reporter.db.batch.linger": "0ms",
+        "events.reporter.db.heartbeats": "true",
+    }
+
+
+@contextmanager
+def driver(folder: Path, settings: dict[str, str], *, pid: int | None = None) -> Iterator[FakeDriver]:
+    with FakeDriver(folder / "errors", greet=False) as made:
+        made.send(hello(settings, application="shop", driver=os.getpid() if pid is None else pid))
+        made.await_answer("ready")
+        yield made
+
+
+def ends(made: FakeDriver) -> None:
+    made.send_records(application_end())
+    made.send(goodbye())
+    assert made.await_exit() == 0
+
+
+def kill_together(folder: Path, settings: dict[str, str], app_id: str = "first") -> None:
+    """Run an application whose driver and sidecar die at the same moment."""
+    victim = subprocess.Popen(["sleep", "600"])
+    try:
+        with driver(folder, settings, pid=victim.pid) as made:
+            made.await_answer("ack", through=made.send_records(start(app_id)))
+            if "events.reporter.audit.spool.directory" in settings:
+                eventually(lambda: [*(folder / "spool").rglob("start.json")], what="its mark")
+            made.process.kill()
+            made.process.wait()
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def lost(folder: Path) -> list[dict[str, Any]]:
+    return [e for e in read_events(folder / "events.jsonl") if e["attributes"].get("spark.status.new") == "LOST"]
+
+
+def test_the_spool_knows_no_end_of_the_predecessor(tmp_path: Path) -> None:
+    """Reported at the start, once, with the event id that its sidecar would have used."""
+    settings = in_spool(tmp_path)
+    kill_together(tmp_path, settings)
+    for app_id in ("second", "third"):
+        with driver(tmp_path, settings) as made:
+            made.send_records(start(app_id))
+            eventually(lambda: lost(tmp_path), what="LOST")
+            ends(made)
+    (event,) = lost(tmp_path)
+    assert (event["event_id"], event["severity"]) == (id_of_lost("first"), "FATAL")
+    assert event["attributes"]["spark.app.id"] == "first"
+    assert event["body"] == (
+        "Application 'shop' is lost: its driver died without reporting its end, found by the start of its next run"
+    )
+    assert [*(tmp_path / "spool").rglob("start.json")] == []
+
+
+def test_a_restarted_sidecar_is_no_loss(tmp_path: Path) -> None:
+    """Nor an application of the same name that runs at the same time."""
+    settings = in_spool(tmp_path)
+    with driver(tmp_path, settings) as other:
+        other.await_answer("ack", through=other.send_records(start("other")))
+        for _ in range(2):
+            with driver(tmp_path, settings) as made:
+                made.await_answer("ack", through=made.send_records(start("first")))
+                eventually(lambda: len([*(tmp_path / "spool").rglob("start.json")]) == 2, what="two marks")
+        with driver(tmp_path, settings) as made:
+            made.send_records(start("first"))
+            ends(made)
+        ends(other)
+    assert lost(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_unique", [True, False])
+def test_the_database_knows_no_end_of_the_predecessor(tmp_path: Path, is_unique: bool) -> None:
+    """At once if the name is unique, else when the heartbeats are overdue."""
+    pytest.importorskip("sqlalchemy")
+    settings = in_database(tmp_path) | {"events.heartbeat.interval": "500ms"}
+    if is_unique:
+        settings |= {"events.heartbeat.interval": "1h", "events.application.unique": "true"}
+    kill_together(tmp_path, settings)
+    with driver(tmp_path, settings) as made:
+        made.send_records(start("second"))
+        (event,) = eventually(lambda: lost(tmp_path), what="LOST")
+        ends(made)
+    assert event["event_id"] == id_of_lost("first")
+    with driver(tmp_path, settings) as made:
+        made.send_records(start("third"))
+        ends(made)
+    assert len(lost(tmp_path)) == 1
+
+
+def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) -> None:
+    """Without heartbeats nothing is known, and nothing is reported."""
+    pytest.importorskip("sqlalchemy")
+    settings = in_database(tmp_path)
+    with driver(tmp_path, settings) as other:
+        other.await_answer("ack", through=other.send_records(start("other")))
+        with driver(tmp_path, settings) as made:
+            made.send_records(start("second"))
+            ends(made)
+        ends(other)
+    assert lost(tmp_path) == []
