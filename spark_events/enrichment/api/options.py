@@ -26,9 +26,10 @@ _NAMED = (
     "failure_column",
     "idempotency_cols",
     "concurrent_tasks",
-    "tell_workers",
 )
-_OF_A_BATCH = frozenset({"storage", "replay_store", "replay_version", "batch_id", "query", "max_failure_ratio"})
+_OF_A_BATCH = frozenset(
+    {"storage", "replay_store", "replay_version", "batch_id", "query", "max_failure_ratio", "tell_workers"}
+)
 
 
 class BatchOptions(TypedDict, total=False):

@@ -78,7 +78,13 @@ class GrpcConnection:
             return rejected, self._hide(reason)
         await self.close()
         metadata = dict(call.trailing_metadata() or ())
-        raise of_grpc(call.code().name, self._hide(call.details() or ""), retry_delay(metadata))
+        raise of_grpc(call.code().name, self._explained(self._hide(call.details() or "")), retry_delay(metadata))
+
+    def _explained(self, details: str) -> str:
+        # gRPC reports the TLS alert "certificate required" only like this.
+        if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
+            return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
+        return details
 
     async def close(self) -> None:
         """Close the channel; the next request creates another."""

@@ -70,7 +70,7 @@ class HttpConnection:
         except (httpx.HTTPError, OSError) as error:
             # OSError: httpx does not wrap every TLS error after the handshake.
             await self.close()
-            raise UnavailableError(self._hide(_said(error))) from error
+            raise UnavailableError(self._hide(_said(error)) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
         if response.is_success:
             rejected, reason = success(content_type, said)
@@ -80,6 +80,13 @@ class HttpConnection:
         if location := headers.get("location"):
             headers["location"] = self._hide(location)
         raise of_http(response.status_code, headers, message, is_otlp)
+
+    def _hint(self, error: Exception) -> str:
+        # The TLS alert "certificate required" arrives after the handshake and races with the end of the connection.
+        is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, OSError))
+        if is_cut_off and self._target.is_secure and self._target.client_certificate is None:
+            return "; the receiver may want a client's certificate (client.certificate, client.key)"
+        return ""
 
     async def close(self) -> None:
         """Close the client; the next request creates another."""
