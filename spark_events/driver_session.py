@@ -189,7 +189,9 @@ class DriverSession:
         self._pipeline.dispatcher.start()
         self._note_disabled()
         self._tell_of_breakers_before()
-        self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
+        samples = self._pipeline.translation.deadline.watches_queries
+        awaited = self._pipeline.awaited()
+        self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=awaited, samples=samples)
         self._first = lines[1:]
         return True
 
@@ -261,6 +263,9 @@ class DriverSession:
                 self._clock_stands_until = time.monotonic() + _CLOCK_SECONDS
                 events = []
             self._dispatch([Entry(record, event) for event in events])
+            question = self._translator.deadlines.take_question()
+            if question is not None:
+                self._answers.send("inspect", **question)
 
     def _predecessor_lost(self, event: Event) -> None:
         """Have the session report the loss of an earlier run; called from another thread."""

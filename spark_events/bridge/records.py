@@ -227,12 +227,88 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     most_failures: int = MOST_FAILURES
 
 
+class ExecutorAdded(_Line, frozen=True, kw_only=True):
+    """``SparkListenerExecutorAdded``."""
+
+    executor_id: str
+    time: int
+    host: str = ""
+    cores: int = 0
+
+
 class ExecutorRemoved(_Line, frozen=True, kw_only=True):
-    """``SparkListenerExecutorRemoved``."""
+    """``SparkListenerExecutorRemoved``, with the number of its running tasks and the stages of these tasks."""
 
     executor_id: str
     time: int
     reason: str | None = None
+    host: str | None = None
+    tasks: int = 0
+    stages: list[int] = []
+
+
+class LongestTask(msgspec.Struct, frozen=True):
+    """The running task of a stage that was started first; ``time`` in milliseconds since the epoch."""
+
+    task: int
+    executor: str
+    host: str
+    time: int
+
+
+class RunningStage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage attempt that runs, with its task counts."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    tasks: int
+    time: int
+    running: int = 0
+    finished: int = 0
+    properties: dict[str, str] = {}
+    longest: LongestTask | None = None
+
+
+class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
+    """The thread of a running query.
+
+    ``busy_since`` is 0 while the query waits for its next trigger or for data. ``frames`` are
+    ``package.Class.method(File:line)``, innermost first, without frames that say nothing about the place.
+    """
+
+    run_id: str
+    busy_since: int = 0
+    continuous: bool = False
+    frames: list[str] = []
+
+
+class Inspection(_Line, frozen=True, kw_only=True):
+    """The shim's answer to the question what runs now.
+
+    ``asked`` and ``told`` are returned as the question had them. ``idle_since`` is when the last task ended; 0 while a
+    task runs. ``executors`` is -1 if the listener was added after executors. Each of ``jobs`` is a job id, followed by
+    the ids of its stages.
+    """
+
+    asked: int
+    told: str = ""
+    queries: list[QueryThread] = []
+    jobs: list[list[int]] = []
+    stages: list[RunningStage] = []
+    idle_since: int = 0
+    executors: int = -1
+    cores: int = 0
+
+
+class StageWaited(_Line, frozen=True, kw_only=True):
+    """Only in a replay: tasks of a stage attempt waited from ``since`` to ``time``, and no task of any stage ran."""
+
+    stage: RunningStage
+    since: int
+    time: int
+    executors: int = -1
+    cores: int = 0
 
 
 class QueryStarted(_Line, frozen=True, kw_only=True):
@@ -317,7 +393,9 @@ Record: TypeAlias = (
     | StageSubmitted
     | StageTasks
     | StageCompleted
+    | ExecutorAdded
     | ExecutorRemoved
+    | Inspection
     | Added
 )
 

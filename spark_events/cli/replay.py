@@ -25,8 +25,8 @@ _MOST_NOTES = 20
 _MOST_KINDS = 5
 #: Events that can be made from a log. The others report delivery, or are added by programs.
 _NAMES = (
-    *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "JobFailureEvent"),
-    *("JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
+    *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent"),
+    *("JobFailureEvent", "JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
 )
 
 

@@ -26,14 +26,25 @@ _JOB = "spark.job"
 _STAGE = "spark.stage"
 _STATUS = "JobStatusChangeEvent"
 _FAILURE = "JobFailureEvent"
+_DEADLINE = "DeadlineStatusChangeEvent"
+_EXECUTOR = "ExecutorStatusChangeEvent"
 _COMMIT = Effect(_QUERY, "BatchCommitEvent", Severity.WARN)
 _WATERMARK = Effect("spark.streaming.watermark", "WatermarkStatusChangeEvent", Severity.WARN)
 _SUBTASKS = Effect(_STAGE, "AllSubtasksStatusChangeEvent", Severity.INFO)
 _STAGE_FAILURE = Effect(_STAGE, _FAILURE, Severity.ERROR)
 _SQL_FAILURE = Effect("spark.sql.execution", _FAILURE, Severity.ERROR)
 
+
+def _on_time(*scopes: str) -> tuple[Effect, ...]:
+    """Return the recoveries of deadlines that a record may cause."""
+    return tuple(Effect(scope, _DEADLINE, Severity.INFO) for scope in scopes)
+
+
 #: By kind of record in the pipe; a test compares the table with the translation.
 CAUSES: dict[str, tuple[Effect, ...]] = {
+    "inspection": tuple(Effect(scope, _DEADLINE, Severity.ERROR) for scope in (_APPLICATION, _QUERY, _JOB, _STAGE)),
+    "executor_added": (Effect("spark.executor", _EXECUTOR, Severity.DEBUG),),
+    "executor_removed": (Effect("spark.executor", _EXECUTOR, Severity.WARN),),
     "application_start": (Effect(_APPLICATION, _STATUS, Severity.INFO),),
     "application_end": (
         Effect(_APPLICATION, _STATUS, Severity.ERROR),
@@ -41,18 +52,26 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
         Effect(_JOB, _STATUS, Severity.WARN),
         _SQL_FAILURE,
         _COMMIT,
+        *_on_time(_APPLICATION, _QUERY, _JOB, _STAGE),
+        Effect("spark.executor", _EXECUTOR, Severity.WARN),
     ),
-    "query_started": (Effect(_QUERY, _STATUS, Severity.INFO), _COMMIT, _WATERMARK),
-    "query_progress": (_COMMIT, _WATERMARK),
-    "query_idle": (_COMMIT, _WATERMARK),
+    "query_started": (Effect(_QUERY, _STATUS, Severity.INFO), _COMMIT, _WATERMARK, *_on_time(_QUERY)),
+    "query_progress": (_COMMIT, _WATERMARK, *_on_time(_QUERY)),
+    "query_idle": (_COMMIT, _WATERMARK, *_on_time(_QUERY)),
     "query_terminated": (
         Effect(_QUERY, _STATUS, Severity.ERROR),
         Effect(_QUERY, _FAILURE, Severity.ERROR),
         _COMMIT,
         _WATERMARK,
+        *_on_time(_QUERY),
     ),
     "job_start": (Effect(_JOB, _STATUS, Severity.INFO),),
-    "job_end": (Effect(_JOB, _STATUS, Severity.ERROR), Effect(_JOB, _FAILURE, Severity.ERROR), _SQL_FAILURE),
+    "job_end": (
+        Effect(_JOB, _STATUS, Severity.ERROR),
+        Effect(_JOB, _FAILURE, Severity.ERROR),
+        _SQL_FAILURE,
+        *_on_time(_JOB),
+    ),
     "sql_execution_end": (_SQL_FAILURE,),
     "stage_tasks": (_SUBTASKS,),
     "stage_completed": (_STAGE_FAILURE,),

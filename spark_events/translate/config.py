@@ -6,6 +6,8 @@ import dataclasses
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, option, positive_duration
 from spark_events.loading import load
+from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig
+from spark_events.translate.deadlines.config import read as read_deadlines
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher
 
 __all__ = ["BatchCommitConfig", "FailureConfig", "TranslateConfig", "WatermarkConfig", "read"]
@@ -93,6 +95,18 @@ class FailureConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ExecutorConfig:
+    """Settings below ``events.executor``."""
+
+    max_per_minute: int = option(
+        "max-per-minute",
+        integer(0, 1_000_000),
+        10,
+        doc="Maximum number of events of executors per minute; the rest is counted. 0: none.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TranslateConfig:
     """All settings of the translation."""
 
@@ -102,6 +116,8 @@ class TranslateConfig:
     streaming_jobs: bool = False
     streaming_stages: bool = False
     heartbeat_interval: float | None = None
+    executor: ExecutorConfig = dataclasses.field(default_factory=ExecutorConfig)
+    deadline: DeadlineConfig = dataclasses.field(default_factory=DeadlineConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,6 +154,9 @@ SECTIONS: dict[str, type] = {
     "events.failure": FailureConfig,
     "events.streaming-jobs": StreamingJobsConfig,
     "events.streaming-stages": StreamingStagesConfig,
+    "events.executor": ExecutorConfig,
+    "events.deadline": DeadlineConfig,
+    "events.deadline.query.<name>": QueryDeadlineConfig,
     "events.heartbeat": HeartbeatConfig,
 }
 
@@ -154,4 +173,6 @@ def read(settings: Settings) -> TranslateConfig:
         jobs.enabled,
         stages.enabled,
         heartbeat.interval,
+        settings.read(ExecutorConfig, "events.executor") or ExecutorConfig(),
+        read_deadlines(settings),
     )

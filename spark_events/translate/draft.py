@@ -8,7 +8,7 @@ import msgspec
 
 from spark_events.event import AttributeValue, Severity
 
-__all__ = ["Draft", "counted", "iso_millis", "present"]
+__all__ = ["Draft", "counted", "iso_millis", "lasting", "present"]
 
 
 # gc=False: drafts are never part of a reference cycle.
@@ -49,3 +49,16 @@ def iso_millis(timestamp: str, otherwise: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return round(moment.timestamp() * 1000)
+
+
+def lasting(millis: int) -> str:
+    """Format a duration for people: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
+    if millis < 10_000:
+        return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
+    if millis < 120_000:
+        return f"{millis // 1000} s"
+    minutes = millis // 60_000
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {minutes} min"

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["lag", "offset_text", "partitions"]
+__all__ = ["lag", "lags", "offset_text", "partitions"]
 
 _LIMIT = 2_048
 
@@ -52,6 +52,19 @@ def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
     if not available:
         return None
     return sum(max(0, offset - reached.get(partition, 0)) for partition, offset in available.items())
+
+
+def lags(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> dict[str, int]:
+    """Return how many rows the source has not read yet, by topic; under ``""`` if its offset is one number."""
+    reached, available = partitions(end), partitions(latest)
+    found: dict[str, int] = {}
+    for partition, offset in available.items():
+        topic = partition.rpartition("-")[0]
+        found[topic] = found.get(topic, 0) + max(0, offset - reached.get(partition, 0))
+    here, newest = _unwrapped(bytes(end)), _unwrapped(bytes(latest))
+    if here.isdecimal() and newest.isdecimal() and max(len(here), len(newest)) < 19:
+        found[""] = max(0, int(newest) - int(here))
+    return found
 
 
 def _unwrapped(raw: bytes) -> str:

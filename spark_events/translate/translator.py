@@ -16,7 +16,9 @@ from spark_events.bridge.records import (
     ApplicationStart,
     BatchStarted,
     Dropped,
+    ExecutorAdded,
     ExecutorRemoved,
+    Inspection,
     JobEnd,
     JobStart,
     QueryIdle,
@@ -33,8 +35,10 @@ from spark_events.translate.added import added
 from spark_events.translate.applications import Applications
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.deadlines.deadlines import Deadlines
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.drops import EARLIER_RUN, dropped
+from spark_events.translate.executor_events import ExecutorEvents
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.heartbeats import Heartbeats
@@ -67,6 +71,14 @@ def _undated(_: object) -> int:
     return 0
 
 
+def _nothing(_: object) -> Iterable[Draft]:
+    return ()
+
+
+def _both(first: _Handler, second: _Handler) -> _Handler:
+    return lambda record: itertools.chain(first(record), second(record))
+
+
 class Translator:
     """Translates the records of one application to events, in order.
 
@@ -95,6 +107,7 @@ class Translator:
         self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure)
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
+        self._executor_events = ExecutorEvents(config.executor.max_per_minute)
         self._heartbeats = Heartbeats(
             config.heartbeat_interval, self._application, self._queries, self._jobs, executors
         )
@@ -112,10 +125,16 @@ class Translator:
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
-            ExecutorRemoved: (_time, executors.removed),
+            ExecutorAdded: (_time, self._executor_events.added),
+            ExecutorRemoved: (_time, _both(executors.removed, self._executor_events.removed)),
             Dropped: (_undated, self._dropped),
             Added: (_undated, lambda record: added(record, self._queries)),
         }
+        self.deadlines = Deadlines(config.deadline, self._queries, diagnostics)
+        for kind, judge in self.deadlines.handlers.items():
+            moment, handler = self._handlers.get(kind, (_undated, _nothing))
+            # A deadline recovers before the event that ends its work.
+            self._handlers[kind] = moment, _both(judge, handler)
 
     @property
     def illegal(self) -> int:
@@ -125,11 +144,11 @@ class Translator:
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
-        deadline, heartbeat = self._streams.next_deadline, self._heartbeats.next_deadline
-        if deadline is None:
-            return heartbeat
-        deadline += self._behind
-        return deadline if heartbeat is None else min(deadline, heartbeat)
+        parts = (self._heartbeats, self.deadlines, self._executor_events)
+        due = [at for part in parts if (at := part.next_deadline) is not None]
+        if (deadline := self._streams.next_deadline) is not None:
+            due.append(deadline + self._behind)
+        return min(due, default=None)
 
     @property
     def held_record(self) -> int | None:
@@ -167,14 +186,18 @@ class Translator:
         """
         # Records of the last moments may still be in Spark's listener bus.
         drafts = (*self._streams.tick(now - self._behind), *self._heartbeats.tick(now))
-        return [self._event(draft) for draft in drafts]
+        self.deadlines.tick(now)
+        return [self._event(draft) for draft in (*drafts, *self._executor_events.flush(now))]
 
     def flush(self) -> list[Event]:
         """Return the held events, because no more records will arrive."""
-        return [self._event(draft) for draft in self._streams.flush()]
+        return [self._event(draft) for draft in (*self._streams.flush(), *self._executor_events.flush())]
 
     def restore(self, record: object) -> None:
         """Apply a record that a predecessor has already reported; make no event."""
+        if isinstance(record, Inspection):
+            self.deadlines.restore(record)
+            return
         for _ in self._drafts(record):
             pass
 
@@ -232,6 +255,7 @@ class Translator:
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
+        yield from self._executor_events.flush()
         yield from self._sql.flush()
         if record.provisional:
             self._provisional = record

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, counted, iso_millis, present
+from spark_events.translate.draft import Draft, counted, iso_millis, lasting, present
 from spark_events.translate.queries import Run
 
 __all__ = ["Subject", "View", "active", "idle"]
@@ -108,7 +108,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         holders: the sources that hold back the watermark.
     """
     query, name = f"query '{view.run.title}'", view.name(subject)
-    waited = f"for {_seconds(at - subject.last_moved)}"
+    waited = f"for {lasting(at - subject.last_moved)}"
     if subject.kind == "query":
         stalled = subject.stalled > 0
         names = ", ".join(view.name(holder) for holder in holders) if stalled else ""
@@ -121,7 +121,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         names = name if stalled else ""
         body = f"{_capital(name)} of {query} has had no new data {waited}"
         body += f" and holds back the watermark at {view.watermark}" if stalled else ""
-    body += f", {_seconds(view.lag)} behind the newest event" if stalled and view.lag else ""
+    body += f", {lasting(view.lag)} behind the newest event" if stalled and view.lag else ""
     details: dict[str, AttributeValue | None] = {
         "spark.watermark.idle_since_millis": subject.last_moved,
         "spark.watermark.idle_rows_read": subject.rows,
@@ -134,7 +134,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
 def active(view: View, subject: Subject, at: int) -> Draft:
     """Return the event for a change to ACTIVE, with the number of rows dropped as late."""
     query, name = f"query '{view.run.title}'", view.name(subject)
-    waited = f"after {_seconds(at - subject.idle_since)}"
+    waited = f"after {lasting(at - subject.idle_since)}"
     if subject.kind != "query":
         body = f"{_capital(name)} of {query} is active again {waited}"
     elif subject.last_moved == at:
@@ -189,16 +189,3 @@ def _draft(
 
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
-
-
-def _seconds(millis: int) -> str:
-    """Format a duration for people: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
-    if millis < 10_000:
-        return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
-    if millis < 120_000:
-        return f"{millis // 1000} s"
-    minutes = millis // 60_000
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {minutes} min"

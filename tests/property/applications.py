@@ -199,7 +199,7 @@ def check(events: Iterable[Event]) -> None:
     assert [event.sequence for event in checked] == list(range(1, len(checked) + 1))
     last: dict[tuple[object, ...], str] = {}
     for event in checked:
-        if "spark.status.new" not in event.attributes:
+        if "spark.status.new" not in event.attributes or event.class_scope == "spark.executor":
             continue
         subject, table = _subject(event)
         old, new = event.attributes.get("spark.status.old"), event.attributes["spark.status.new"]

@@ -101,6 +101,7 @@ def test_the_generator_covers_every_event() -> None:
     assert names == {
         "AllSubtasksStatusChangeEvent",
         "BatchCommitEvent",
+        "ExecutorStatusChangeEvent",
         "JobFailureEvent",
         "JobStatusChangeEvent",
         "WatermarkStatusChangeEvent",

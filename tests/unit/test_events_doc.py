@@ -28,7 +28,8 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, bucket, counted
 from spark_events.enrichment.worker.report import PartitionReport
-from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig, read
+from spark_events.translate.config import BatchCommitConfig, ExecutorConfig, FailureConfig, TranslateConfig, read
+from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
@@ -138,10 +139,44 @@ def story() -> list[Event]:
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())
     events += translated(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
+    events += late()
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
     translated(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
     events += beating.tick(START + 60_000)
     return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
+
+
+def late() -> list[Event]:
+    """Return events of deadlines and executors with all attributes."""
+    hour = START + 3_600_000
+    limits = DeadlineConfig(progress=60.0, job=60.0, application=60.0, lag=1, lag_time=60.0)
+    translator = Translator(TranslateConfig(deadline=limits, executor=ExecutorConfig(2)))
+    stage = {"stage_id": 7, "attempt": 0, "name": "s", "tasks": 4, "time": START, "finished": 1}
+    stage |= {"properties": {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "1"}}
+    running = stage | {"running": 1, "longest": {"task": 3, "executor": "2", "host": "h", "time": START}}
+    about = {"frames": ["com.acme.A.b(A.java:1)", "a.M.constructNextBatch(M:1)"], "busy_since": START}
+    job = {"frames": ["org.apache.spark.scheduler.DAGScheduler.runJob(D:1)"], "busy_since": START}
+    answer = {"kind": "inspection", "seq": 9, "at": hour, "asked": hour, "executors": 0, "cores": 0}
+    source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 9}}}
+    executor = {"executor_id": "7", "host": "h", "time": START}
+    added = {"kind": "executor_added", "cores": 4, **executor}
+    lost = {"kind": "executor_removed", "reason": "exit code 137", "tasks": 2, "stages": [7], **executor}
+    properties = {"spark.job.group": "g"}
+    records: list[dict[str, Any]] = [
+        application_start(seq=1, main_class="com.acme.Main"),
+        query_started("r1", "q1", seq=2),
+        query_started("r2", "q2", seq=3),
+        query_progress(0, "r1", "q1", sources=[source]) | {"seq": 4},
+        {"kind": "job_start", "seq": 5, "job_id": 3, "time": START, "properties": properties},
+        added,
+        lost,
+        lost | {"executor_id": "8"},
+    ]
+    runs = [{"run_id": "r1", **job}, {"run_id": "r2", **about}]
+    records.append({**answer, "queries": runs, "jobs": [[3, 7]], "stages": [running]})
+    records.append({**answer, "idle_since": START, "stages": [stage]})
+    events = translated(translator, records)
+    return [*events, *translator.tick(hour)]
 
 
 def enriched() -> dict[str, Any]:

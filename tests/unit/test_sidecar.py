@@ -319,7 +319,7 @@ def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None
         driver.send(goodbye())
         assert driver.await_exit() == 0
         assert driver.strays == []
-        assert {a["kind"] for a in driver.answers} - {"read"} == {"ready", "ack", "stats"}
+        assert {a["kind"] for a in driver.answers} - {"read", "inspect"} == {"ready", "ack", "stats"}
         assert [a["through"] for a in driver.answers if a["kind"] == "ack"] == [1]
     assert "printed 1" in errors.read_text()
 

@@ -16,6 +16,8 @@ from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_th
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# spark\.(events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
+#: A key with the name of a query.
+_NAMED = re.compile(r"^(events\.deadline\.query\.)[^.]+(\.\w+)$")
 _NO_DEFAULT = "# (no default)"
 #: Examples with files or variables that this machine does not have, or that need another choice than the default.
 _ELSEWHERE = re.compile(
@@ -53,7 +55,7 @@ def reporter_types() -> dict[str, str]:
 def declared_for(line: Line) -> Option | None:
     match = _REPORTER.fullmatch(line.key)
     if match is None:
-        return dict(of_the_driver()).get(line.key)
+        return dict(of_the_driver()).get(_NAMED.sub(r"\1<name>\2", line.key))
     type_name = reporter_types().get(match[1])
     return None if type_name is None else of_a_reporter(type_name).get(match[2])
 
@@ -77,7 +79,7 @@ def test_every_key_exists() -> None:
 
 def test_every_driver_key_is_in_the_template() -> None:
     """Includes all keys for events, dispatcher and translation."""
-    there = {line.key for line in lines()}
+    there = {_NAMED.sub(r"\1<name>\2", line.key) for line in lines()}
     assert [key for key, _ in of_the_driver() if key not in there] == []
 
 

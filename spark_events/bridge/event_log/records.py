@@ -13,11 +13,13 @@ from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.event_log.work import RunningWork
 from spark_events.bridge.progress import SourceProgress, StreamingProgress
 from spark_events.bridge.records import (
     MOST_FAILURES,
     ApplicationEnd,
     ApplicationStart,
+    ExecutorAdded,
     ExecutorRemoved,
     JobEnd,
     JobStart,
@@ -29,6 +31,7 @@ from spark_events.bridge.records import (
     StageCompleted,
     StageSubmitted,
     StageTasks,
+    StageWaited,
 )
 
 LogRecord: TypeAlias = (
@@ -39,6 +42,8 @@ LogRecord: TypeAlias = (
     | StageSubmitted
     | StageTasks
     | StageCompleted
+    | StageWaited
+    | ExecutorAdded
     | ExecutorRemoved
     | QueryStarted
     | QueryProgress
@@ -56,6 +61,8 @@ _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
 _TASK_METRICS = b',"Accumulables":['
 #: Reasons of killed task attempts, whose output is not used; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
+#: The executor of a local application, which is the driver itself.
+_DRIVER = "driver"
 
 
 class LogRecords:
@@ -75,6 +82,7 @@ class LogRecords:
         self._namespaces: list[str] = []
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
+        self._work = RunningWork(self._tasks)
         self._job_failures = JobFailures()
         self._sql = SqlLines()
         self.handlers = self._all_handlers()
@@ -84,13 +92,14 @@ class LogRecords:
             _CORE + b"LogStart": self._handler(shapes.LogStartLine, self._log_start),
             _CORE + b"EnvironmentUpdate": self._handler(shapes.EnvironmentLine, self._environment),
             _CORE + b"ApplicationStart": self._handler(shapes.ApplicationStartLine, self._application_start),
-            _CORE + b"ApplicationEnd": self._handler(shapes.ApplicationEndLine, self._application_end),
+            _CORE + b"ApplicationEnd": self._handler_of_several(shapes.ApplicationEndLine, self._application_end),
             _CORE + b"JobStart": self._handler(shapes.JobStartLine, self._job_start),
             _CORE + b"JobEnd": self._handler(shapes.JobEndLine, self._job_end),
             _CORE + b"StageSubmitted": self._handler(shapes.StageSubmittedLine, self._stage_submitted),
             _CORE + b"StageCompleted": self._handler_of_several(shapes.StageCompletedLine, self._stage_completed),
             _CORE + b"TaskStart": self._handler_of_several(shapes.TaskStartLine, self._task_start),
             _CORE + b"TaskEnd": self._task_end_handler(),
+            _CORE + b"ExecutorAdded": self._handler(shapes.ExecutorAddedLine, self._executor_added),
             _CORE + b"ExecutorRemoved": self._handler_of_several(shapes.ExecutorRemovedLine, self._executor_removed),
             SQL_START: self._sql.start,
             SQL_END: self._handler(shapes.SqlExecutionEndLine, self._sql_end),
@@ -159,10 +168,11 @@ class LogRecords:
             namespaces=self._namespaces,
         )
 
-    def _application_end(self, line: shapes.ApplicationEndLine) -> ApplicationEnd:
+    def _application_end(self, line: shapes.ApplicationEndLine) -> Sequence[LogRecord]:
         # The shim learns from the driver's threads how the application ended; the log lacks that.
         at = self._at(line.timestamp)
-        return ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
+        end = ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
+        return (*self._work.waited(at, line.timestamp), end)
 
     def _job_start(self, line: shapes.JobStartLine) -> JobStart:
         at, time = self._times(line.submission_time)
@@ -178,7 +188,7 @@ class LogRecords:
         stage = line.stage_info
         at, time = self._times(stage.submission_time)
         self._tasks.submitted(stage.stage_id, stage.stage_attempt_id, stage.number_of_tasks)
-        return StageSubmitted(
+        record = StageSubmitted(
             at=at,
             stage_id=stage.stage_id,
             attempt=stage.stage_attempt_id,
@@ -187,12 +197,15 @@ class LogRecords:
             time=time,
             properties=_properties(line.properties),
         )
+        self._work.submitted(record)
+        return record
 
     def _stage_completed(self, line: shapes.StageCompletedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
         at, time = self._times(stage.completion_time)
         reason = stage.failure_reason
         failures = (reason and self._tasks.failures(stage.stage_id, stage.stage_attempt_id)) or TaskFailures()
+        waited = self._work.completed(stage.stage_id, stage.stage_attempt_id, at, time)
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
         completed = StageCompleted(
             at=at,
@@ -208,12 +221,14 @@ class LogRecords:
             lost_host=failures.lost_host,
             most_failures=self._most_failures,
         )
-        return (*self._stage_tasks(lost), completed)
+        return (*waited, *self._stage_tasks(lost), completed)
 
     def _task_start(self, line: shapes.TaskStartLine) -> Sequence[LogRecord]:
         task = line.task_info
+        at = self._now
+        waited = self._work.started(task.task_id, task.executor_id, line.stage_id, at, task.launch_time)
         edges = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index, task.launch_time)
-        return self._stage_tasks(edges) if edges else ()
+        return (*waited, *self._stage_tasks(edges)) if edges or waited else ()
 
     def _task_end(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning) -> Sequence[LogRecord]:
         task, reason = line.task_info, line.task_end_reason
@@ -225,6 +240,7 @@ class LogRecords:
             edges = self._tasks.output_lost(line.stage_id, line.stage_attempt_id, task.index, task.executor_id)
         else:
             outcome = _outcome(task, reason)
+            self._work.ended(task.task_id, task.finish_time, lost=reason.reason == "ExecutorLostFailure")
             edges = self._tasks.task_ended(line.stage_id, line.stage_attempt_id, task.index, outcome, task.finish_time)
         return self._stage_tasks(edges) if edges else ()
 
@@ -241,6 +257,18 @@ class LogRecords:
     def _stage_tasks(self, edges: Sequence[Edge]) -> list[StageTasks]:
         return [StageTasks(at=self._at(edge.time), **edge._asdict()) for edge in edges]
 
+    def _executor_added(self, line: shapes.ExecutorAddedLine) -> ExecutorAdded | None:
+        info = line.executor_info
+        record = ExecutorAdded(
+            at=self._at(line.timestamp),
+            executor_id=line.executor_id,
+            time=line.timestamp,
+            host=info.host,
+            cores=info.total_cores,
+        )
+        self._work.executor_added(record)
+        return None if record.executor_id == _DRIVER else record
+
     def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> Sequence[LogRecord]:
         removed = ExecutorRemoved(
             at=self._at(line.timestamp),
@@ -248,7 +276,10 @@ class LogRecords:
             time=line.timestamp,
             reason=None if line.removed_reason is None else cut(line.removed_reason),
         )
-        return (*self._stage_tasks(self._tasks.executor_removed(line.executor_id, line.timestamp)), removed)
+        return (
+            *self._stage_tasks(self._tasks.executor_removed(line.executor_id, line.timestamp)),
+            self._work.executor_removed(removed),
+        )
 
     def _sql_end(self, line: shapes.SqlExecutionEndLine) -> SqlExecutionEnd | None:
         return self._sql.end(line, self._at(line.time))

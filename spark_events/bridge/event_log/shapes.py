@@ -122,6 +122,8 @@ class StageCompletedLine(_Core):
 class _StartedTask(_Core):
     index: int
     launch_time: int = 0
+    task_id: int = -1
+    executor_id: str = ""
 
 
 class TaskStartLine(_Core):
@@ -177,6 +179,17 @@ class TaskEndLine(_Core):
     task_end_reason: TaskEndReason
     task_info: EndedTaskOfAnyVersion | None = None
     stage_attempt_id: int = 0
+
+
+class _ExecutorInfo(_Core):
+    host: str = ""
+    total_cores: int = 0
+
+
+class ExecutorAddedLine(_Core):
+    executor_id: str
+    timestamp: int
+    executor_info: _ExecutorInfo = msgspec.field(default_factory=_ExecutorInfo)
 
 
 class ExecutorRemovedLine(_Core):

@@ -198,6 +198,11 @@ class TaskCounts:
         attempt = self._attempts.get((stage_id, number))
         return None if attempt is None else attempt.failures
 
+    def running_and_finished(self, stage_id: int, number: int) -> tuple[int, int]:
+        """Return the numbers of running and of finished tasks of a stage attempt."""
+        attempt = self._attempts.get((stage_id, number))
+        return (0, 0) if attempt is None else (attempt.running, attempt.finished)
+
     def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
         """Undo a finished task whose output was lost with its executor."""
         attempt = self._attempts.get((stage_id, number))

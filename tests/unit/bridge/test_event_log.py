@@ -667,7 +667,8 @@ def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[
     """The lines are JSON of the right types with impossible values."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
-    assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
+    kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]
+    assert kinds[-2:] == ["ApplicationStart", "ApplicationEnd"]
 
 
 # --- SQL executions -----------------------------------------------------------------------------

@@ -114,7 +114,8 @@ def test_name_that_no_log_event_has_is_rejected(capsys: pytest.CaptureFixture[st
     assert (replay.code, replay.events) == (2, [])
     assert replay.notes == [
         f"spark-events: --name: given {name!r}, allowed: AllSubtasksStatusChangeEvent, BatchCommitEvent,"
-        " JobFailureEvent, JobStatusChangeEvent, WatermarkStatusChangeEvent"
+        " DeadlineStatusChangeEvent, ExecutorStatusChangeEvent, JobFailureEvent, JobStatusChangeEvent,"
+        " WatermarkStatusChangeEvent"
     ]
 
 

@@ -19,6 +19,12 @@ DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appSta
 ADDED = {"kind": "added", "at": START, "event": {"id": "1", "name": "Own", "class_scope": "shop", "severity": "FATAL"}}
 SQL_FAILED = {"kind": "sql_execution_end", "at": START, "execution_id": 1, "time": START}
 SQL_FAILED |= {"error": "java.lang.OutOfMemoryError: x"}
+STARVED = {
+    "kind": "inspection",
+    "idle_since": START,
+    "stages": [{"stage_id": 900, "attempt": 0, "name": "s", "tasks": 2, "time": START}],
+}
+ARRIVED = {"kind": "executor_added", "executor_id": "9", "host": "h", "cores": 2}
 ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
@@ -79,9 +85,9 @@ def test_no_record_makes_an_event_that_is_not_listed(
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """The table has exactly the kinds that make events; three kinds only update state."""
+    """The table has exactly the kinds that make events; two kinds only update state, and one is only in logs."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
-    assert translated - set(CAUSES) == {"batch_started", "stage_submitted", "executor_removed"}
+    assert translated - set(CAUSES) == {"batch_started", "stage_submitted", "stage_waited"}
     assert not set(CAUSES) - translated
 
 
@@ -110,8 +116,11 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         application.ends(which, which == 1)
         application.trigger(which, [4, 4], 1, 30)
     end = application_end(ending, at=application.now, time=application.now)
+    now = application.now
     return [
         *application.records,
+        {**ARRIVED, "at": now, "time": now},
+        {**STARVED, "at": now, "asked": now},
         {**SQL_FAILED, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},

@@ -9,6 +9,7 @@ from fakes import START, application_end, application_start, decoded, query_prog
 
 from spark_events import Event
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.translator import Translator
 
 MINUTE = 60_000
@@ -17,7 +18,7 @@ SLOT = (START // MINUTE + 1) * MINUTE
 
 
 def translator(*records: dict[str, Any], interval: float | None = 60.0) -> Translator:
-    made = Translator(TranslateConfig(heartbeat_interval=interval))
+    made = Translator(TranslateConfig(heartbeat_interval=interval, deadline=DeadlineConfig(resources=None)))
     for record in records:
         made.translate(decoded(record))
     return made

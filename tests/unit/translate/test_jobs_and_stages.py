@@ -42,7 +42,8 @@ def edge(status: str, attempt: int = 0, **fields: Any) -> dict[str, Any]:
 def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
     translator = Translator(TranslateConfig(**config))
     translator.translate(decoded(query_started()))
-    return [event for record in records for event in translator.translate(decoded(record))]
+    events = [event for record in records for event in translator.translate(decoded(record))]
+    return [event for event in events if event.class_scope != "spark.executor"]
 
 
 def test_a_batch_job_is_reported_from_start_to_end() -> None:

@@ -38,7 +38,8 @@ def removed(executor: str, time: int, reason: str | None) -> dict[str, Any]:
 
 def translate(*records: dict[str, Any]) -> list[Event]:
     translator = Translator()
-    return [event for record in records for event in translator.translate(decoded(record))]
+    events = [event for record in records for event in translator.translate(decoded(record))]
+    return [event for event in events if event.class_scope != "spark.executor"]
 
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])

@@ -91,11 +91,10 @@ def test_restored_records_use_no_numbers() -> None:
 
 
 def test_records_without_meaning_make_no_event() -> None:
-    """Unknown kinds, the JVM's shutdown and removed executors make no event."""
+    """Unknown kinds and the JVM's shutdown make no event."""
     translator = Translator()
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
-    assert translator.translate(decoded({"kind": "executor_removed", "executor_id": "1", "time": 2})) == []
 
 
 def test_drops_are_reported_with_their_count() -> None:

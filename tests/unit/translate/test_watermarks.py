@@ -11,6 +11,7 @@ from fakes import application_end, application_start, decoded, query_progress, q
 
 from spark_events import Event, Severity
 from spark_events.translate.config import TranslateConfig, WatermarkConfig
+from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.translator import Translator
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00:00Z
@@ -25,7 +26,8 @@ class Query:
     """A query with a watermark and an idle timeout of 10 s; times are seconds after noon."""
 
     def __init__(self, idle_timeout: float = 10.0, policy: str | None = None) -> None:
-        self.translator = Translator(TranslateConfig(watermark=WatermarkConfig(idle_timeout=idle_timeout)))
+        watermark, deadline = WatermarkConfig(idle_timeout=idle_timeout), DeadlineConfig(resources=None)
+        self.translator = Translator(TranslateConfig(watermark=watermark, deadline=deadline))
         self.number = -1
         self.send(application_start(time=NOON))
         self.send(query_started())

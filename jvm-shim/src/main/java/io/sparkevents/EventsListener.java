@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.Inspection;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.Marker;
 import io.sparkevents.listener.MicroBatchWork;
@@ -23,6 +24,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -60,7 +62,7 @@ public final class EventsListener extends SparkListener {
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
     records = new Records(conf, redaction, properties);
-    stages = new StageRecords(conf, properties);
+    stages = new StageRecords(conf, properties, destination != null && destination.tracksWork());
     sql = new SqlRecords(redaction);
     if (destination != null) {
       SqlShell.watch();
@@ -70,6 +72,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onApplicationStart(SparkListenerApplicationStart event) {
+    run(stages::knowsExecutors);
     hand(() -> records.applicationStart(event));
   }
 
@@ -155,6 +158,11 @@ public final class EventsListener extends SparkListener {
   }
 
   @Override
+  public void onExecutorAdded(SparkListenerExecutorAdded event) {
+    hand(() -> stages.executorAdded(event));
+  }
+
+  @Override
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
     handAll(() -> stages.executorRemoved(event));
   }
@@ -171,6 +179,9 @@ public final class EventsListener extends SparkListener {
   private Record other(SparkListenerEvent event) {
     if (event instanceof AddedEvent) {
       return ((AddedEvent) event).record();
+    }
+    if (event instanceof Inspection) {
+      return stages.inspected((Inspection) event);
     }
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }

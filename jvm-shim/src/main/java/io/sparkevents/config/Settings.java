@@ -71,6 +71,8 @@ public final class Settings {
   public final long stallTimeoutMillis;
   /** Whether successful jobs and stages of micro-batches make events. True also if that is unknown here. */
   public final boolean reportsMicroBatches;
+  /** Whether a deadline rule is on or executors are reported; the sidecar validates the values. */
+  public final boolean tracksWork;
   /** Folder for the state that a run leaves to the next one: the first configured spool, or the default one's parent. */
   public final Path stateFolder;
 
@@ -97,6 +99,7 @@ public final class Settings {
     startTimeoutMillis = millis("events.sidecar.start-timeout", 30_000);
     stallTimeoutMillis = millis("events.sidecar.stall-timeout", 60_000);
     reportsMicroBatches = isOn("events.streaming-jobs.enabled") || isOn("events.streaming-stages.enabled");
+    tracksWork = findsWork();
     stateFolder = findStateFolder();
   }
 
@@ -162,6 +165,15 @@ public final class Settings {
 
   private boolean isOn(String key) {
     return settings.containsKey(key) && !"false".equalsIgnoreCase(text(key, ""));
+  }
+
+  private boolean findsWork() {
+    // Two rules are on unless they are turned off.
+    return !settings.containsKey("events.deadline.resources")
+        || !settings.containsKey("events.executor.max-per-minute")
+        || settings.keySet().stream()
+            .filter(key -> key.startsWith("events.deadline.") || key.startsWith("events.executor."))
+            .anyMatch(key -> !text(key, "").matches("off|0"));
   }
 
   private Path findStateFolder() {

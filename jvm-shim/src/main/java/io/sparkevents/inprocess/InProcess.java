@@ -141,6 +141,11 @@ public final class InProcess implements RecordSink {
   }
 
   @Override
+  public boolean tracksWork() {
+    return settings.tracksWork;
+  }
+
+  @Override
   public boolean takesMicroBatches() {
     return settings.reportsMicroBatches;
   }

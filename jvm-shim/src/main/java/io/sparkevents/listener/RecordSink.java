@@ -12,6 +12,11 @@ public interface RecordSink {
     return true;
   }
 
+  /** Whether running tasks and executors are kept, for deadlines and lost executors. */
+  default boolean tracksWork() {
+    return true;
+  }
+
   /** Enqueues the end of the application. Delivers all records now, unless the end is provisional. */
   void end(ApplicationEnd end);
 }

@@ -13,6 +13,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.TaskCommitDenied;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
@@ -28,10 +29,17 @@ public final class StageRecords {
   private static final int MOST_FAILURES = 4;
 
   private final Stages stages = new Stages();
+  private final RunningWork work;
+  private final boolean tracksWork;
   private final JobProperties properties;
   private final int mostFailures;
 
-  public StageRecords(SparkConf conf, JobProperties properties) {
+  /**
+   * @param tracksWork whether the running tasks and executors are kept, for deadlines and lost executors
+   */
+  public StageRecords(SparkConf conf, JobProperties properties, boolean tracksWork) {
+    this.tracksWork = tracksWork;
+    work = new RunningWork(stages, properties);
     this.properties = properties;
     mostFailures = mostFailures(conf);
   }
@@ -61,6 +69,9 @@ public final class StageRecords {
     stages.submitted(id, attempt, tasks, recordsTasks);
     String[] selected = JobProperties.select(event.properties());
     long time = time(stage.submissionTime());
+    if (tracksWork) {
+      work.submitted(id, attempt, name, tasks, time, selected);
+    }
     return new Record(
         "stage_submitted",
         Priority.ROUTINE,
@@ -74,6 +85,9 @@ public final class StageRecords {
 
   public List<Record> taskStarted(SparkListenerTaskStart event) {
     TaskInfo task = event.taskInfo();
+    if (tracksWork) {
+      work.started(event.stageId(), event.stageAttemptId(), task);
+    }
     return records(stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime()));
   }
 
@@ -87,6 +101,9 @@ public final class StageRecords {
     TaskEndReason reason = event.reason();
     if (reason == Resubmitted$.MODULE$) {
       return records(stages.outputLost(stage, attempt, task.index(), task.executorId()));
+    }
+    if (tracksWork) {
+      work.ended(stage, task, reason);
     }
     Stages.Outcome outcome = outcome(task, reason);
     if (outcome == Stages.Outcome.FAILED) {
@@ -139,6 +156,7 @@ public final class StageRecords {
     String name = stage.name();
     int tasks = stage.numTasks();
     long time = time(stage.completionTime());
+    work.completed(id, attempt);
     List<Stages.Edge> lost = stages.ending(id, attempt, time);
     Stages.Attempt counted = stages.completed(id, attempt);
     int failed = counted == null ? 0 : counted.failedTasks;
@@ -162,17 +180,21 @@ public final class StageRecords {
     return with(lost, completed);
   }
 
+  public Record executorAdded(SparkListenerExecutorAdded event) {
+    return work.executorAdded(event);
+  }
+
   public List<Record> executorRemoved(SparkListenerExecutorRemoved event) {
-    Record removed = new Record(
-        "executor_removed",
-        Priority.ROUTINE,
-        null,
-        json -> {
-          json.writeStringField("executor_id", event.executorId());
-          json.writeNumberField("time", event.time());
-          json.writeStringField("reason", Text.cut(event.reason()));
-        });
-    return with(stages.executorRemoved(event.executorId(), event.time()), removed);
+    return with(stages.executorRemoved(event.executorId(), event.time()), work.executorRemoved(event));
+  }
+
+  /** Notes that the listener has seen the application's start, and so all executors. */
+  public void knowsExecutors() {
+    work.knowsExecutors();
+  }
+
+  public Record inspected(Inspection inspection) {
+    return inspection.record(work.snapshot());
   }
 
   private static List<Record> with(List<Stages.Edge> edges, Record last) {

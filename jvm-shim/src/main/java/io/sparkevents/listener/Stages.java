@@ -237,6 +237,12 @@ public final class Stages {
     return own == null ? Collections.singletonList(lost) : Arrays.asList(lost, own);
   }
 
+  /** Returns the numbers of running and of finished tasks. */
+  int[] counts(int stageId, int number) {
+    Attempt attempt = attempts.get(key(stageId, number));
+    return attempt == null ? new int[2] : new int[] {attempt.runningTasks, attempt.finishedTasks};
+  }
+
   /** Removes the attempt and returns its counts; null if it is unknown. */
   public Attempt completed(int stageId, int number) {
     last = null;

@@ -170,6 +170,11 @@ public final class Connection implements RecordSink {
   }
 
   @Override
+  public boolean tracksWork() {
+    return settings.tracksWork;
+  }
+
+  @Override
   public boolean takesMicroBatches() {
     return settings.reportsMicroBatches;
   }

@@ -1,5 +1,7 @@
 package io.sparkevents.sidecar;
 
+import io.sparkevents.listener.Inspection;
+import io.sparkevents.listener.QueryThreads;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
@@ -22,6 +24,7 @@ public final class SidecarMessages {
   private final SyncBarrier gate;
   private final Statistics statistics;
   private final EventLog events;
+  private final QueryThreads threads = new QueryThreads();
   private volatile long nextSequence = 1;
 
   public SidecarMessages(HandoffQueue queue, SyncBarrier gate, Statistics statistics, EventLog events) {
@@ -49,6 +52,12 @@ public final class SidecarMessages {
     switch (String.valueOf(answer.get("kind"))) {
       case "ready":
         gate.await((Collection<?>) answer.get("awaited"));
+        if (Boolean.TRUE.equals(answer.get("samples"))) {
+          threads.start(queue::isClosed);
+        }
+        break;
+      case "inspect":
+        Inspection.answer(answer, threads);
         break;
       case "ack":
         nextSequence = ((Number) answer.get("sequence")).longValue();

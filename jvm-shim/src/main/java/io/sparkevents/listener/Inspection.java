@@ -1,0 +1,97 @@
+package io.sparkevents.listener;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RestoreState;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
+import org.apache.spark.SparkJobInfo;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import scala.Option;
+
+/**
+ * Answer to the sidecar's question what runs now, for its deadlines.
+ *
+ * <p>It passes through Spark's listener bus, so that it follows all events that Spark posted before it: work that has
+ * ended is never reported as running. If the bus drops it, the sidecar asks again.
+ */
+public final class Inspection implements SparkListenerEvent {
+  private final long asked;
+  private final String told;
+  private final List<QueryThreads.Sample> queries;
+  private final List<int[]> jobs = new ArrayList<>();
+
+  /**
+   * Answers a question: {@code asked} (when), {@code told} (the sidecar's state, returned as it is), {@code runs} (runs
+   * of queries whose frames are wanted) and {@code jobs} (ids of jobs that may still run).
+   */
+  public static void answer(Map<?, ?> question, QueryThreads threads) {
+    Option<SparkContext> active = SparkContext$.MODULE$.getActive();
+    if (active.isDefined() && !active.get().isStopped()) {
+      active.get().listenerBus().post(new Inspection(question, threads, active.get()));
+    }
+  }
+
+  private Inspection(Map<?, ?> question, QueryThreads threads, SparkContext context) {
+    asked = ((Number) question.get("asked")).longValue();
+    told = String.valueOf(question.get("told"));
+    queries = threads.look(String.valueOf(question.get("runs")));
+    for (Object id : (List<?>) question.get("jobs")) {
+      int job = ((Number) id).intValue();
+      Option<SparkJobInfo> info = context.statusTracker().getJobInfo(job);
+      if (info.isDefined()) {
+        int[] stages = info.get().stageIds();
+        int[] row = new int[stages.length + 1];
+        row[0] = job;
+        System.arraycopy(stages, 0, row, 1, stages.length);
+        jobs.add(row);
+      }
+    }
+  }
+
+  @Override
+  public boolean logEvent() {
+    return false;
+  }
+
+  /** Returns the record; the last one is part of the restore state, because it has the told deadlines. */
+  Record record(RunningWork.Snapshot work) {
+    return new Record(
+        "inspection",
+        Priority.LIFECYCLE,
+        RestoreState.Change.begin("inspection", RestoreState.Rank.RUN),
+        json -> {
+          json.writeNumberField("asked", asked);
+          json.writeStringField("told", told);
+          json.writeArrayFieldStart("queries");
+          for (QueryThreads.Sample query : queries) {
+            write(json, query);
+          }
+          json.writeEndArray();
+          json.writeArrayFieldStart("jobs");
+          for (int[] row : jobs) {
+            json.writeArray(row, 0, row.length);
+          }
+          json.writeEndArray();
+          work.write(json);
+        });
+  }
+
+  private static void write(JsonGenerator json, QueryThreads.Sample query) throws IOException {
+    json.writeStartObject();
+    json.writeStringField("run_id", query.runId);
+    json.writeNumberField("busy_since", query.busySince);
+    json.writeBooleanField("continuous", query.isContinuous);
+    json.writeArrayFieldStart("frames");
+    for (String frame : query.frames) {
+      json.writeString(Text.cut(frame));
+    }
+    json.writeEndArray();
+    json.writeEndObject();
+  }
+}

@@ -1,0 +1,95 @@
+"""Running tasks and executors in an event log, as the shim keeps them (``RunningWork.java``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from spark_events.bridge.event_log.tasks import TaskCounts
+from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningStage, StageSubmitted, StageWaited
+
+__all__ = ["RunningWork"]
+
+#: A stage waits at least this long before its wait is a record.
+_LEAST_MILLIS = 1_000
+
+
+class RunningWork:
+    """Stage attempts, tasks and executors at the current line of a log.
+
+    Args:
+        counts: the task counts of the stage attempts.
+    """
+
+    def __init__(self, counts: TaskCounts) -> None:
+        self._counts = counts
+        self._stages: dict[tuple[int, int], RunningStage] = {}
+        # Executor and stage of each running task.
+        self._running: dict[int, tuple[str, int]] = {}
+        self._idle_since = 0
+        self._executors: dict[str, tuple[str, int]] = {}
+        self._lost: dict[str, list[int]] = {}
+
+    def submitted(self, record: StageSubmitted) -> None:
+        """Add a stage attempt."""
+        self._stages[record.stage_id, record.attempt] = RunningStage(
+            stage_id=record.stage_id,
+            attempt=record.attempt,
+            name=record.name,
+            tasks=record.tasks,
+            time=record.time,
+            properties=record.properties,
+        )
+
+    def completed(self, stage_id: int, attempt: int, at: int, time: int) -> Sequence[StageWaited]:
+        """Remove a stage attempt; return its wait, if it never got resources."""
+        waited = [wait for wait in self.waited(at, time) if wait.stage.stage_id == stage_id]
+        self._stages.pop((stage_id, attempt), None)
+        return waited
+
+    def started(self, task: int, executor: str, stage_id: int, at: int, time: int) -> Sequence[StageWaited]:
+        """Add a task; return the wait that it ends."""
+        waited = self.waited(at, time)
+        self._running[task] = executor, stage_id
+        return waited
+
+    def ended(self, task: int, time: int, *, lost: bool) -> None:
+        """Remove a task."""
+        known = self._running.pop(task, None)
+        if known is None:
+            return
+        if not self._running:
+            self._idle_since = max(self._idle_since, time)
+        if lost and known[0] in self._executors:
+            self._lost.setdefault(known[0], []).append(known[1])
+
+    def waited(self, at: int, time: int) -> Sequence[StageWaited]:
+        """Return the wait of the oldest stage with waiting tasks, if no task runs."""
+        if self._running or not self._stages:
+            return ()
+        for key in sorted(self._stages):
+            running, finished = self._counts.running_and_finished(*key)
+            stage = self._stages[key]
+            since = max(stage.time, self._idle_since)
+            if running + finished < stage.tasks and time - since >= _LEAST_MILLIS:
+                counted = msgspec.structs.replace(stage, running=running, finished=finished)
+                cores = sum(cores for _, cores in self._executors.values())
+                number = len(self._executors)
+                return (StageWaited(at=at, stage=counted, since=since, time=time, executors=number, cores=cores),)
+        return ()
+
+    def executor_added(self, record: ExecutorAdded) -> None:
+        """Add an executor."""
+        self._executors[record.executor_id] = record.host, record.cores
+
+    def executor_removed(self, record: ExecutorRemoved) -> ExecutorRemoved:
+        """Remove an executor; return the record with the tasks that the executor took along."""
+        executor = record.executor_id
+        stages = self._lost.pop(executor, [])
+        for task in [task for task, (owner, _) in self._running.items() if owner == executor]:
+            stages.append(self._running.pop(task)[1])
+            if not self._running:
+                self._idle_since = max(self._idle_since, record.time)
+        host, _ = self._executors.pop(executor, (None, 0))
+        return msgspec.structs.replace(record, host=host, tasks=len(stages), stages=sorted(set(stages)))

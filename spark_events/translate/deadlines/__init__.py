@@ -1,0 +1,1 @@
+"""Deadlines: events for work that takes longer than allowed, made while the work still runs."""

@@ -1,0 +1,78 @@
+"""Settings of deadlines, ``events.deadline.…``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from spark_events.config import Kind, Settings, integer, option, positive_duration
+
+__all__ = ["DeadlineConfig", "QueryDeadlineConfig", "read"]
+
+_PREFIX = "events.deadline"
+_BATCH = ".batch"
+#: Duration above zero; ``off`` means no limit.
+_LIMIT: Kind[float | None] = Kind(
+    f"off, or {positive_duration.allowed}",
+    lambda text: None if text == "off" else positive_duration.parse(text),
+    lambda limit: "off" if limit is None else positive_duration.format(limit),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeadlineConfig:
+    """Limits in seconds; None: the rule is off.
+
+    Attributes:
+        queries: limits of batches by the name of the query, in place of ``batch``.
+    """
+
+    batch: float | None = option("batch", _LIMIT, None, doc="Time limit from a trigger to the commit of its batch.")
+    progress: float | None = option(
+        "progress", _LIMIT, None, doc="Time limit for a query that neither commits nor reports itself idle."
+    )
+    resources: float | None = option(
+        "resources", _LIMIT, 120.0, doc="Time limit for a stage with waiting tasks while no task runs."
+    )
+    job: float | None = option("job", _LIMIT, None, doc="Time limit of a job outside micro-batches.")
+    application: float | None = option("application", _LIMIT, None, doc="Time limit of the application.")
+    lag: int | None = option(
+        "lag", integer(1, 2**53), None, doc="Number of unread rows of a source, or of a topic, that is too many."
+    )
+    lag_time: float = option(
+        "lag-time", positive_duration, 300.0, doc="How long the number of unread rows may stay above lag."
+    )
+    queries: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def watches_queries(self) -> bool:
+        """Whether the threads of queries have to be sampled."""
+        return any(limit is not None for limit in (self.batch, self.progress, *self.queries.values()))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any rule is on."""
+        limits = (self.resources, self.job, self.application, self.lag)
+        return self.watches_queries or any(limit is not None for limit in limits)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueryDeadlineConfig:
+    """Limit of one query, ``events.deadline.query.<name>.batch``."""
+
+    batch: float | None = option(
+        "batch", _LIMIT, None, doc="The same for one query; takes precedence over events.deadline.batch."
+    )
+
+
+def read(settings: Settings) -> DeadlineConfig:
+    """Read all limits; a section with a problem gets its defaults, and ``settings`` records the problem."""
+    config = settings.read(DeadlineConfig, _PREFIX) or DeadlineConfig()
+    queries = {}
+    for setting in settings.below(f"{_PREFIX}.query"):
+        # A query's name may contain dots.
+        name = setting.key.partition(f"{_PREFIX}.query.")[2].removesuffix(_BATCH)
+        if setting.key.endswith(_BATCH) and name:
+            own = settings.read(QueryDeadlineConfig, f"{_PREFIX}.query.{name}")
+            queries[name] = None if own is None else own.batch
+    return dataclasses.replace(config, queries=queries)

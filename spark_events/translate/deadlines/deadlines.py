@@ -1,0 +1,240 @@
+"""Deadlines of the application: which are due, and the questions to the shim.
+
+Nothing is overdue by the clock alone. When a limit has passed, the sidecar asks the shim what runs now. The answer, an
+:class:`~spark_events.bridge.records.Inspection`, follows all records of earlier events, so work that has ended is never
+reported, and a driver that stands still under a debugger does not answer. The answer returns the overdue deadlines that
+the question named; the shim resends the last answer to a restarted sidecar, which therefore repeats no event.
+
+::
+
+    clock ─▶ due? ─▶ question ─▶ shim: threads, stages, tasks ─▶ Inspection ─▶ events
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from spark_events.bridge.records import (
+    ApplicationEnd,
+    ApplicationStart,
+    Inspection,
+    JobEnd,
+    JobStart,
+    QueryIdle,
+    QueryProgress,
+    QueryStarted,
+    QueryTerminated,
+    StageWaited,
+)
+from spark_events.translate.commits import committed_at, is_commit
+from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.deadlines.edges import Edges
+from spark_events.translate.deadlines.places import Place, place_of
+from spark_events.translate.deadlines.runs import RunDeadlines
+from spark_events.translate.deadlines.work import ApplicationDeadline, JobDeadlines, StageDeadline
+from spark_events.translate.draft import Draft, iso_millis
+from spark_events.translate.failures import Diagnostics
+from spark_events.translate.queries import Queries, Run
+
+__all__ = ["Deadlines"]
+
+#: A question that has no answer after this time is asked again: Spark or the shim may have dropped the answer.
+_PATIENCE = 10_000
+#: An answer that takes longer means that the driver stood still, so that all limits begin anew.
+_STOOD_STILL = 5_000
+#: Work that is due this soon is part of the question as well.
+_SOON = 1_000
+_LOG = logging.getLogger(__name__)
+
+
+class Deadlines:
+    """All deadlines of one application.
+
+    Args:
+        config: the limits.
+        queries: the queries of the application.
+        diagnostics: recognises the user's own code.
+
+    Attributes:
+        handlers: by type of record, the function that makes events of it; only for rules that are on.
+    """
+
+    def __init__(self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics) -> None:
+        self._config = config
+        self._queries = queries
+        self._diagnostics = diagnostics
+        self._edges = Edges()
+        self._lag = None if config.lag is None else (config.lag, round(config.lag_time * 1000))
+        self._runs: dict[str, RunDeadlines] = {}
+        self._unseen = set(config.queries)
+        self._jobs = JobDeadlines(self._edges, config.job, queries)
+        self._stage = StageDeadline(self._edges, config.resources, queries)
+        self._application = ApplicationDeadline(self._edges, config.application)
+        self._asked: int | None = None
+        self._question: dict[str, Any] | None = None
+        self._asked_runs: frozenset[str] = frozenset()
+        self._forgiven = 0
+        self._due: int | None = None
+        self._is_stale = True
+        self._is_over = False
+        self.handlers = self._all_handlers() if config.is_on else {}
+
+    def _all_handlers(self) -> dict[type, Callable[[Any], Iterable[Draft]]]:
+        handlers: dict[type, Callable[[Any], Iterable[Draft]]] = {
+            ApplicationStart: self._application_started,
+            ApplicationEnd: self._application_ended,
+            Inspection: self._inspected,
+        }
+        if self._config.watches_queries or self._lag is not None:
+            handlers |= {
+                QueryStarted: self._query_started,
+                QueryProgress: self._progress,
+                QueryIdle: self._idle,
+                QueryTerminated: self._terminated,
+            }
+        if self._config.job is not None:
+            handlers |= {JobStart: self._job_started, JobEnd: self._job_ended}
+        if self._config.resources is not None:
+            handlers[StageWaited] = self._stage.waited
+        return handlers
+
+    @property
+    def next_deadline(self) -> int | None:
+        """Time of the next question, in milliseconds since the epoch; None: never."""
+        if self._is_stale:
+            self._is_stale = False
+            due = [at for run in self._runs.values() for at in run.due()]
+            due += [at for part in (self._jobs, self._stage, self._application) for at in part.due()]
+            self._due = min(due, default=None)
+        if self._due is None or self._is_over or not self.handlers:
+            return None
+        return self._due if self._asked is None else max(self._due, self._asked + _PATIENCE)
+
+    def tick(self, now: int) -> None:
+        """Prepare a question if one is due.
+
+        Args:
+            now: milliseconds since the epoch.
+        """
+        due = self.next_deadline
+        if due is None or now < due:
+            return
+        self._asked = now
+        soon = now + _SOON
+        runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
+        self._asked_runs = frozenset(runs)
+        jobs = self._jobs.running() if any(at <= soon for at in self._jobs.due()) else []
+        self._question = {"asked": now, "told": self._edges.dump(), "runs": runs, "jobs": jobs}
+
+    def take_question(self) -> dict[str, Any] | None:
+        """Return the fields of the question to send to the shim, once; None if there is none."""
+        question, self._question = self._question, None
+        return question
+
+    def restore(self, record: Inspection) -> None:
+        """Take over the overdue deadlines of a predecessor, which has reported them."""
+        if self.handlers:
+            self._edges.load(record.told)
+            for _ in self._inspected(record):
+                pass
+
+    def _inspected(self, record: Inspection) -> Iterator[Draft]:
+        self._is_stale, self._asked = True, None
+        now = record.at
+        if now - record.asked > _STOOD_STILL:
+            self._forgiven = now
+        threads = {thread.run_id: thread for thread in record.queries}
+        for run_id, run in self._runs.items():
+            thread = threads.get(run_id)
+            # A run that became due after the question has no frames yet; the next question asks for them.
+            if thread is None or thread.frames or run_id in self._asked_runs or thread.continuous:
+                place: Place | None = None
+                if thread is not None and thread.frames:
+                    stages = [s for s in record.stages if s.properties.get("sql.streaming.queryId") == run.run.query_id]
+                    place = place_of(thread, stages, now, self._diagnostics.code.is_own_class)
+                yield from run.inspected(thread, now, self._forgiven, place)
+        yield from self._jobs.inspected(record, self._forgiven)
+        yield from self._stage.inspected(record, self._forgiven)
+        yield from self._application.inspected(record, self._forgiven)
+
+    def _application_started(self, record: ApplicationStart) -> Iterator[Draft]:
+        self._is_stale = True
+        self._application.started(record)
+        self._stage.begins(record.time)
+        yield from ()
+
+    def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
+        if self._is_over:
+            return
+        self._is_over = True
+        for run in self._runs.values():
+            yield from run.ended(record.time)
+        is_proven = record.seq == 0
+        yield from self._jobs.application_ended(record.time, is_proven)
+        yield from self._stage.application_ended(record.time)
+        yield from self._application.ended(record.time, is_proven)
+        for name in sorted(self._unseen):
+            _LOG.warning(
+                "events.deadline.query.%s.batch: no query of this name has started, the rule had no effect;"
+                " correct the name or remove the key",
+                name,
+            )
+
+    def _query_started(self, record: QueryStarted) -> Iterator[Draft]:
+        self._is_stale = True
+        run = self._queries.run(record.id, record.run_id, record.name)
+        for earlier in [known for known in self._runs.values() if known.run.query_id == record.id]:
+            if earlier.run is not run:
+                yield from self._forget(earlier.run.run_id, iso_millis(record.timestamp, record.at))
+        self._watch(run, record.name, iso_millis(record.timestamp, record.at))
+
+    def _watch(self, run: Run, name: str | None, began: int) -> RunDeadlines:
+        known = self._runs.get(run.run_id)
+        if known is None:
+            self._unseen.discard(name or "")
+            seconds = {
+                "batch": self._config.queries.get(name or "", self._config.batch),
+                "progress": self._config.progress,
+            }
+            limits = {rule: round(limit * 1000) for rule, limit in seconds.items() if limit is not None}
+            known = self._runs[run.run_id] = RunDeadlines(run, self._edges, limits, self._lag, began)
+        return known
+
+    def _progress(self, record: QueryProgress) -> Iterator[Draft]:
+        self._is_stale = True
+        progress = record.progress
+        run = self._queries.run(progress.id, progress.run_id, progress.name)
+        at = committed_at(record)
+        if run.status.is_over:
+            return
+        watched = self._watch(run, progress.name, at)
+        if is_commit(progress):
+            yield from watched.committed(progress, iso_millis(progress.timestamp, at), at, record.seq == 0)
+        else:
+            yield from watched.idle(at)
+
+    def _idle(self, record: QueryIdle) -> Iterator[Draft]:
+        run = self._runs.get(record.run_id)
+        if run is not None:
+            self._is_stale = True
+            yield from run.idle(iso_millis(record.timestamp, record.at))
+
+    def _terminated(self, record: QueryTerminated) -> Iterator[Draft]:
+        yield from self._forget(record.run_id, record.at)
+
+    def _forget(self, run_id: str, at: int) -> Iterator[Draft]:
+        run = self._runs.pop(run_id, None)
+        if run is not None:
+            self._is_stale = True
+            yield from run.ended(at)
+
+    def _job_started(self, record: JobStart) -> Iterator[Draft]:
+        self._is_stale = True
+        self._jobs.started(record)
+        yield from ()
+
+    def _job_ended(self, record: JobEnd) -> Iterator[Draft]:
+        self._is_stale = True
+        yield from self._jobs.ended(record)

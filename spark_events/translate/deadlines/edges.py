@@ -1,0 +1,140 @@
+"""Deadlines that have passed: each change of status is reported once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.draft import Draft, lasting, present
+
+__all__ = ["Edges", "Work"]
+
+#: An overdue deadline is an error at this multiple of its limit.
+_FACTOR = 3
+_LATE = 1
+_VERY_LATE = 2
+
+
+class Work(NamedTuple):
+    """Work with a deadline.
+
+    Attributes:
+        rule: the last part of the rule's key.
+        subject: ``batch``, ``query``, ``job``, ``stage`` or ``application``.
+        scope: class scope of the events.
+        key: identifies the deadline in the application, in this run and in a replay.
+        attributes: what the events say about the work.
+    """
+
+    rule: str
+    subject: str
+    scope: str
+    key: tuple[str | int, ...]
+    attributes: dict[str, AttributeValue | None]
+
+
+class _Edge(msgspec.Struct, array_like=True):
+    """An overdue deadline: what was reported, since when the work runs, and the key of its events."""
+
+    level: int
+    since: int
+    limit: int
+    key: list[str | int]
+
+
+class Edges:
+    """The overdue deadlines by name."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Edge] = {}
+
+    def dump(self) -> str:
+        """Return all overdue deadlines as text, which a restarted sidecar loads."""
+        return msgspec.json.encode(self._open).decode()
+
+    def load(self, text: str) -> None:
+        """Take over the overdue deadlines of a predecessor."""
+        self._open = msgspec.json.decode(text or "{}", type=dict[str, _Edge])
+
+    def names(self) -> list[str]:
+        """Return the names of all overdue deadlines."""
+        return list(self._open)
+
+    def since(self, name: str) -> int | None:
+        """Return since when overdue work runs; None if it is on time."""
+        edge = self._open.get(name)
+        return None if edge is None else edge.since
+
+    def due(self, name: str, since: int, limit: int) -> int | None:
+        """Return when the next event of a deadline is due; None if it has had all of them."""
+        edge = self._open.get(name)
+        if edge is None:
+            return since + limit
+        return edge.since + _FACTOR * edge.limit if edge.level == _LATE else None
+
+    def judge(
+        self, name: str, work: Work, limit: int, since: int, now: int, sentence: Callable[[str, str], str]
+    ) -> Iterator[Draft]:
+        """Yield the events of a deadline that are due: WARN at the limit, ERROR at three times the limit.
+
+        Args:
+            name: name of the deadline.
+            work: the work.
+            limit: milliseconds.
+            since: when the work began, in milliseconds since the epoch.
+            now: milliseconds since the epoch.
+            sentence: makes the body from the elapsed time and the limit.
+        """
+        edge = self._open.get(name)
+        if edge is None:
+            if now - since < limit:
+                return
+            edge = self._open[name] = _Edge(_LATE, since, limit, list(work.key))
+            yield _draft(edge, work, "ON_TIME", since + limit, Severity.WARN, sentence)
+        if edge.level == _LATE and now - edge.since >= _FACTOR * edge.limit:
+            edge.level = _VERY_LATE
+            yield _draft(edge, work, "OVERDUE", edge.since + _FACTOR * edge.limit, Severity.ERROR, sentence)
+
+    def close(self, name: str, work: Work, now: int, sentence: Callable[[str, str], str]) -> Iterator[Draft]:
+        """Yield the event of an overdue deadline that has recovered; none if it was on time."""
+        edge = self._open.pop(name, None)
+        if edge is not None:
+            edge.level = 0
+            yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence)
+
+    def forget(self, name: str) -> None:
+        """Drop a deadline whose work is unknown, without an event."""
+        self._open.pop(name, None)
+
+
+def _draft(
+    edge: _Edge,
+    work: Work,
+    old: str,
+    at: int,
+    severity: Severity,
+    sentence: Callable[[str, str], str],
+) -> Draft:
+    elapsed = max(0, at - edge.since)
+    return Draft(
+        name="DeadlineStatusChangeEvent",
+        class_scope=work.scope,
+        key=("deadline", work.rule, *edge.key, edge.level),
+        body=sentence(lasting(elapsed), lasting(edge.limit)),
+        severity=severity,
+        observed_ts_millis=at,
+        attributes=present(
+            {
+                "spark.deadline.subject": work.subject,
+                "spark.deadline.rule": work.rule,
+                "spark.status.old": old,
+                "spark.status.new": "OVERDUE" if edge.level else "ON_TIME",
+                "spark.deadline.limit_ms": edge.limit,
+                "spark.deadline.elapsed_ms": elapsed,
+                **work.attributes,
+            }
+        ),
+    )

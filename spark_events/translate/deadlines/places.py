@@ -1,0 +1,125 @@
+"""Where overdue work hangs: the frame of a query's thread that matters, or the longest task of a stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from spark_events.bridge.records import QueryThread, RunningStage
+from spark_events.event import AttributeValue
+from spark_events.translate.draft import counted, lasting
+
+__all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
+
+#: ``package.Class.method(File:line)``
+_FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
+#: Scala's names of functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
+_INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
+#: Libraries that wait on behalf of their caller, whose name says more.
+_WAITING = re.compile(
+    r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|io\.netty|org\.apache\.(?:kafka|hadoop)|org\.apache\.spark\.util)\."
+    r"|.*\$Proxy\d*"
+)
+_JOB = "org.apache.spark.scheduler.DAGScheduler.runJob"
+_PYTHON = "py4j.reflection.PythonProxyHandler."
+#: What a trigger does, by a method of Spark around the place; the first that fits.
+_PHASES = (
+    ("constructNextBatch", "looking for new data"),
+    ("markMicroBatchEnd", "committing"),
+    ("CommitLog", "committing"),
+    ("commit", "committing"),
+    ("markMicroBatchStart", "writing the offset log"),
+    ("OffsetSeqLog", "writing the offset log"),
+    ("runBatch", "processing"),
+)
+_MOST_FRAMES = 12
+
+
+class Place(NamedTuple):
+    """Where work hangs, for a sentence and as attributes."""
+
+    text: str
+    attributes: dict[str, AttributeValue | None]
+
+
+def place_of(
+    thread: QueryThread, stages: Sequence[RunningStage], now: int, is_own: Callable[[str], bool]
+) -> Place | None:
+    """Return where a query hangs; None if its thread has no frames.
+
+    Args:
+        thread: the query's thread.
+        stages: the running stages of the query.
+        now: milliseconds since the epoch.
+        is_own: whether a class belongs to the user's own code.
+    """
+    frames = thread.frames
+    if not frames:
+        return None
+    phase = next((words for method, words in _PHASES if any(method in frame for frame in frames)), None)
+    attributes: dict[str, AttributeValue | None] = {
+        "spark.deadline.phase": phase,
+        "spark.deadline.stack": "\n".join(frames[:_MOST_FRAMES]),
+    }
+    parsed = [match for frame in frames if (match := _FRAME.match(frame))]
+    own = next((frame for frame in parsed if is_own(frame["class"])), None)
+    if own is not None:
+        attributes["spark.deadline.location"] = f"{own['place']} in {_name(own)}"
+    if any(frame.startswith(_JOB) for frame in frames):
+        text = "; ".join(tasks_of(stage, now) for stage in stages[:3]) or "a Spark job runs"
+        attributes |= _longest(stages)
+    elif any(frame.startswith(_PYTHON) for frame in frames):
+        text = "waiting in a Python function, which foreachBatch or a Python source calls"
+    else:
+        named = own or next((frame for frame in parsed if not _WAITING.match(frame["class"])), None)
+        name = frames[0] if named is None else _name(named)
+        text = f"waiting in {name}"
+        attributes["spark.deadline.place"] = name
+        if phase is not None and phase != "processing":
+            text += f", {phase}"
+    return Place(text, attributes)
+
+
+def tasks_of(stage: RunningStage, now: int) -> str:
+    """Return the state of a stage's tasks as a clause: ``stage 3 [count at x.py:4]: 7 of 8 tasks done, 1 running``."""
+    waiting = max(0, stage.tasks - stage.running - stage.finished)
+    text = f"stage {stage.stage_id} [{stage.name}] has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
+    text += f", {stage.running:,} running, {waiting:,} waiting"
+    if stage.longest is not None:
+        longest = stage.longest
+        text += f"; task {longest.task} on executor {longest.executor} ({longest.host}) has been running for"
+        text += f" {lasting(max(0, now - longest.time))}"
+    return text
+
+
+def attributes_of(stage: RunningStage) -> dict[str, AttributeValue | None]:
+    """Return a stage, its task counts and its longest task as attributes."""
+    longest = stage.longest
+    return {
+        "spark.stage.id": stage.stage_id,
+        "spark.stage.attempt": stage.attempt,
+        "spark.stage.name": stage.name,
+        "spark.deadline.tasks_done": stage.finished,
+        "spark.deadline.tasks_running": stage.running,
+        "spark.deadline.tasks_waiting": max(0, stage.tasks - stage.running - stage.finished),
+        "spark.deadline.task": None if longest is None else longest.task,
+        "spark.deadline.task_executor": None if longest is None else longest.executor,
+        "spark.deadline.task_host": None if longest is None else longest.host,
+        "spark.deadline.task_since_millis": None if longest is None else longest.time,
+    }
+
+
+def _longest(stages: Sequence[RunningStage]) -> dict[str, AttributeValue | None]:
+    """Return the attributes of the stage whose task has been running longest."""
+    running = [stage for stage in stages if stage.longest is not None] or list(stages)
+    if not running:
+        return {}
+    return attributes_of(min(running, key=lambda stage: stage.longest.time if stage.longest else stage.time))
+
+
+def _name(frame: re.Match[str]) -> str:
+    """Return ``Class.method`` without Scala's additions to the names."""
+    method = _INNER.sub(lambda inner: inner["method"] or "", frame["method"])
+    owner = frame["class"].rpartition(".")[2].partition("$")[0]
+    return f"{owner}.{method}"

@@ -1,0 +1,200 @@
+"""Deadlines of streaming queries: batches, progress, and the backlog of sources.
+
+Spark has no callback for the start of a trigger. The time that counts begins at the latest of: the query's start, its
+last commit or idle report, and the moment since when its thread works without a pause, which the shim samples. So a
+query that waits for its next trigger is on time, whatever the interval; with `availableNow` and `once`, triggers follow
+each other without a pause. Continuous queries report nothing and are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from spark_events.bridge.progress import StreamingProgress
+from spark_events.bridge.records import QueryThread
+from spark_events.translate.deadlines.edges import Edges, Work
+from spark_events.translate.deadlines.places import Place
+from spark_events.translate.draft import Draft, counted
+from spark_events.translate.offsets import lags
+from spark_events.translate.queries import Run
+
+__all__ = ["RunDeadlines"]
+
+_SCOPE = "spark.streaming.query"
+
+
+class RunDeadlines:
+    """The deadlines of one run of one query.
+
+    Args:
+        run: the run.
+        edges: the overdue deadlines of the application.
+        limits: milliseconds by rule: ``batch``, ``progress``; missing: the rule is off.
+        lag: number of unread rows that is too many, and for how many milliseconds; None: the rule is off.
+        began: when the run began, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self, run: Run, edges: Edges, limits: Mapping[str, int], lag: tuple[int, int] | None, began: int
+    ) -> None:
+        self.run = run
+        self._edges = edges
+        self._limits = limits
+        self._lag = lag
+        self._since = began
+        self._episodes = 0
+        self._is_continuous = False
+        #: Since when a source or topic has too many unread rows, and their number.
+        self._above: dict[str, tuple[int, int]] = {}
+
+    def due(self) -> Iterator[int]:
+        """Yield the times at which events are due if nothing happens."""
+        if not self._is_continuous:
+            for rule, limit in self._limits.items():
+                if (at := self._edges.due(self._name(rule), self._since, limit)) is not None:
+                    yield at
+        if self._lag is not None:
+            for source, (since, _) in self._above.items():
+                if (at := self._edges.due(self._name("lag", source), since, self._lag[1])) is not None:
+                    yield at
+
+    def committed(self, progress: StreamingProgress, began: int, at: int, proven: bool) -> Iterator[Draft]:
+        """Apply a commit; yield the events of deadlines that have recovered.
+
+        Args:
+            progress: the progress of the batch.
+            began: when its trigger fired.
+            at: when it was committed.
+            proven: whether the record is from a log, whose times prove how long the trigger took.
+        """
+        if proven:
+            self._since = max(self._since, began)
+            yield from self._judge(at, None)
+        yield from self._recovered(at, f"committed batch {progress.batch_id}")
+        self._since, self._episodes = max(self._since, at), 0
+        if self._lag is not None:
+            yield from self._backlog(progress, at, proven)
+
+    def idle(self, at: int) -> Iterator[Draft]:
+        """Apply a trigger without data."""
+        yield from self._recovered(at, "found no new data")
+        self._since = max(self._since, at)
+
+    def ended(self, at: int) -> Iterator[Draft]:
+        """Close all deadlines, because the run is over."""
+        yield from self._recovered(at, "ended")
+        for source in list(self._above):
+            yield from self._caught_up(source, at, "the query ended")
+
+    def inspected(self, thread: QueryThread | None, now: int, forgiven: int, place: Place | None) -> Iterator[Draft]:
+        """Apply a sample of the query's thread; yield the events that are due.
+
+        Args:
+            thread: the thread; None if the run has none, so that it has ended or has not begun.
+            now: when the sample was taken.
+            forgiven: time before which nothing counts, because the driver stood still.
+            place: where the query hangs.
+        """
+        self._is_continuous = thread is not None and thread.continuous
+        self._since = max(self._since, forgiven, now if thread is None else thread.busy_since or now)
+        self._above = {source: (max(since, forgiven), rows) for source, (since, rows) in self._above.items()}
+        if thread is not None and not self._is_continuous:
+            yield from self._judge(now, place)
+        for source in self._above:
+            yield from self._too_many(source, now)
+
+    def _judge(self, now: int, place: Place | None) -> Iterator[Draft]:
+        where = "" if place is None else f": {place.text}"
+        attributes = {} if place is None else place.attributes
+        for rule, limit in self._limits.items():
+            work = self._work(rule)._replace(attributes={**self._attributes, **attributes})
+            sentence = self._overdue(self._batch if rule == "batch" else "a batch, nor reported itself idle,", where)
+            yield from self._edges.judge(self._name(rule), work, limit, self._since, now, sentence)
+
+    def _overdue(self, missing: str, where: str) -> Callable[[str, str], str]:
+        start = f"Query '{self.run.title}' has not committed {missing}"
+        return lambda elapsed, allowed: f"{start} for {elapsed} (limit {allowed}){where}"
+
+    def _recovered(self, at: int, how: str) -> Iterator[Draft]:
+        for rule in self._limits:
+            name = self._name(rule)
+            if self._edges.since(name) is not None:
+                self._episodes += 1
+                yield from self._edges.close(
+                    name,
+                    self._work(rule),
+                    at,
+                    lambda elapsed, allowed: f"Query '{self.run.title}' {how} after {elapsed} (limit {allowed})",
+                )
+
+    def _backlog(self, progress: StreamingProgress, at: int, proven: bool) -> Iterator[Draft]:
+        assert self._lag is not None
+        most, _ = self._lag
+        for index, source in enumerate(progress.sources):
+            for topic, rows in lags(source.end_offset, source.latest_offset).items():
+                key = f"{index}|{topic}"
+                if key in self._above and proven:
+                    yield from self._too_many(key, at)
+                if rows > most:
+                    self._above[key] = (self._above.get(key, (at, 0))[0], rows)
+                elif key in self._above:
+                    yield from self._caught_up(key, at, f"{counted(rows, 'row')} left")
+
+    def _too_many(self, source: str, now: int) -> Iterator[Draft]:
+        assert self._lag is not None
+        most, limit = self._lag
+        since, rows = self._above[source]
+        yield from self._edges.judge(
+            self._name("lag", source),
+            self._lag_work(source),
+            limit,
+            since,
+            now,
+            lambda elapsed, allowed: (
+                f"{self._source(source)} has had more than {counted(most, 'unread row')} for {elapsed}"
+                f" (limit {allowed}): {counted(rows, 'row')} at the last commit"
+            ),
+        )
+
+    def _caught_up(self, source: str, at: int, how: str) -> Iterator[Draft]:
+        work = self._lag_work(source)
+        del self._above[source]
+        yield from self._edges.close(
+            self._name("lag", source),
+            work,
+            at,
+            lambda elapsed, allowed: f"{self._source(source)} is no longer behind after {elapsed}: {how}",
+        )
+
+    def _source(self, source: str) -> str:
+        index, _, topic = source.partition("|")
+        what = f"Topic '{topic}'" if topic else f"Source {index}"
+        return f"{what} of query '{self.run.title}'"
+
+    def _lag_work(self, source: str) -> Work:
+        since, rows = self._above[source]
+        index, _, topic = source.partition("|")
+        attributes = {
+            **self.run.scope_variables,
+            "spark.deadline.source": int(index),
+            "spark.deadline.topic": topic or None,
+            "spark.deadline.rows": rows,
+        }
+        return Work("lag", "query", _SCOPE, (self.run.run_id, source, since), attributes)
+
+    def _work(self, rule: str) -> Work:
+        next_batch = self.run.last_committed_batch + 1
+        key = (self.run.run_id, next_batch, self._episodes)
+        return Work(rule, "batch" if rule == "batch" else "query", _SCOPE, key, self._attributes)
+
+    def _name(self, rule: str, source: str = "") -> str:
+        return f"{rule}|{self.run.run_id}|{source}"
+
+    @property
+    def _batch(self) -> str:
+        batch = self.run.batch_under_way
+        return "its first batch" if batch is None else f"batch {batch}"
+
+    @property
+    def _attributes(self) -> dict[str, str | int | float | bool | None]:
+        return {**self.run.scope_variables, "spark.batch.id": self.run.batch_under_way}

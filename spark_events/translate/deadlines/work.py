@@ -1,0 +1,290 @@
+"""Deadlines of jobs, of stages that get no resources, and of the application."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
+from spark_events.event import AttributeValue
+from spark_events.translate.deadlines.edges import Edges, Work
+from spark_events.translate.deadlines.places import attributes_of, tasks_of
+from spark_events.translate.draft import Draft, counted
+from spark_events.translate.origin import Origin
+from spark_events.translate.queries import Queries
+
+__all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
+
+#: Maximum number of running jobs; reached only if the records of most job ends were lost.
+_RUNNING = 16_384
+#: Pause between two looks at a stage that is overdue.
+_LOOK_MILLIS = 1_000
+
+
+def _millis(seconds: float | None) -> int:
+    return 0 if seconds is None else round(seconds * 1000)
+
+
+class JobDeadlines:
+    """Running jobs outside micro-batches; a batch has a rule of its own.
+
+    Args:
+        edges: the overdue deadlines of the application.
+        limit: seconds; None: the rule is off.
+        queries: to find the query that a job belongs to.
+    """
+
+    def __init__(self, edges: Edges, limit: float | None, queries: Queries) -> None:
+        self._edges = edges
+        self._limit = _millis(limit)
+        self._queries = queries
+        self._jobs: OrderedDict[int, tuple[int, Origin]] = OrderedDict()
+
+    def due(self) -> Iterator[int]:
+        """Yield the times at which events are due."""
+        for job, (since, _) in self._jobs.items():
+            at = self._edges.due(f"job|{job}", since, self._limit)
+            if at is not None:
+                yield at
+
+    def running(self) -> list[int]:
+        """Return the ids of the running jobs that have been running longest; few are enough for one question."""
+        return [job for job, _ in sorted(self._jobs.items(), key=lambda item: item[1][0])[:100]]
+
+    def started(self, record: JobStart) -> None:
+        """Apply the start of a job."""
+        origin = Origin(record.properties, self._queries)
+        if not origin.is_streaming:
+            self._jobs[record.job_id] = (record.time, origin)
+            if len(self._jobs) > _RUNNING:
+                self._jobs.popitem(last=False)
+
+    def ended(self, record: JobEnd) -> Iterator[Draft]:
+        """Apply the end of a job; the times of a log prove whether it was overdue."""
+        known = self._jobs.get(record.job_id)
+        if known is None:
+            return
+        if record.seq == 0:
+            yield from self._judge(record.job_id, record.time, ())
+        del self._jobs[record.job_id]
+        yield from self._close(record.job_id, known[1], record.time)
+
+    def application_ended(self, at: int, proven: bool) -> Iterator[Draft]:
+        """Close the deadlines of all jobs."""
+        for job, (_, origin) in list(self._jobs.items()):
+            if proven:
+                yield from self._judge(job, at, ())
+            yield from self._close(job, origin, at)
+        self._jobs.clear()
+
+    def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
+        """Yield the events of jobs that are due, according to what runs now."""
+        for row in record.jobs:
+            job, *stage_ids = row
+            if job in self._jobs:
+                since, origin = self._jobs[job]
+                self._jobs[job] = (max(since, forgiven), origin)
+                yield from self._judge(job, record.at, [s for s in record.stages if s.stage_id in stage_ids])
+
+    def _judge(self, job: int, now: int, stages: Sequence[RunningStage]) -> Iterator[Draft]:
+        since, origin = self._jobs[job]
+        where = "; ".join(tasks_of(stage, now) for stage in stages[:3])
+        longest = min((s for s in stages if s.longest), key=lambda s: s.longest.time if s.longest else 0, default=None)
+        details = attributes_of(longest) if longest is not None else {}
+        yield from self._edges.judge(
+            f"job|{job}",
+            _job(job, origin, details),
+            self._limit,
+            since,
+            now,
+            lambda elapsed, allowed: (
+                f"Job {job}{origin.clause} has been running for {elapsed} (limit {allowed}){where and f': {where}'}"
+            ),
+        )
+
+    def _close(self, job: int, origin: Origin, at: int) -> Iterator[Draft]:
+        yield from self._edges.close(
+            f"job|{job}",
+            _job(job, origin, {}),
+            at,
+            lambda elapsed, allowed: f"Job {job}{origin.clause} ended after {elapsed} (limit {allowed})",
+        )
+
+
+def _job(job: int, origin: Origin, details: dict[str, AttributeValue | None]) -> Work:
+    return Work("job", "job", "spark.job", (job,), {"spark.job.id": job, **origin.attributes, **details})
+
+
+class StageDeadline:
+    """A stage with waiting tasks, while no task of the application runs.
+
+    One stage has the deadline at a time: the oldest that waits. The shim is asked twice per limit, so that no wait is
+    missed, and again when the limit has passed.
+
+    Args:
+        edges: the overdue deadlines of the application.
+        limit: seconds; None: the rule is off.
+        queries: to find the query that a stage belongs to.
+    """
+
+    def __init__(self, edges: Edges, limit: float | None, queries: Queries) -> None:
+        self._edges = edges
+        self._limit = _millis(limit)
+        self._queries = queries
+        self._looked: int | None = None
+        self._waiting: tuple[RunningStage, int] | None = None
+
+    def begins(self, at: int) -> None:
+        """Start to look for waiting stages when the application starts."""
+        if self._limit:
+            self._looked = max(at, self._looked or 0)
+
+    def due(self) -> Iterator[int]:
+        """Yield the times at which the shim has to be asked."""
+        if self._looked is None:
+            return
+        if self._waiting is None:
+            yield self._looked + max(1, self._limit // 2)
+            return
+        stage, since = self._waiting
+        # An overdue stage is looked at every second, because nothing else shows that it has recovered.
+        overdue = self._edges.since(_stage_name(stage)) is not None
+        yield self._looked + _LOOK_MILLIS if overdue else max(self._looked + 1, since + self._limit)
+
+    def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
+        """Yield the events of the stage that waits longest, and of one that has recovered."""
+        if not self._limit:
+            return
+        self._looked = record.at
+        waiting = [s for s in record.stages if s.running + s.finished < s.tasks] if record.idle_since else []
+        stage = min(waiting, key=lambda s: (s.stage_id, s.attempt), default=None)
+        before = self._waiting
+        if before is not None and (stage is None or _stage_name(before[0]) != _stage_name(stage)):
+            yield from self._close(before[0], record.at, "no longer waits for resources")
+        self._forget_unknown(stage)
+        if stage is None:
+            self._waiting = None
+            return
+        since = self._edges.since(_stage_name(stage)) or max(stage.time, record.idle_since, forgiven)
+        self._waiting = (stage, since)
+        yield from self._judge(stage, since, record.at, record.executors, record.cores)
+
+    def waited(self, record: StageWaited) -> Iterator[Draft]:
+        """Apply a wait that a log proves."""
+        yield from self._judge(record.stage, record.since, record.time, record.executors, record.cores)
+        yield from self._close(record.stage, record.time, "no longer waits for resources")
+
+    def application_ended(self, at: int) -> Iterator[Draft]:
+        """Close the deadline, because the application is over."""
+        if self._waiting is not None:
+            yield from self._close(self._waiting[0], at, "ended without resources")
+
+    def _forget_unknown(self, stage: RunningStage | None) -> None:
+        """Drop the stage of a predecessor that no longer waits: what recovered it is not known."""
+        known = "" if stage is None else _stage_name(stage)
+        for name in self._edges.names():
+            if name.startswith("resources|") and name != known:
+                self._edges.forget(name)
+
+    def _judge(self, stage: RunningStage, since: int, now: int, executors: int, cores: int) -> Iterator[Draft]:
+        waiting = stage.tasks - stage.running - stage.finished
+        known = ""
+        details: dict[str, AttributeValue | None] = {}
+        if executors >= 0:
+            known = f"; {counted(executors, 'executor')} with {counted(cores, 'core')} known"
+            details = {"spark.deadline.executors": executors, "spark.deadline.cores": cores}
+        verb = ("waits", "wait")[waiting != 1]
+        yield from self._edges.judge(
+            _stage_name(stage),
+            self._work(stage, since, details),
+            self._limit,
+            since,
+            now,
+            lambda elapsed, allowed: (
+                f"Stage {stage.stage_id} [{stage.name}]{self._clause(stage)} gets no resources:"
+                f" {counted(waiting, 'task')} {verb} and none has been running for {elapsed} (limit {allowed}){known}"
+            ),
+        )
+
+    def _close(self, stage: RunningStage, at: int, how: str) -> Iterator[Draft]:
+        yield from self._edges.close(
+            _stage_name(stage),
+            self._work(stage, 0, {}),
+            at,
+            lambda elapsed, allowed: (
+                f"Stage {stage.stage_id} [{stage.name}]{self._clause(stage)} {how} after {elapsed} (limit {allowed})"
+            ),
+        )
+
+    def _clause(self, stage: RunningStage) -> str:
+        clause = Origin(stage.properties, self._queries).clause
+        return "" if stage.name in clause else clause
+
+    def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
+        origin = Origin(stage.properties, self._queries)
+        attributes = {**origin.attributes, **attributes_of(stage), **details}
+        return Work("resources", "stage", "spark.stage", (stage.stage_id, stage.attempt, since), attributes)
+
+
+def _stage_name(stage: RunningStage) -> str:
+    return f"resources|{stage.stage_id}|{stage.attempt}"
+
+
+class ApplicationDeadline:
+    """The running application.
+
+    Args:
+        edges: the overdue deadlines of the application.
+        limit: seconds; None: the rule is off.
+    """
+
+    def __init__(self, edges: Edges, limit: float | None) -> None:
+        self._edges = edges
+        self._limit = _millis(limit)
+        self._since: int | None = None
+        self._title = ""
+
+    def due(self) -> Iterator[int]:
+        """Yield the time at which the next event is due."""
+        if self._since is not None and (at := self._edges.due("application", self._since, self._limit)) is not None:
+            yield at
+
+    def started(self, record: ApplicationStart) -> None:
+        """Apply the start of the application."""
+        self._title = record.app_name
+        self._since = record.time if self._limit else None
+
+    def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
+        """Yield the events that are due."""
+        if self._since is not None:
+            self._since = max(self._since, forgiven)
+            yield from self._judge(record.at, "; ".join(tasks_of(stage, record.at) for stage in record.stages[:3]))
+
+    def ended(self, at: int, proven: bool) -> Iterator[Draft]:
+        """Close the deadline; the times of a log prove whether it has passed."""
+        if self._since is None:
+            return
+        if proven:
+            yield from self._judge(at, "")
+        yield from self._edges.close(
+            "application",
+            _APPLICATION,
+            at,
+            lambda elapsed, allowed: f"Application '{self._title}' ended after {elapsed} (limit {allowed})",
+        )
+
+    def _judge(self, now: int, where: str) -> Iterator[Draft]:
+        assert self._since is not None
+        yield from self._edges.judge(
+            "application",
+            _APPLICATION,
+            self._limit,
+            self._since,
+            now,
+            lambda elapsed, allowed: (
+                f"Application '{self._title}' has been running for {elapsed} (limit {allowed}){where and f': {where}'}"
+            ),
+        )
+
+
+_APPLICATION = Work("application", "application", "spark.application", ("application",), {})

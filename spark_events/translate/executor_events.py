@@ -1,0 +1,157 @@
+"""Added and lost executors, with the reason of a loss in a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.draft import Draft, counted, present
+
+__all__ = ["ExecutorEvents", "loss_of"]
+
+_WINDOW = 60_000
+_WAS = ("was", "were")
+_CODE = re.compile(
+    r"exit(?:ed)?[ _]?(?:with )?(?:code|status)?(?: from container \S+)?(?: is)?\s*:?\s*(-?\d{1,3})\b"
+    r"|\bcode:? (-?\d{1,3})\b",
+    re.IGNORECASE,
+)
+#: Words in Spark's reason, the cause as a label, and a sentence; the first that fits. The reasons are those of
+#: Spark's schedulers for YARN, Kubernetes and standalone clusters.
+_CAUSES = (
+    (r"\bspot\b|preempt|reclaim|NodeShutdown|node is shutting down", "RECLAIMED", "its machine was reclaimed"),
+    (r"decommission", "DECOMMISSIONED", "it was decommissioned"),
+    (r"killed by driver|explicit termination request", "RELEASED", "the driver released it"),
+    (r"heartbeat timed out", "HEARTBEAT_TIMEOUT", "it sent no heartbeat in time"),
+    (r"memory limits|OOMKilled", "MEMORY_LIMIT", "it was killed for exceeding its container's memory limit"),
+    (r"worker (?:lost|shutting down|removed)|lost worker", "WORKER_LOST", "its worker was lost"),
+    (r"disassociated|connection (?:reset|closed)", "DISCONNECTED", "its connection was closed"),
+)
+_CODES = {
+    52: ("OUT_OF_MEMORY", "it ran out of heap memory (OutOfMemoryError, exit code 52)"),
+    137: ("MEMORY_LIMIT", "it was killed (exit code 137), usually for exceeding its container's memory limit"),
+    143: ("TERMINATED", "it was asked to end (SIGTERM, exit code 143)"),
+}
+_RELEASED = "RELEASED"
+
+
+def loss_of(reason: str | None) -> tuple[str, str, int | None]:
+    """Return the cause of a loss as a label, a clause for a sentence, and the exit code if the reason has one."""
+    text = reason or ""
+    found = _CODE.search(text)
+    code = None if found is None else int(found[1] or found[2])
+    for pattern, label, clause in _CAUSES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return label, clause if code is None else f"{clause} (exit code {code})", code
+    if code in _CODES:
+        return *_CODES[code], code
+    if code is not None:
+        return "EXITED", f"it ended with exit code {code}", code
+    return "UNKNOWN", f"Spark reports: {' '.join(text.split())[:200]}" if text else "Spark reports no reason", None
+
+
+class ExecutorEvents:
+    """Events of executors, at most a number a minute; the rest is counted.
+
+    Args:
+        most: events per minute; 0: no events.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._began = 0
+        self._count = 0
+        self._more: Counter[str] = Counter()
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the summary of the counted executors is due, in milliseconds since the epoch."""
+        return self._began + _WINDOW if self._more else None
+
+    def added(self, record: ExecutorAdded) -> Iterator[Draft]:
+        """Report a new executor."""
+        body = f"Executor {record.executor_id} was added on {record.host} with {counted(record.cores, 'core')}"
+        details: dict[str, AttributeValue | None] = {
+            "spark.executor.host": record.host,
+            "spark.executor.cores": record.cores,
+        }
+        yield from self._report(record, "ADDED", "ADDED", body, Severity.DEBUG, details)
+
+    def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
+        """Report a lost executor, or one that the driver released."""
+        label, clause, code = loss_of(record.reason)
+        is_lost = label != _RELEASED
+        body = f"Executor {record.executor_id}{f' on {record.host}' if record.host else ''} was "
+        body += "lost" if is_lost else "removed"
+        if record.tasks:
+            noun = "stage" if len(record.stages) == 1 else "stages"
+            stages = ", ".join(map(str, record.stages[:10]))
+            body += f" with {counted(record.tasks, 'running task')} of {noun} {stages}"
+        details: dict[str, AttributeValue | None] = {
+            "spark.status.old": "ADDED",
+            "spark.executor.host": record.host,
+            "spark.executor.loss": label,
+            "spark.executor.reason": record.reason,
+            "spark.executor.exit_code": code,
+            "spark.executor.tasks_lost": record.tasks,
+            "spark.executor.stages": ",".join(map(str, record.stages)) or None,
+        }
+        severity = Severity.WARN if is_lost else Severity.DEBUG
+        status = "LOST" if is_lost else "REMOVED"
+        yield from self._report(record, status, label, f"{body}: {clause}", severity, details)
+
+    def flush(self, now: int | None = None) -> Iterator[Draft]:
+        """Report the counted executors, if their minute is over.
+
+        Args:
+            now: milliseconds since the epoch; None: the application ends.
+        """
+        if not self._more or (now is not None and now < self._began + _WINDOW):
+            return
+        counts, self._more = self._more, Counter()
+        added = counts.pop("ADDED", 0)
+        lost = sum(counts.values()) - counts.get(_RELEASED, 0)
+        parts = [f"{counted(added, 'more executor', _WAS)} added"] if added else []
+        if counts:
+            causes = ", ".join(f"{number} {label}" for label, number in counts.most_common())
+            parts.append(f"{counted(sum(counts.values()), 'more executor', _WAS)} removed ({causes})")
+        yield Draft(
+            name="ExecutorStatusChangeEvent",
+            class_scope="spark.executor",
+            key=("executors", self._began),
+            body=f"Within one minute, {' and '.join(parts)}",
+            severity=Severity.WARN if lost else Severity.DEBUG,
+            observed_ts_millis=self._began + _WINDOW if now is not None else self._began,
+            attributes={"spark.executor.more_added": added, "spark.executor.more_removed": sum(counts.values())},
+        )
+
+    def _report(
+        self,
+        record: ExecutorAdded | ExecutorRemoved,
+        status: str,
+        label: str,
+        body: str,
+        severity: Severity,
+        details: dict[str, AttributeValue | None],
+    ) -> Iterator[Draft]:
+        if not self._most:
+            return
+        yield from self.flush(record.time)
+        if record.time >= self._began + _WINDOW:
+            self._began, self._count = record.time, 0
+        self._count += 1
+        if self._count > self._most:
+            self._more[label] += 1
+            return
+        yield Draft(
+            name="ExecutorStatusChangeEvent",
+            class_scope="spark.executor",
+            key=("executor", record.executor_id, status, record.time),
+            body=body,
+            severity=severity,
+            observed_ts_millis=record.time,
+            attributes=present({"spark.executor.id": record.executor_id, "spark.status.new": status, **details}),
+        )

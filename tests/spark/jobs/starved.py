@@ -1,0 +1,11 @@
+"""A job that never gets an executor, until the test releases the program."""
+
+from threading import Thread
+
+from control import wait_until_received
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("starved").getOrCreate()
+Thread(target=lambda: spark.range(3).count(), daemon=True).start()
+wait_until_received("release")
+spark.stop()

@@ -1,0 +1,514 @@
+"""Deadlines: overdue work is reported once, with the place where it hangs; nothing else is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+import pytest
+from fakes import START, application_end, application_start, decoded, query_progress, query_started, query_terminated
+
+from spark_events import Event, Severity
+from spark_events.bridge.records import RunningStage, StageWaited
+from spark_events.config import Settings
+from spark_events.errors import ConfigError
+from spark_events.translate.config import read
+from spark_events.translate.translator import Translator
+
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+LIMIT = {"events.deadline.batch": "5min", "events.deadline.resources": "off"}
+KAFKA = [
+    "jdk.internal.misc.Unsafe.park(Unsafe.java)",
+    "org.apache.kafka.common.internals.KafkaFutureImpl.get(KafkaFutureImpl.java:165)",
+    "org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.$anonfun$fetchLatestOffsets$1(KafkaOffsetReaderAdmin.scala:7)",
+    "org.apache.spark.sql.kafka010.KafkaMicroBatchStream.latestOffset(KafkaMicroBatchStream.scala:112)",
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution.constructNextBatch(MicroBatchExecution.scala:470)",
+]
+
+
+def iso(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+class Driver:
+    """A driver with a clock of its own: it records what happens and answers questions."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None, translator: Translator | None = None) -> None:
+        self.config = read(Settings.of(LIMIT if settings is None else settings))
+        self.translator = translator or Translator(self.config)
+        self.now = START
+        self.events: list[Event] = []
+        self.records: list[dict[str, Any]] = []
+        self.threads: dict[str, Callable[[], dict[str, Any]]] = {}
+        self.stages: list[dict[str, Any]] = []
+        self.jobs: list[list[int]] = []
+        self.idle_since = 0
+        self.questions = 0
+        #: Until this time, the driver stands still and answers nothing.
+        self.stands_until = 0
+        self._unanswered: dict[str, Any] | None = None
+        if translator is None:
+            self.tell(application_start(time=self.now, main_class="com.acme.jobs.Orders"))
+
+    def tell(self, record: dict[str, Any]) -> None:
+        numbered = {**record, "seq": len(self.records) + 1, "at": self.now}
+        self.records.append(numbered)
+        self.take(self.translator.translate(decoded(numbered)))
+
+    def take(self, events: list[Event]) -> None:
+        names = ("DeadlineStatusChangeEvent",)
+        self.events += [event for event in events if event.name in names]
+
+    def start(self, run: str = "r1", query: str = "q1", name: str = "clicks") -> None:
+        self.tell(query_started(run, query, name, timestamp=iso(self.now)))
+        self.works(run)
+
+    def works(self, run: str = "r1", frames: list[str] | None = None, **more: Any) -> None:
+        since = self.now
+        self.threads[run] = lambda: {"run_id": run, "busy_since": since, "frames": frames or KAFKA, **more}
+
+    def waits(self, run: str = "r1") -> None:
+        self.threads[run] = lambda: {"run_id": run, "frames": ["org.apache.spark.util.SystemClock.waitTillTime(C:1)"]}
+
+    def commits(self, batch: int, run: str = "r1", query: str = "q1", took: int = 0, **changes: Any) -> None:
+        durations = {"addBatch": 1, "triggerExecution": took}
+        self.tell(query_progress(batch, run, query, timestamp=iso(self.now - took), durationMs=durations, **changes))
+
+    def idles(self, run: str = "r1", query: str = "q1") -> None:
+        self.tell({"kind": "query_idle", "id": query, "run_id": run, "timestamp": iso(self.now)})
+
+    def passes(self, millis: int) -> list[Event]:
+        """Let time pass; return the events of that time."""
+        seen, until = len(self.events), self.now + millis
+        while True:
+            due = self.translator.next_deadline
+            waiting = self._unanswered
+            if waiting is not None and self.stands_until <= until:
+                self.now, self._unanswered = self.stands_until, None
+                self.answer(waiting)
+            elif due is not None and due <= until:
+                self.now = max(self.now, due)
+                self.take(self.translator.tick(self.now))
+                question = self.translator.deadlines.take_question()
+                if question is not None and self.now < self.stands_until:
+                    self._unanswered = self._unanswered or question
+                elif question is not None:
+                    self.answer(question)
+            else:
+                break
+        self.now = until
+        return self.events[seen:]
+
+    def answer(self, question: dict[str, Any]) -> None:
+        self.questions += 1
+        wanted = question["runs"]
+        queries = [thread() for thread in self.threads.values()]
+        queries = [q if q["run_id"] in wanted else {**q, "frames": []} for q in queries]
+        answer = {"queries": queries, "stages": self.stages, "jobs": self.jobs, "idle_since": self.idle_since}
+        asked = {"asked": question["asked"], "told": question["told"]}
+        self.tell({"kind": "inspection", "executors": 2, "cores": 8, **asked, **answer})
+
+    def restarts_sidecar(self) -> None:
+        """Replace the sidecar: it gets the records that the shim keeps."""
+        self.translator = Translator(self.config)
+        kept: dict[str, dict[str, Any]] = {}
+        for record in self.records:
+            if record["kind"] in ("application_start", "query_started", "query_progress", "inspection", "job_start"):
+                kept[f"{record['kind']} {record.get('run_id')}"] = record
+        for record in sorted(kept.values(), key=lambda r: r["seq"]):
+            self.translator.restore(decoded(record))
+
+
+def told(events: list[Event]) -> list[tuple[str, str, str]]:
+    return [(e.attributes["spark.deadline.rule"], e.attributes["spark.status.new"], e.severity.value) for e in events]  # type: ignore[misc]
+
+
+def stage(stage_id: int = 7, **changes: Any) -> dict[str, Any]:
+    counts = {"tasks": 8, "running": 1, "finished": 7}
+    longest = {"task": 3, "executor": "2", "host": "host-2", "time": START}
+    about = {"stage_id": stage_id, "attempt": 0, "name": "count at x.py:3", "time": START, "longest": longest}
+    return {**about, **counts, **changes}
+
+
+def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
+    """Each edge is reported at its moment: WARN at the limit, ERROR at three times the limit, INFO at the commit."""
+    driver = Driver()
+    driver.start()
+    driver.commits(40)
+    driver.works()
+    assert driver.passes(5 * MINUTE - 1) == []
+    (late,) = driver.passes(1)
+    assert told([late]) == [("batch", "OVERDUE", "WARN")]
+    assert late.body == (
+        "Query 'clicks' has not committed batch 41 for 5 min (limit 5 min):"
+        " waiting in KafkaOffsetReaderAdmin.fetchLatestOffsets, looking for new data"
+    )
+    expected = {"spark.deadline.subject": "batch", "spark.status.old": "ON_TIME", "spark.batch.id": 41}
+    expected |= {"spark.deadline.limit_ms": 300_000, "spark.deadline.elapsed_ms": 300_000}
+    assert late.attributes.items() >= expected.items()
+    assert driver.passes(10 * MINUTE - 1) == []
+    (very_late,) = driver.passes(1)
+    assert told([very_late]) == [("batch", "OVERDUE", "ERROR")]
+    assert driver.passes(HOUR) == []
+    driver.commits(41)
+    recovered = driver.events[-1]
+    assert told([recovered]) == [("batch", "ON_TIME", "INFO")]
+    assert recovered.body == "Query 'clicks' committed batch 41 after 75 min (limit 5 min)"
+    assert len(driver.events) == len({event.event_id for event in driver.events}) == 3
+
+
+def test_waiting_for_a_trigger_does_not_count() -> None:
+    """A query with a trigger of an hour is on time while it waits, and overdue when its next trigger hangs."""
+    driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
+    driver.start()
+    for batch in range(5):
+        driver.works()
+        driver.passes(MINUTE)
+        driver.commits(batch)
+        driver.waits()
+        assert driver.passes(HOUR - MINUTE) == []
+    driver.works()
+    assert driver.passes(5 * MINUTE - 1) == []
+    assert told(driver.passes(2 * SECOND)) == [("batch", "OVERDUE", "WARN"), ("progress", "OVERDUE", "WARN")]
+
+
+def test_available_now_and_once_are_judged_batch_by_batch() -> None:
+    """Their batches follow each other without a pause, and the end of the query closes its deadlines."""
+    driver = Driver()
+    driver.start()
+    for batch in range(20):
+        assert driver.passes(4 * MINUTE) == []
+        driver.commits(batch)
+    assert told(driver.passes(6 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
+    driver.tell(query_terminated())
+    assert driver.events[-1].body == "Query 'clicks' ended after 6 min (limit 5 min)"
+    assert driver.passes(HOUR) == []
+
+
+def test_continuous_queries_are_not_judged() -> None:
+    """They report neither commits nor idle triggers."""
+    driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
+    driver.start()
+    driver.works(continuous=True)
+    assert driver.passes(24 * HOUR) == []
+    assert driver.questions < 10
+
+
+def test_a_real_time_batch_counts_like_any_other() -> None:
+    """A batch of real-time mode lasts as long as its trigger says, so that the limit has to be longer."""
+    driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "12min"})
+    driver.start()
+    for batch in range(10):
+        assert driver.passes(10 * MINUTE) == []
+        driver.commits(batch)
+    assert told(driver.passes(13 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
+
+
+def test_progress_counts_from_the_last_idle_report() -> None:
+    """A source that hangs is overdue although no batch and no job runs; the next idle report is the recovery."""
+    driver = Driver({"events.deadline.progress": "2min", "events.deadline.resources": "off"})
+    driver.start()
+    for _ in range(60):
+        driver.passes(10 * SECOND)
+        driver.idles()
+    (late,) = driver.passes(2 * MINUTE)
+    assert late.body.startswith("Query 'clicks' has not committed a batch, nor reported itself idle, for 2 min (limit")
+    assert late.attributes["spark.deadline.subject"] == "query"
+    driver.idles()
+    assert driver.events[-1].body == "Query 'clicks' found no new data after 2 min (limit 2 min)"
+    assert len(driver.passes(2 * MINUTE)) == 1
+    assert len({event.event_id for event in driver.events}) == 3
+
+
+def test_a_query_may_have_its_own_limit() -> None:
+    """The key with the query's name takes precedence, also to turn the rule off."""
+    own = {"events.deadline.query.a.b.batch": "1min", "events.deadline.query.slow.batch": "off"}
+    driver = Driver({**LIMIT, **own})
+    for number, name in enumerate(["a.b", "slow", "other"]):
+        driver.start(f"r{number}", f"q{number}", name)
+    events = driver.passes(2 * MINUTE)
+    assert [event.attributes["spark.streaming.query.name"] for event in events] == ["a.b"]
+    events = driver.passes(4 * MINUTE)
+    assert {event.attributes["spark.streaming.query.name"] for event in events} == {"a.b", "other"}
+
+
+def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
+    """A user function that hangs in one task is found by stage, task, executor and host."""
+    driver = Driver()
+    driver.start()
+    driver.works(frames=["org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:986)"])
+    driver.stages = [stage(properties={"sql.streaming.queryId": "q1"}), stage(8, properties={})]
+    (late,) = driver.passes(6 * MINUTE)
+    assert "stage 7 [count at x.py:3] has 7 of 8 tasks done, 1 running, 0 waiting" in late.body
+    assert late.body.endswith("task 3 on executor 2 (host-2) has been running for 5 min")
+    assert late.attributes["spark.deadline.task_host"] == "host-2"
+    assert late.attributes["spark.stage.id"] == 7
+
+
+def test_a_stage_without_resources_is_overdue_by_default() -> None:
+    """It has waiting tasks while no task runs; the event has the number of tasks, executors and cores."""
+    driver = Driver({})
+    driver.passes(10 * MINUTE)
+    driver.stages = [stage(running=0, finished=0, time=driver.now, longest=None)]
+    driver.idle_since = 1
+    assert driver.passes(2 * MINUTE - 1) == []
+    (late,) = driver.passes(1)
+    assert told([late]) == [("resources", "OVERDUE", "WARN")]
+    assert late.body == (
+        "Stage 7 [count at x.py:3] gets no resources: 8 tasks wait and none has been running for 2 min (limit 2 min);"
+        " 2 executors with 8 cores known"
+    )
+    assert late.attributes["spark.deadline.executors"] == 2
+    driver.stages = [stage(running=8, finished=0)]
+    driver.idle_since = 0
+    assert told(driver.passes(2 * SECOND)) == [("resources", "ON_TIME", "INFO")]
+
+
+def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
+    """The cores are busy with the application's other tasks."""
+    driver = Driver({})
+    driver.stages = [stage(running=0, finished=0), stage(8)]
+    assert driver.passes(24 * HOUR) == []
+
+
+def test_jobs_and_applications_have_limits() -> None:
+    """Jobs of micro-batches have none, because their batches have."""
+    limits = {"events.deadline.job": "5min", "events.deadline.application": "1h", "events.deadline.resources": "off"}
+    driver = Driver(limits)
+    driver.tell({"kind": "job_start", "job_id": 3, "time": START, "properties": {"spark.job.description": "nightly"}})
+    driver.tell({"kind": "job_start", "job_id": 4, "time": START, "properties": {"sql.streaming.queryId": "q1"}})
+    driver.jobs, driver.stages = [[3, 7], [4, 8]], [stage(), stage(8)]
+    (late,) = driver.passes(6 * MINUTE)
+    assert late.body.startswith(
+        "Job 3 (nightly) has been running for 5 min (limit 5 min): stage 7 [count at x.py:3] ha"
+    )
+    assert (late.attributes["spark.job.id"], late.attributes["spark.deadline.task_executor"]) == (3, "2")
+    driver.tell({"kind": "job_end", "job_id": 3, "time": driver.now})
+    assert driver.events[-1].body == "Job 3 (nightly) ended after 6 min (limit 5 min)"
+    assert told(driver.passes(HOUR)) == [("application", "OVERDUE", "WARN")]
+    driver.tell(application_end(time=driver.now))
+    assert told(driver.events[-1:]) == [("application", "ON_TIME", "INFO")]
+    assert driver.passes(24 * HOUR) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "topic", "subject"),
+    [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "Topic 'clicks'"), (lambda n: n, None, "Source 0")],
+)
+def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: str | None, subject: str) -> None:
+    """The backlog of a topic, or of a source whose offset is one number, must be above the limit all the time."""
+    driver = Driver({"events.deadline.lag": "1000", "events.deadline.lag-time": "5min"})
+    driver.start()
+
+    def commits(batch: int, behind: int) -> None:
+        driver.commits(batch, sources=[{"endOffset": offset(batch), "latestOffset": offset(batch + behind)}])
+        driver.waits()
+
+    commits(1, 2_000)
+    driver.passes(4 * MINUTE)
+    commits(2, 1_000)
+    assert driver.passes(HOUR) == []
+    commits(3, 3_000)
+    driver.passes(3 * MINUTE)
+    commits(4, 1_234)
+    (late,) = driver.passes(2 * MINUTE)
+    assert late.body == (
+        f"{subject} of query 'clicks' has had more than 1,000 unread rows for 5 min (limit 5 min):"
+        " 1,234 rows at the last commit"
+    )
+    assert late.attributes.get("spark.deadline.topic") == topic
+    commits(5, 0)
+    assert told(driver.events[-1:]) == [("lag", "ON_TIME", "INFO")]
+
+
+def test_a_restarted_sidecar_repeats_nothing() -> None:
+    """It takes over what its predecessor has reported, and reports what follows."""
+    driver = Driver()
+    driver.start()
+    driver.commits(0)
+    driver.works()
+    assert len(driver.passes(6 * MINUTE)) == 1
+    driver.restarts_sidecar()
+    assert driver.passes(MINUTE) == []
+    assert told(driver.passes(HOUR)) == [("batch", "OVERDUE", "ERROR")]
+    driver.restarts_sidecar()
+    assert driver.passes(HOUR) == []
+    driver.commits(1)
+    assert told(driver.events) == [
+        ("batch", "OVERDUE", "WARN"),
+        ("batch", "OVERDUE", "ERROR"),
+        ("batch", "ON_TIME", "INFO"),
+    ]
+
+
+def test_a_driver_that_stands_still_has_nothing_overdue() -> None:
+    """Under a debugger, no question is answered; afterwards, all limits begin anew."""
+    driver = Driver({**LIMIT, "events.deadline.job": "5min"})
+    driver.start()
+    driver.tell({"kind": "job_start", "job_id": 3, "time": START})
+    driver.jobs = [[3, 7]]
+    driver.passes(4 * MINUTE)
+    driver.stands_until = driver.now + HOUR
+    assert driver.passes(HOUR + 4 * MINUTE) == []
+    assert len(driver.passes(2 * MINUTE)) == 2
+
+
+@pytest.mark.parametrize("value", ["0s", "-5min", "5", "never"])
+@pytest.mark.parametrize("key", ["events.deadline.batch", "events.deadline.query.clicks.batch", "events.deadline.job"])
+def test_limits_must_be_above_zero(key: str, value: str) -> None:
+    """The message has the key."""
+    settings = Settings.of({key: value})
+    read(settings)
+    with pytest.raises(ConfigError, match=rf"{key}: given .*allowed is off, or a whole number above 0"):
+        settings.check()
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_the_backlog_must_be_above_zero(value: str) -> None:
+    """The message has the key."""
+    settings = Settings.of({"events.deadline.lag": value})
+    read(settings)
+    with pytest.raises(ConfigError, match=r"events\.deadline\.lag: given"):
+        settings.check()
+
+
+def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning has the key."""
+    driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "1h", "events.deadline.query.absent.batch": "1h"})
+    driver.start()
+    assert caplog.messages == []
+    with caplog.at_level(logging.WARNING):
+        driver.tell(application_end(provisional=True))
+        driver.tell(application_end())
+    (message,) = caplog.messages
+    assert message.startswith("events.deadline.query.absent.batch: no query of this name has started")
+
+
+def test_without_rules_nothing_happens() -> None:
+    """No record is looked at and no question is asked."""
+    driver = Driver({"events.deadline.resources": "off"})
+    driver.start()
+    assert driver.translator.deadlines.handlers == {}
+    assert driver.translator.deadlines.next_deadline is None
+
+
+def test_a_question_without_an_answer_is_repeated() -> None:
+    """Spark or the shim may have dropped it."""
+    driver = Driver()
+    driver.start()
+    driver.now += 5 * MINUTE
+    for _ in range(3):
+        driver.take(driver.translator.tick(driver.now))
+        assert driver.translator.deadlines.take_question() is not None
+        assert driver.translator.deadlines.take_question() is None
+        assert driver.translator.deadlines.next_deadline == driver.now + 10 * SECOND
+        driver.now += 10 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        (["com.acme.jobs.Sink.write(Sink.scala:12)", "a.MicroBatchExecution.runBatch(M:1)"], "Sink.write"),
+        (["sun.nio.X.read(X.java)", "py4j.reflection.PythonProxyHandler.invoke(P.java:1)"], "a Python function"),
+        (
+            ["org.x.SlowFs.create(SlowFs.java:5)", "o.CommitLog.add(C:1)", "o.M.markMicroBatchEnd(M:1)"],
+            "SlowFs.create, committing",
+        ),
+    ],
+)
+def test_the_place_is_the_frame_that_matters(frames: list[str], text: str) -> None:
+    """The user's code has precedence over Spark, and Spark over the libraries that wait for it."""
+    driver = Driver()
+    driver.start()
+    driver.works(frames=frames)
+    (late,) = driver.passes(6 * MINUTE)
+    assert f": waiting in {text}" in late.body
+    if "acme" in frames[0]:
+        assert late.attributes["spark.deadline.location"] == "Sink.scala:12 in Sink.write"
+
+
+def test_a_replay_reports_what_the_times_of_the_log_prove() -> None:
+    """The events have the ids of the live run; a job that still runs at the end is judged by the end."""
+    limits = {**LIMIT, "events.deadline.job": "10min", "events.deadline.resources": "2min"}
+    driver = Driver(limits)
+    driver.start()
+    driver.commits(0)
+    driver.tell({"kind": "job_start", "job_id": 3, "time": driver.now})
+    driver.works()
+    driver.jobs = [[3, 7]]
+    driver.stages, driver.idle_since = [stage(running=0, finished=0, time=driver.now, longest=None)], 1
+    driver.passes(20 * MINUTE)
+    waiting = msgspec.convert(driver.stages[0], RunningStage)
+    waited = StageWaited(stage=waiting, since=START, time=driver.now + SECOND)
+    driver.stages, driver.idle_since = [], 0
+    driver.passes(SECOND)
+    driver.commits(1, took=20 * MINUTE + SECOND)
+    driver.tell(application_end(time=driver.now))
+    translator = Translator(driver.config)
+    replayed: list[Event] = []
+    for record in driver.records:
+        if record["kind"] == "application_end":
+            replayed += translator.translate(waited)
+        if record["kind"] != "inspection":
+            replayed += translator.translate(decoded({**record, "seq": 0}))
+    again = [event for event in replayed if event.name == "DeadlineStatusChangeEvent"]
+    assert {e.event_id for e in again} == {e.event_id for e in driver.events}
+    assert {(e.event_id, e.observed_ts_millis) for e in again if e.severity is not Severity.INFO} == {
+        (e.event_id, e.observed_ts_millis) for e in driver.events if e.severity is not Severity.INFO
+    }
+
+
+def test_24_hours_of_healthy_queries_raise_no_alarm() -> None:
+    """Idle, slow, rare, restarted and stateful queries, and pauses of the whole driver under a debugger."""
+    rules = {"events.deadline.batch": "5min", "events.deadline.progress": "5min", "events.deadline.job": "1h"}
+    rules |= {"events.deadline.lag": "1000", "events.deadline.application": "36h"}
+    driver = Driver(rules)
+    chance = random.Random(27)
+    names = {"busy": 20, "slow": 270, "rare": 60, "idle": 0, "stateful": 100}
+    runs = dict.fromkeys(names, 0)
+    batches = dict.fromkeys(names, 0)
+    next_at = dict.fromkeys(names, START)
+    ends_at: dict[str, int] = {}
+    for name in names:
+        driver.start(f"{name}0", name, name)
+    while driver.now < START + 24 * HOUR:
+        driver.passes(SECOND * chance.randint(1, 5))
+        if chance.random() < 0.0005:
+            pause = chance.randint(6, 120) * MINUTE
+            driver.stands_until = driver.now + pause
+            driver.passes(pause)
+            next_at = {name: max(at, driver.now) for name, at in next_at.items()}
+            ends_at = {name: at + pause for name, at in ends_at.items()}
+        for name, longest in names.items():
+            run = f"{name}{runs[name]}"
+            if name in ends_at:
+                if driver.now >= ends_at[name]:
+                    del ends_at[name]
+                    batches[name] += 1
+                    driver.commits(batches[name], run, name, sources=[{"endOffset": 5, "latestOffset": 900}])
+                    pause = HOUR if name == "rare" else 0
+                    next_at[name] = driver.now + pause
+                    if pause:
+                        driver.waits(run)
+            elif driver.now >= next_at[name]:
+                if longest == 0:
+                    driver.waits(run)
+                    driver.idles(run, name)
+                    next_at[name] = driver.now + 10 * SECOND
+                    continue
+                if chance.random() < 0.01:
+                    driver.tell(query_terminated(run, name))
+                    del driver.threads[run]
+                    runs[name] += 1
+                    run = f"{name}{runs[name]}"
+                    driver.start(run, name, name)
+                driver.works(run)
+                ends_at[name] = driver.now + SECOND * chance.randint(1, longest)
+    assert batches["busy"] > 1_000
+    assert driver.questions > 500
+    assert [json.dumps(event.body) for event in driver.events] == []

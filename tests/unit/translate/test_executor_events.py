@@ -1,0 +1,104 @@
+"""Added and lost executors: the reason of a loss, and the limit per minute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, application_end, application_start, decoded
+
+from spark_events import Event
+from spark_events.translate.config import ExecutorConfig, TranslateConfig
+from spark_events.translate.executor_events import loss_of
+from spark_events.translate.translator import Translator
+
+
+def added(executor: str = "7", time: int = START) -> dict[str, Any]:
+    return {"kind": "executor_added", "executor_id": executor, "time": time, "host": "host-3", "cores": 4}
+
+
+def removed(executor: str = "7", time: int = START + 5, **changes: Any) -> dict[str, Any]:
+    about = {"reason": "Command exited with code 137", "host": "host-3", "tasks": 3, "stages": [23, 24]}
+    return {"kind": "executor_removed", "executor_id": executor, "time": time, **about, **changes}
+
+
+def translated(records: list[dict[str, Any]], most: int = 10) -> tuple[Translator, list[Event]]:
+    translator = Translator(TranslateConfig(executor=ExecutorConfig(most)))
+    events = [event for record in records for event in translator.translate(decoded({"at": START, **record}))]
+    return translator, [event for event in events if event.name == "ExecutorStatusChangeEvent"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "label", "words"),
+    [
+        ("Command exited with code 137", "MEMORY_LIMIT", "exit code 137"),
+        (
+            "Container from a bad node: container_1 on host: h. Exit status: 143. Diagnostics: x",
+            "TERMINATED",
+            "SIGTERM",
+        ),
+        ("Container marked as failed: container_1 on host: h. Exit status: 137. x", "MEMORY_LIMIT", "exit code 137"),
+        ("The executor with id 3 exited with exit code 52(JVM OOM).", "OUT_OF_MEMORY", "OutOfMemoryError"),
+        (
+            "\nThe executor with id 1 exited with exit code 137(SIGKILL, possible container OOM).\n",
+            "MEMORY_LIMIT",
+            "137",
+        ),
+        ("Container killed by YARN for exceeding physical memory limits. 1.2 GB of 1 GB", "MEMORY_LIMIT", "memory"),
+        ("termination reason: OOMKilled, exit code 137", "MEMORY_LIMIT", "memory limit (exit code 137)"),
+        ("Executor decommission.", "DECOMMISSIONED", "decommissioned"),
+        ("Executor heartbeat timed out after 130000 ms", "HEARTBEAT_TIMEOUT", "heartbeat"),
+        ("Container container_1 on host: h was preempted.", "RECLAIMED", "reclaimed"),
+        ("Executor decommission: spot instance reclaim", "RECLAIMED", "reclaimed"),
+        ("Executor killed by driver.", "RELEASED", "released"),
+        ("worker lost: Not receiving heartbeat for 60 seconds", "WORKER_LOST", "worker"),
+        ("Remote RPC client disassociated. Likely due to containers exceeding thresholds", "DISCONNECTED", "closed"),
+        ("Command exited with code 1", "EXITED", "exit code 1"),
+        ("something\nnew", "UNKNOWN", "Spark reports: something new"),
+        (None, "UNKNOWN", "no reason"),
+    ],
+)
+def test_the_reason_of_a_loss_is_a_sentence(reason: str | None, label: str, words: str) -> None:
+    """The reasons are texts of Spark's schedulers."""
+    found, clause, _ = loss_of(reason)
+    assert found == label
+    assert words in clause
+
+
+def test_a_lost_executor_names_what_it_took_along() -> None:
+    """The event has the number of running tasks, and their stages."""
+    _, (first, second) = translated([application_start(), added(), removed()])
+    assert (first.severity.value, first.body) == ("DEBUG", "Executor 7 was added on host-3 with 4 cores")
+    assert second.severity.value == "WARN"
+    assert second.body == (
+        "Executor 7 on host-3 was lost with 3 running tasks of stages 23, 24: it was killed (exit code 137), usually"
+        " for exceeding its container's memory limit"
+    )
+    expected = {"spark.status.old": "ADDED", "spark.status.new": "LOST", "spark.executor.tasks_lost": 3}
+    assert second.attributes.items() >= {**expected, "spark.executor.exit_code": 137}.items()
+
+
+def test_an_executor_that_the_driver_released_is_no_warning() -> None:
+    """Dynamic allocation ends idle executors."""
+    _, (event,) = translated([removed(reason="Executor killed by driver.", tasks=0, stages=[])])
+    assert (event.severity.value, event.attributes["spark.status.new"]) == ("DEBUG", "REMOVED")
+
+
+def test_more_than_the_limit_is_counted() -> None:
+    """After a minute, one event has the number of the others; so has the end of the application."""
+    records = [removed(str(number), START + number) for number in range(30)]
+    translator, events = translated([application_start(), *records], most=3)
+    assert len(events) == 3
+    assert translator.tick(START + 59_999) == []
+    (rest,) = [e for e in translator.tick(START + 60_000) if e.class_scope == "spark.executor"]
+    assert rest.body == "Within one minute, 27 more executors were removed (27 MEMORY_LIMIT)"
+    assert (rest.severity.value, rest.attributes["spark.executor.more_removed"]) == ("WARN", 27)
+    _, events = translated([application_start(), *records, added("31", START + 40), application_end()], most=3)
+    assert events[-1].body.startswith("Within one minute, 1 more executor was added and 27 more executors were removed")
+    _, events = translated([*records, removed("40", START + 70_000)], most=3)
+    assert [e.attributes.get("spark.executor.id") for e in events] == ["0", "1", "2", None, "40"]
+
+
+def test_no_events_without_a_limit() -> None:
+    """The number 0 turns the events off."""
+    assert translated([added(), removed()], most=0)[1] == []
