@@ -64,6 +64,8 @@ class ExecutorEvents:
         self._most = most
         self._began = 0
         self._count = 0
+        # Keys of this minute's events: a record that arrives twice makes one event.
+        self._reported: set[tuple[object, ...]] = set()
         self._more: Counter[str] = Counter()
 
     @property
@@ -142,14 +144,19 @@ class ExecutorEvents:
         yield from self.flush(record.time)
         if record.time >= self._began + _WINDOW:
             self._began, self._count = record.time, 0
+            self._reported.clear()
+        key = ("executor", record.executor_id, status, record.time)
+        if key in self._reported:
+            return
         self._count += 1
         if self._count > self._most:
             self._more[label] += 1
             return
+        self._reported.add(key)
         yield Draft(
             name="ExecutorStatusChangeEvent",
             class_scope="spark.executor",
-            key=("executor", record.executor_id, status, record.time),
+            key=key,
             body=body,
             severity=severity,
             observed_ts_millis=record.time,

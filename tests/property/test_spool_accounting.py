@@ -170,7 +170,8 @@ class SpoolMachine(RuleBasedStateMachine):
             found.unlink()
 
     def _put_at_risk(self) -> None:
-        oldest = self.spool.oldest_record() or self.number + 1
+        # The files of the other drivers have newer events, which this spool may not know yet.
+        oldest = self.number + 1 if self.others else self.spool.oldest_record() or self.number + 1
         self.at_risk.update(range(1, oldest))
         # Events that are sent again after a loss may have been delivered before.
         self.is_ordered = False
