@@ -53,7 +53,7 @@ def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
     """The working reporter has every event in order."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
-    assert run.named("JobStatusChangeEvent", spark_entity="application", status_new="FINISHED")
+    assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
 
 
 @pytest.mark.parametrize("name", UNWRITABLE)

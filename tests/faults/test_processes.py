@@ -55,7 +55,7 @@ def killed_driver(lab: Lab) -> tuple[Run, float, float]:
     with Witness() as witness:
         run.signal(driver, signal.SIGKILL)
         died = time.monotonic()
-        wait_for("LOST", lambda: run.named("JobStatusChangeEvent", status_new="LOST"))
+        wait_for("LOST", lambda: run.named("JobStatusChangeEvent", spark_status_new="LOST"))
         seconds = witness.took(died)
         wait_for("the sidecar to be gone", lambda: sidecar not in run.sidecars())
         gone = witness.took(died)
@@ -283,7 +283,7 @@ def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
 def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
     """The log and the events have the same count of drops; each commit is reported or counted as dropped."""
     run = flooded.result()
-    messages = [re.findall(r"(\w+)=(\d+)", m.partition("dropped {")[2]) for m in run.own_messages if "dropped {" in m]
+    messages = [re.findall(r"(\w+)=(\d+)", m.partition("dropped: {")[2]) for m in run.own_messages if "dropped: {" in m]
     logged = sum(int(count) for message in messages for _, count in message)
     progress = sum(int(count) for message in messages for kind, count in message if kind == "query_progress")
     assert logged > 0
@@ -297,8 +297,8 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
 def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
     """Status changes are dropped last: the ends of query and application are reported."""
     run = flooded.result()
-    assert run.named("JobStatusChangeEvent", spark_entity="query", status_new="FINISHED")
-    assert run.named("JobStatusChangeEvent", spark_entity="application", status_new="FINISHED")
+    assert run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="FINISHED")
+    assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
 
 
 def test_a_stuck_sidecar_does_not_delay_the_driver(stuck: Future[tuple[Run, float]]) -> None:

@@ -300,7 +300,7 @@ def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> 
 
 def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> None:
     """The run ids of the status changes equal Spark's, in order."""
-    started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
+    started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     assert [event["attributes"]["spark.streaming.query.run_id"] for event in started] == [
         query["run_id"] for query in truth["runs"]
     ]
@@ -308,7 +308,7 @@ def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> 
 
 def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
     """The time of a query's RUNNING is the timestamp of Spark's QueryStartedEvent."""
-    started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
+    started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     attributes = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
     ours = {event["attributes"]["spark.streaming.query.run_id"]: event["observed_ts_millis"] for event in started}
     assert ours == attributes

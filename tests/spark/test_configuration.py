@@ -110,7 +110,6 @@ MISTAKES = {
             "spark.events.dispatcher.type: given 'asink'",
             "allowed is one of sync, async-queued",
             "set in Spark's configuration",
-            "events.reporter.second.timeout: given '10', allowed is a whole number above 0",
             "events.reporters: given 'nobody'",
             "configured are: audit, second",
         ),

@@ -14,15 +14,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 _SOURCE = Path(__file__).parent / "hanging" / "HangingFileSystem.java"
 LIMIT = 2_000
+# The first batch of a slow driver may be overdue at another place; the wait is for these.
+PLACES = {
+    "source": "waiting in HangingFileSystem.block, looking for new data",
+    "python": "waiting in a Python function",
+    "commit": "waiting in HangingFileSystem.block, committing",
+    "task": "has 0 of 1 task done, 1 running, 0 waiting; task 0 on executor driver",
+}
 
 
-def overdue(run: Run, rule: str, **attributes: Any) -> dict[str, Any]:
-    """Wait for the first event of an overdue deadline."""
+def overdue(run: Run, rule: str, words: str = "", **attributes: Any) -> dict[str, Any]:
+    """Wait for the first event of an overdue deadline whose body has the words."""
     wanted = {"spark.deadline.rule": rule, "spark.status.new": "OVERDUE", **attributes}
 
     def found() -> dict[str, Any] | None:
         for event in run.named("DeadlineStatusChangeEvent"):
-            if event["attributes"].items() >= wanted.items():
+            if event["attributes"].items() >= wanted.items() and words in event["body"]:
                 return event
         return None
 
@@ -57,12 +64,12 @@ def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "events.deadline.query.unknown.batch": "1min",
     }
     started = lab.start("hangs.py", defaults=settings)
-    source = overdue(started, "progress", **query("source"))
-    python = overdue(started, "batch", **query("python"))
+    source = overdue(started, "progress", PLACES["source"], **query("source"))
+    python = overdue(started, "batch", PLACES["python"], **query("python"))
     started.command("release-source")
     started.command("release-python")
-    commit = overdue(started, "batch", **query("commit"))
-    task = overdue(started, "batch", **query("task"))
+    commit = overdue(started, "batch", PLACES["commit"], **query("commit"))
+    task = overdue(started, "batch", PLACES["task"], **query("task"))
     started.command("release-commit")
     started.command("release-task")
     started.wait()
@@ -71,19 +78,11 @@ def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return started
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("source", "waiting in HangingFileSystem.block, looking for new data"),
-        ("python", "waiting in a Python function"),
-        ("commit", "waiting in HangingFileSystem.block, committing"),
-        ("task", "has 0 of 1 task done, 1 running, 0 waiting; task 0 on executor driver"),
-    ],
-)
-def test_the_event_names_the_place(run: Run, name: str, words: str) -> None:
+@pytest.mark.parametrize("name", PLACES)
+def test_the_event_names_the_place(run: Run, name: str) -> None:
     """The event was written while the work was still running."""
     event = run.seen[name]  # type: ignore[attr-defined]
-    assert words in event["body"]
+    assert PLACES[name] in event["body"]
     assert event["severity"] in ("WARN", "ERROR")
     assert event["attributes"]["spark.deadline.limit_ms"] == LIMIT
 

@@ -41,7 +41,9 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:
     """Return the status changes of a subject (query or source) of a query."""
-    reported = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name=query, watermark_subject=subject)
+    reported = run.named(
+        "WatermarkStatusChangeEvent", spark_streaming_query_name=query, spark_watermark_subject=subject
+    )
     return [event for event in reported if event["attributes"].get("spark.source.index") == index]
 
 
@@ -122,11 +124,11 @@ def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]
     }
     reported = {
         (event["attributes"]["spark.stage.id"], event["attributes"]["spark.stage.attempt"]): event["attributes"]
-        for event in run.named("AllSubtasksStatusChangeEvent", status_new="ALL_FINISHED")
+        for event in run.named("AllSubtasksStatusChangeEvent", spark_status_new="ALL_FINISHED")
     }
     assert {key: attributes["spark.stage.tasks_finished"] for key, attributes in reported.items()} == expected
     assert len(expected) >= 5
-    running = run.named("AllSubtasksStatusChangeEvent", status_new="ALL_RUNNING_OR_FINISHED")
+    running = run.named("AllSubtasksStatusChangeEvent", spark_status_new="ALL_RUNNING_OR_FINISHED")
     assert {(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in running} >= set(
         reported
     )

@@ -72,7 +72,11 @@ def test_a_driver_without_its_worker_has_failed(tmp_path: Path, started: list[su
     def ended() -> list[dict[str, Any]]:
         lines = events.read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines]
-        return [event for event in found if event["attributes"].get("spark.status.new") not in (None, "RUNNING")]
+        return [
+            event
+            for event in found
+            if event["name"] == "JobStatusChangeEvent" and event["attributes"]["spark.status.new"] != "RUNNING"
+        ]
 
     (end, *_) = wait_for("the end of the application", ended)
     assert end["attributes"]["spark.entity"] == "application"

@@ -80,7 +80,7 @@ def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, 
     """Plain and async callbacks."""
     _, truth = alone
     called = [event_id for event_id, _ in truth["calls"]]
-    assert len(called) == len(set(called)) > 3
+    assert len(called) == len(set(called)) == 2
     assert not any(on_main for _, on_main in truth["calls"])
     # One for the job, one for the last attempt of its stage.
     assert len(truth["pages"]) == [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
@@ -139,7 +139,7 @@ def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, 
     reported = len(run.events(run.folder / "e.jsonl"))
     # Without the report itself, which is built from the counts.
     assert truth["accounts"]["spark.events.reporter.audit.accepted"] == reported - 1
-    assert truth["accounts"]["reporter.audit'.accepted"] == 1
+    assert truth["accounts"]["spark.events.reporter.audit'.accepted"] == 1
 
 
 def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, Any]) -> None:

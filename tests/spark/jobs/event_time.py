@@ -60,14 +60,14 @@ def drive(query: StreamingQuery) -> None:
     # The right source is silent; the left one continues until the right one is reported idle.
     deadline = time.monotonic() + 300
     number = 0
-    idle = {"status_new": "IDLE", "watermark_policy": query.name}
+    idle = {"spark_status_new": "IDLE", "spark_watermark_policy": query.name}
     while time.monotonic() < deadline:
         number += 1
         give("left", number, 100 + 20 * number)
         query.processAllAvailable()
         if (
-            seen(**idle, source_index=1, watermark_subject="source")
-            and (query.name == "max" or seen(**idle, watermark_subject="query"))
+            seen(**idle, spark_source_index=1, spark_watermark_subject="source")
+            and (query.name == "max" or seen(**idle, spark_watermark_subject="query"))
             and number > 5
         ):
             break
