@@ -65,7 +65,7 @@ __all__ = [
     "start",
 ]
 
-_PLACES = {
+_MODULES = {
     **dict.fromkeys(
         ("Cache", "CircuitBreaker", "Context", "Retry", "enrich", "enrich_batch"), "spark_events.enrichment"
     ),
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
     # Import lazily: executors lack msgspec, which events need, and unused parts should cost no import time.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
-    return getattr(import_module(_PLACES.get(name, "spark_events.errors")), name)
+    return getattr(import_module(_MODULES.get(name, "spark_events.errors")), name)
 
 
 def __dir__() -> list[str]:

@@ -122,7 +122,7 @@ class DriverSession:
         self._pipeline: Pipeline
         self._first: list[bytes] = []
         self._last_record = 0
-        self._told_read = 0
+        self._reported_read = 0
         self._held: int | None = None
         # Until this ``time.monotonic`` time, the translator's timers are not called.
         self._clock_stands_until = 0.0
@@ -188,7 +188,7 @@ class DriverSession:
         )
         self._pipeline.dispatcher.start()
         self._note_disabled()
-        self._tell_of_breakers_before()
+        self._report_breakers_before()
         samples = self._pipeline.translation.deadline.watches_queries
         awaited = self._pipeline.awaited()
         self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=awaited, samples=samples)
@@ -201,12 +201,12 @@ class DriverSession:
         Call after :meth:`begin` returned True.
         """
         self._process(self._first)
-        self._tell_of_breakers()
+        self._report_breakers()
         while self._goodbye is None and not self._source.closed:
             self._process(self._source.read(self._patience()))
             self._tick()
             self._follow_up()
-            self._tell_of_breakers()
+            self._report_breakers()
         self._finish()
 
     @property
@@ -374,14 +374,14 @@ class DriverSession:
             self._log.connect()
         # Acknowledge records that no longer wait for an overdue reporter; no other call would do it.
         self._acknowledge()
-        self._tell_read()
+        self._report_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
 
-    def _tell_read(self) -> None:
+    def _report_read(self) -> None:
         """Report reading progress to the driver, also while a reporter blocks acks."""
-        if self._last_record != self._told_read:
-            self._told_read = self._last_record
-            self._answers.send("read", through=self._told_read)
+        if self._last_record != self._reported_read:
+            self._reported_read = self._last_record
+            self._answers.send("read", through=self._reported_read)
 
     def _finish(self) -> None:
         if self._goodbye is not None:
@@ -395,12 +395,12 @@ class DriverSession:
         # Drain first: the final report of all deliveries is the last event that the reporters receive.
         dispatcher.begin_drain()
         settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
-        if self._tell_of_breakers():
+        if self._report_breakers():
             # Drain the breaker events too, so that a reporter without a backlog is not reported as late because of
             # them.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
-        books = with_those_before(account(dispatcher.counters()), self._before)
-        report = final_report(books, self._doubtful(), time.time_ns() // 1_000_000)
+        counters = with_those_before(account(dispatcher.counters()), self._before)
+        report = final_report(counters, self._doubtful(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._record, self._translator.emit(report))], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
@@ -429,7 +429,7 @@ class DriverSession:
             )
             self._telemetry.disabled(name, why)
 
-    def _tell_of_breakers_before(self) -> None:
+    def _report_breakers_before(self) -> None:
         """Report the breakers of the previous sidecar as closed.
 
         They ended with that process, so no other event would report it.
@@ -439,7 +439,7 @@ class DriverSession:
             if state is not BreakerState.CLOSED:
                 self._telemetry.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was started anew")
 
-    def _tell_of_breakers(self) -> bool:
+    def _report_breakers(self) -> bool:
         """Dispatch events for breaker changes; return whether there were any."""
         if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
             # Wait for the first records, so that the events carry the application's variables.

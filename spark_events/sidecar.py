@@ -36,7 +36,7 @@ class _DriverLog(LogLines):
         super().__init__()
         self._answers = answers
 
-    def tell(self, logger: str, level: int, line: str) -> None:
+    def write(self, logger: str, level: int, line: str) -> None:
         if logger == DRIVER_LOGGER:
             # An event from a log reporter, not a message of the sidecar.
             self._answers.send("event", level=severity_of(level), message=line)

@@ -128,18 +128,18 @@ class _Notes:
         """Print a note, or only count it."""
         if self._left:
             self._left -= 1
-            self.say(text)
+            self.print_note(text)
         else:
             self._unshown += 1
 
-    def say(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a note, regardless of the limit."""
         print(f"spark-events: {text}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Print how many notes were not shown."""
         if self._unshown:
-            self.say(f"{self._unshown:,} further notes not shown")
+            self.print_note(f"{self._unshown:,} further notes not shown")
 
 
 class _Replay:
@@ -185,7 +185,7 @@ class _Replay:
                 self._notes.note(f"{log.path}: empty, no event yet")
                 return
             self.account.failed += 1
-            self._notes.say(f"{log.path}: not an event log of Spark; skipped")
+            self._notes.print_note(f"{log.path}: not an event log of Spark; skipped")
         elif not translator.application_is_over:
             why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
             self._notes.note(f"{log.path}: the application's end is missing: {why}")
@@ -211,7 +211,7 @@ def _run(chosen: argparse.Namespace) -> int:
         undelivered = sink.close()
     finally:
         notes.close()
-    notes.say(replay.account.text(read, undelivered))
+    notes.print_note(replay.account.text(read, undelivered))
     return 1 if replay.account.failed or undelivered else 0
 
 

@@ -88,17 +88,17 @@ class Reporters:
     def take(self, events: Sequence[Event]) -> None:
         self._waiting.extend(events)
         while len(self._waiting) >= _SLICE:
-            self._hand(self._waiting[:_SLICE])
+            self._enqueue(self._waiting[:_SLICE])
             del self._waiting[:_SLICE]
 
     def close(self) -> int:
         # One blocked reporter must not keep the other reporters from being closed.
         with contextlib.suppress(SparkEventsError):
-            self._hand(self._waiting)
+            self._enqueue(self._waiting)
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
-        return sum(books.lost for books in self._pipeline.dispatcher.counters().values())
+        return sum(counters.lost for counters in self._pipeline.dispatcher.counters().values())
 
-    def _hand(self, events: Sequence[Event]) -> None:
+    def _enqueue(self, events: Sequence[Event]) -> None:
         dispatcher = self._pipeline.dispatcher
         dispatcher.dispatch([Entry(0, event) for event in events], 0)
         held, since = self._held(), time.monotonic()
@@ -114,7 +114,7 @@ class Reporters:
                 raise SparkEventsError(f"aborted: no delivery for {patience:.0f} s by reporter {stuck}")
 
     def _held(self) -> dict[str, int]:
-        return {name: books.held for name, books in self._pipeline.dispatcher.counters().items() if books.held}
+        return {name: counters.held for name, counters in self._pipeline.dispatcher.counters().items() if counters.held}
 
 
 def add_sink(parser: argparse.ArgumentParser) -> None:

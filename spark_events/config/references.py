@@ -59,9 +59,7 @@ def _alone(text: str) -> str:
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: Names of secret keys: Spark's default ``spark.redaction.regex``, extended for reporters.
-_TELLING_KEY = re.compile(
-    r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers"
-)
+_SECRET_KEY = re.compile(r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers")
 
 #: Up to the last @, because passwords often contain characters that should have been escaped.
 _PASSWORD = re.compile(r"(://[^\s/:@]*:)\S+(@)")
@@ -149,19 +147,19 @@ def _target(reference: re.Match[str]) -> str:
         raise UnresolvedError(f"the file {name} cannot be read: {reason}") from None
 
 
-def is_telling(key: str) -> bool:
+def is_secret_key(key: str) -> bool:
     """Return whether a key has the name of a secret."""
-    return _TELLING_KEY.search(key) is not None
+    return _SECRET_KEY.search(key) is not None
 
 
 def is_secret(key: str, value: str) -> bool:
     """Return whether a value must be hidden, by the name of its key or because it contains a reference."""
-    return is_telling(key) or _REFERENCE.search(value) is not None
+    return is_secret_key(key) or _REFERENCE.search(value) is not None
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:
     """Return a value as messages may show it: references unresolved, secrets hidden, URLs without password."""
-    if (confidential or is_telling(key)) and _REFERENCE.fullmatch(value) is None:
+    if (confidential or is_secret_key(key)) and _REFERENCE.fullmatch(value) is None:
         return "a value that is not shown"
     return repr(without_password(value))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from spark_events.config.kinds import Kind
-from spark_events.config.references import Confidence, UnresolvedError, is_secret, is_telling, resolved, shown
+from spark_events.config.references import Confidence, UnresolvedError, is_secret, is_secret_key, resolved, shown
 from spark_events.errors import ConfigError
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class Settings:
             try:
                 given, targets = resolved(setting.value)
                 values[declared.field] = declared.kind.parse(given)
-                if declared.kind.confidential or is_telling(declared.key):
+                if declared.kind.confidential or is_secret_key(declared.key):
                     targets.setdefault(given, "***")
                 self._confided[full_key] = targets
             # A user's own parser or Config may raise anything; report it as an invalid value.
@@ -103,7 +103,7 @@ class Settings:
         try:
             return section(**values) if usable else None
         except (Exception, SystemExit) as error:
-            hidden = self.confidence(prefix).hide(_said(error))
+            hidden = self.confidence(prefix).hide(_reason_of(error))
             self.complain(prefix, f"{prefix}: its keys cannot be used together: {hidden}")
             return None
 
@@ -124,8 +124,8 @@ class Settings:
 
     def confidence(self, prefix: str = "events") -> Confidence:
         """Return an object that hides the secrets read below ``prefix``."""
-        below = (told for key, told in self._confided.items() if key.startswith(f"{prefix}."))
-        return Confidence({secret: shown for told in below for secret, shown in told.items()})
+        below = (secrets for key, secrets in self._confided.items() if key.startswith(f"{prefix}."))
+        return Confidence({secret: shown for secrets in below for secret, shown in secrets.items()})
 
     def ignore_below(self, prefix: str) -> None:
         """Do not report keys below ``prefix`` as unknown, because another problem covers them."""
@@ -172,13 +172,13 @@ def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
     # A parser's message may quote the value, and so a resolved secret. Parsers of confidential kinds do not quote it.
     is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)
     quotes = (kind.confidential or is_secret(setting.key, setting.value)) and not is_safe
-    said = _said(error, quotes)
-    reason = f" ({said})" if said else ""
+    text = _reason_of(error, quotes)
+    reason = f" ({text})" if text else ""
     given = shown(setting.key, setting.value, kind.confidential)
     return f"{setting.key}: given {given}{reason}, allowed is {kind.allowed}; set in {setting.origin}"
 
 
-def _said(error: BaseException, quotes: bool = False) -> str:
+def _reason_of(error: BaseException, quotes: bool = False) -> str:
     """Describe an exception: the message of a ValueError; otherwise the type, too."""
-    said = "" if quotes else str(error)
-    return said if isinstance(error, ValueError) else f"{type(error).__name__}: {said}".rstrip(": ")
+    text = "" if quotes else str(error)
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from spark_events.errors import ThrottledError, is_seconds
-from spark_events.event.text import said_of
+from spark_events.event.text import text_of
 from spark_events.reporters.reporter import Reporter
 
 #: Upper limit for a reporter's own batch size; no batch is larger.
 _MOST = 1_000_000
 #: Maximum length of an error text in characters; a quoted response must not fill the log or other reporters' events.
-_MOST_TOLD = 2000
+_MOST_TEXT = 2000
 
 #: Upper limit for a reporter's own linger, in seconds; a larger value is probably in the wrong unit.
 _LONGEST_LINGER = 60.0
@@ -93,7 +93,7 @@ def _as_it_is(text: str) -> str:
 def describe(error: BaseException, hide: Callable[[str], str] = _as_it_is) -> str:
     """Return the type and message of an error, with secrets hidden."""
     # Hide secrets before shortening the text, so that no part of a secret remains.
-    said = hide(said_of(error, 100 * _MOST_TOLD))[:_MOST_TOLD]
-    if isinstance(error, asyncio.TimeoutError) and not said:
+    text = hide(text_of(error, 100 * _MOST_TEXT))[:_MOST_TEXT]
+    if isinstance(error, asyncio.TimeoutError) and not text:
         return "no answer within its timeout"
-    return f"{type(error).__name__}: {said}"
+    return f"{type(error).__name__}: {text}"

@@ -224,12 +224,12 @@ class Delivery:
         self.store.check()
         with self._lock:
             worker = self._worker
-            trouble = None if self._deadline is not None else self._trouble(worker, now)
+            fault = None if self._deadline is not None else self._fault(worker, now)
             # The thread may have recovered before a replacement could be started.
-            self._unreplaced = self._unreplaced and trouble is not None
+            self._unreplaced = self._unreplaced and fault is not None
             alive = [hung for hung in self._hung if hung.is_alive]
             # Above the limit, the next replacement waits until one of the blocked threads has ended.
-            if trouble is None or len(alive) >= _MOST_HUNG or not self._replace(*trouble):
+            if fault is None or len(alive) >= _MOST_HUNG or not self._replace(*fault):
                 return
             worker.retry_loop.abandon()
             self._hung = [*alive, worker]
@@ -237,7 +237,7 @@ class Delivery:
             self._failures += 1
             self.store.requeue()
             self._worker.wake()
-        what, how = trouble
+        what, how = fault
         _LOG.error(
             "reporter %s: %s (%s); another thread retries its events; set events.reporter.%s.isolation=process to have"
             " a process killed instead",
@@ -247,7 +247,7 @@ class Delivery:
             self.name,
         )
 
-    def _trouble(self, worker: Worker, now: float) -> tuple[str, str] | None:
+    def _fault(self, worker: Worker, now: float) -> tuple[str, str] | None:
         """Return what is wrong with the worker's thread and the details, or None."""
         if worker.death is not None:
             return "ended its thread", worker.death
@@ -332,7 +332,7 @@ class Delivery:
         dropped = self._close(deadline)
         if lost := dropped.get(SHUTDOWN):
             _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
-        self._say_full(dropped)
+        self._log_full(dropped)
 
     def dismiss(self) -> None:
         """Stop the delivery at once, without waiting for its thread.
@@ -342,7 +342,7 @@ class Delivery:
         """
         now = time.monotonic()
         self.request_stop(now)
-        self._say_full(self._close(now))
+        self._log_full(self._close(now))
 
     def _close(self, deadline: float) -> Mapping[str, int]:
         """Stop accepting and handing out events; return the dropped events by reason."""
@@ -352,7 +352,7 @@ class Delivery:
         self._worker.wake()
         return self.store.counts().dropped
 
-    def _say_full(self, dropped: Mapping[str, int]) -> None:
+    def _log_full(self, dropped: Mapping[str, int]) -> None:
         if full := dropped.get("mailbox-full"):
             _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
 

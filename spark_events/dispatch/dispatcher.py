@@ -126,14 +126,14 @@ class AsyncQueuedDispatcher:
                 self._on_watch()
 
     @contextlib.contextmanager
-    def _watching(self, whom: str) -> Iterator[None]:
+    def _watching(self, subject: str) -> Iterator[None]:
         """Log the first error of a check, so that the other checks still run."""
         try:
             yield
         except Exception:
-            if whom not in self._unwatched:
-                self._unwatched.add(whom)
-                _LOG.exception("%s: cannot be watched; it is tried again", whom)
+            if subject not in self._unwatched:
+                self._unwatched.add(subject)
+                _LOG.exception("%s: cannot be watched; it is tried again", subject)
 
     def counters(self) -> dict[str, DeliveryCounters]:
         """Return the current counters of every reporter, by name."""

@@ -58,7 +58,7 @@ class DeliveryCounters:
         return sum(self.dropped.values())
 
 
-def account(books: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
+def account(counters: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
     """Return the counters as plain numbers by reporter, for the final report."""
     return {
         name: {
@@ -70,12 +70,12 @@ def account(books: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
             "timeouts": one.timeouts,
             **_by_reason(one),
         }
-        for name, one in books.items()
+        for name, one in counters.items()
     }
 
 
 def with_those_before(
-    books: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
+    counters: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     """Return the totals over all sidecars of an application.
 
@@ -84,10 +84,10 @@ def with_those_before(
     added.
 
     Args:
-        books: the current counters from :func:`account`.
+        counters: the current counters from :func:`account`.
         before: the sum of the predecessors' last :func:`statistics`.
     """
-    total = {name: dict(one) for name, one in books.items()}
+    total = {name: dict(one) for name, one in counters.items()}
     for name, counts_before in before.items():
         one = total.setdefault(name, {"accepted": 0, "delivered": 0, "held": 0, "spooled": 0})
         for key, count in counts_before.items():

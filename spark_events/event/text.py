@@ -48,7 +48,7 @@ def snake_case(name: str) -> str:
     return _WORD.sub("_", name).lower()
 
 
-def said_of(thing: object, most: int) -> str:
+def text_of(thing: object, most: int) -> str:
     """Return at most ``most`` characters of the ``str`` of a foreign object; never raise."""
     try:
         return plain(str(thing)[:most])

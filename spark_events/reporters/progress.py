@@ -60,5 +60,5 @@ class BatchProgress:
             PermanentError: when events were rejected; states how many, and the last reason.
         """
         if self._rejected:
-            said = f"{self._rejected} of {len(self._ids)} events refused: {self._reason}"
-            raise PermanentError(said, self._rejected)
+            text = f"{self._rejected} of {len(self._ids)} events refused: {self._reason}"
+            raise PermanentError(text, self._rejected)

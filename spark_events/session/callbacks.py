@@ -64,7 +64,7 @@ class CallbackReporter(Reporter):
             if isinstance(error, PermanentError):
                 raise error
             if error is not None:
-                raise PermanentError(f"{event.name}: it raised\n{_told(error)}") from error
+                raise PermanentError(f"{event.name}: it raised\n{_traceback_of(error)}") from error
 
     async def _end(self, call: asyncio.Future[BaseException | None]) -> BaseException | None:
         done, _ = await asyncio.wait({call}, timeout=self._timeout)
@@ -92,7 +92,7 @@ async def _outcome(result: Awaitable[object]) -> BaseException | None:
     return None
 
 
-def _told(error: BaseException) -> str:
+def _traceback_of(error: BaseException) -> str:
     """Return the traceback, starting at the user's function."""
     tail = error.__traceback__.tb_next if error.__traceback__ is not None else None
     return "".join(traceback.format_exception(type(error), error, tail)).rstrip()

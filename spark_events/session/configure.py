@@ -140,7 +140,7 @@ def configure(
         present = str(so_far.get(key) or defaults.get(key) or "")
         values[key] = _joined(present, values[key], separator)
     exit_hooks.install()
-    values[exit_hooks.TELLS] = "true"
+    values[exit_hooks.REPORTS_EXIT] = "true"
     for key, value in values.items():
         builder.config(key, value)  # type: ignore[attr-defined]
     return builder

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 #: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
-TELLS = "spark.sparkEventsPythonTellsItsEnd"
+REPORTS_EXIT = "spark.sparkEventsPythonTellsItsEnd"
 _DEEPEST = 20
 
 

@@ -42,11 +42,11 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
             " io.sparkevents.Events.add takes them"
         )
     driver_of(session)
-    if not session._jvm.io.sparkevents.Events.add(_told(without_surrogates(made))):
+    if not session._jvm.io.sparkevents.Events.add(_to_json(without_surrogates(made))):
         raise SessionError("the SparkSession was stopped: start a new one")
 
 
-def _told(event: Event) -> str:
+def _to_json(event: Event) -> str:
     fields = {
         "id": event.event_id,
         "name": event.name,

@@ -27,7 +27,7 @@ from spark_events.session.stream import EventStream, Subscription
 _LOG = logging.getLogger(__name__)
 #: Origin of a stream's settings in messages; the shim uses the same text.
 _ORIGIN = "spark_events.start"
-_JOURNAL = "history"
+_HISTORY = "history"
 #: First major Spark version that sends Connect clients the events of their own queries.
 _FIRST_CONNECT = 4
 
@@ -78,8 +78,8 @@ def start(
     session = session_of(spark)
     found = given(() if reporters is None else reporters)
     values = _settings(found, dispatcher, settings)
-    journal = EventHistory(_size(history))
-    own = {**found.own, _JOURNAL: lambda: journal}
+    recorded = EventHistory(_size(history))
+    own = {**found.own, _HISTORY: lambda: recorded}
     # Validate before anything is stopped or started.
     plans = read(Settings(Setting(key, value, _ORIGIN) for key, value in values.items()), own)
     patience = plans.config.shutdown_timeout
@@ -110,7 +110,7 @@ def start(
         except BaseException:
             bridge.give_up()
             raise
-        stream = EventStream(driver_session, bridge, journal, patience, _caller(), _replaces(), _forget)
+        stream = EventStream(driver_session, bridge, recorded, patience, _caller(), _replaces(), _forget)
         _running[application] = stream
         stream.begin()
     for subscription in before:
@@ -126,8 +126,8 @@ def _size(history: object) -> int:
 
 def _settings(found: Given, dispatcher: str, settings: Mapping[str, Any] | None) -> dict[str, str]:
     problems: list[str] = []
-    if _JOURNAL in found.names:
-        problems.append(f"reporters: given the name {_JOURNAL!r}, which is that of the stream's own memory")
+    if _HISTORY in found.names:
+        problems.append(f"reporters: given the name {_HISTORY!r}, which is that of the stream's own memory")
     arguments = ["dispatcher", "reporters"] if found.names else ["dispatcher"]
     values = {
         **found.settings,

@@ -58,7 +58,7 @@ class EventStream:
     Args:
         session: a driver session whose ``begin`` succeeded and whose ``run`` was not called yet.
         bridge: the source of the session's records.
-        journal: the history of the stream, which is also one of the session's reporters.
+        recorded: the history of the stream, which is also one of the session's reporters.
         patience: seconds that the last events have for delivery when the stream ends.
         started_at: file and line of the ``start`` call, for messages.
         replaces_callbacks: whether a new callback replaces one with the same name, as when a notebook cell runs again.
@@ -69,7 +69,7 @@ class EventStream:
         self,
         session: DriverSession,
         bridge: Bridge,
-        journal: EventHistory,
+        recorded: EventHistory,
         patience: float,
         started_at: str,
         replaces_callbacks: bool,
@@ -78,7 +78,7 @@ class EventStream:
         self.started_at = started_at
         self._driver_session = session
         self._bridge = bridge
-        self._journal = journal
+        self._recorded = recorded
         self._patience = patience
         self._replaces = replaces_callbacks
         self._on_end = on_end
@@ -105,7 +105,7 @@ class EventStream:
     @property
     def history(self) -> list[Event]:
         """The last events, oldest first; ``start(history=…)`` limits their number."""
-        return self._journal.events
+        return self._recorded.events
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -227,7 +227,7 @@ class EventStream:
             StreamStoppedError: when the stream ended without a matching event.
             InvalidChoiceError: when an argument is invalid.
         """
-        return self._journal.wait_for(
+        return self._recorded.wait_for(
             EventMatcher.of(names, class_scope, min_severity, where), after, _seconds(timeout)
         )
 
@@ -242,7 +242,7 @@ class EventStream:
     ) -> Event:
         """Wait as :meth:`wait_for` does, without blocking the event loop."""
         choice = EventMatcher.of(names, class_scope, min_severity, where)
-        return await self._journal.wait_for_async(choice, after, _seconds(timeout))
+        return await self._recorded.wait_for_async(choice, after, _seconds(timeout))
 
     def stop(self) -> None:
         """Stop the stream and deliver earlier events, within the shutdown timeout.
@@ -268,7 +268,7 @@ class EventStream:
             _LOG.exception("the events of this application have ended, by a defect; the application goes on")
         finally:
             self._stopping = True
-            self._journal.end()
+            self._recorded.end()
             self._bridge.end()
             self._on_end(self)
 

@@ -49,18 +49,18 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
     )
 
 
-def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, int], at: int) -> Draft:
+def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, int], at: int) -> Draft:
     """Return the final report, where for each reporter accepted = delivered + dropped + spooled + held.
 
     Args:
-        books: by reporter: ``accepted``, ``delivered``, ``held``, ``spooled``, and ``dropped.<reason>``.
+        counters: by reporter: ``accepted``, ``delivered``, ``held``, ``spooled``, and ``dropped.<reason>``.
         doubtful: number of records without their event, by reason; ``dropped`` records never reached the sidecar.
         at: milliseconds since the epoch.
     """
     attributes: dict[str, AttributeValue] = {}
     sentences = []
     lost_by_all = held_by_all = 0
-    for name, account in books.items():
+    for name, account in counters.items():
         lost = sum(count for key, count in account.items() if key.startswith("dropped."))
         lost_by_all += lost
         attributes.update({f"spark.events.reporter.{name}.{key}": count for key, count in account.items()})

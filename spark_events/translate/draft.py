@@ -36,8 +36,8 @@ def present(attributes: dict[str, AttributeValue | None]) -> dict[str, Attribute
 
 def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
     """Return ``1 row`` or ``1,204 rows``, with a verb of the same number: ``counted(1, "row", ("was", "were"))``."""
-    words = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-    return words if verb is None else f"{words} {verb[number != 1]}"
+    phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return phrase if verb is None else f"{phrase} {verb[number != 1]}"
 
 
 def iso_millis(timestamp: str, otherwise: int) -> int:

@@ -15,29 +15,29 @@ __all__ = ["EARLIER_RUN", "dropped"]
 EARLIER_RUN = "earlier-run"
 
 
-class _Place(NamedTuple):
+class _Cause(NamedTuple):
     reason: str
     sentence: str
 
 
-_PLACES = {
-    "handoff": _Place(
+_CAUSES = {
+    "handoff": _Cause(
         "queue-full",
         "{records} dropped before reaching the dispatcher: the handoff queue was full ({kinds})",
     ),
-    "sidecar": _Place(
+    "sidecar": _Cause(
         "sidecar-died",
         "{records} lost: the sidecar died before it acknowledged them ({kinds})",
     ),
-    "unwritable": _Place(
+    "unwritable": _Cause(
         "unwritable",
         "{records} dropped: reading an object of the application raised an error; see the driver's log ({kinds})",
     ),
-    EARLIER_RUN: _Place(
+    EARLIER_RUN: _Cause(
         "sidecar-died",
         "{records} lost in an earlier run of this application: its sidecar died too often ({kinds})",
     ),
-    "spark-listener-queue": _Place(
+    "spark-listener-queue": _Cause(
         "queue-full", "Spark dropped {events} before any listener received them: its listener queue was full"
     ),
 }
@@ -47,19 +47,19 @@ def dropped(record: Dropped) -> Iterator[Draft]:
     """Yield the event for records of the shim, or events of Spark, that were lost in the driver."""
     count = sum(record.records.values())
     kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
-    place = _PLACES.get(record.where) or _Place("unknown", "{records} lost for an unknown reason ({kinds})")
+    cause = _CAUSES.get(record.where) or _Cause("unknown", "{records} lost for an unknown reason ({kinds})")
     yield Draft(
         name="EventsDroppedEvent",
         class_scope="spark_events.dispatch",
         key=(record.where, record.at),
-        body=place.sentence.format(
+        body=cause.sentence.format(
             records=counted(count, "record", ("was", "were")), events=counted(count, "event"), kinds=kinds
         ),
         severity=Severity.WARN,
         observed_ts_millis=record.at,
         attributes={
             "spark.events.dropped.where": record.where,
-            "spark.events.dropped.reason": place.reason,
+            "spark.events.dropped.reason": cause.reason,
             "spark.events.dropped.count": count,
         },
     )

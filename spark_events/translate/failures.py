@@ -125,16 +125,16 @@ class Diagnostics:
         }
         if trace_cut:
             attributes["failure.stacktrace_cut"] = True
-        if root.place is not None:
-            attributes["failure.location"] = root.place
+        if root.location is not None:
+            attributes["failure.location"] = root.location
         if sql_state is not None:
             attributes["failure.sql_state"] = sql_state
         cancelled = _is_cancelled(text, error_class)
-        in_user_code = root.place is not None and root.is_own
+        in_user_code = root.location is not None and root.is_own
         context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)
         self._label(context, attributes)
-        place = f" ({root.place})" if root.place else ""
-        return Diagnosis(error_type, _one_line(str(root)) + place, cancelled, is_fetch_failure, attributes)
+        location = f" ({root.location})" if root.location else ""
+        return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
 
     def _label(self, context: FailureContext, attributes: dict[str, AttributeValue]) -> None:
         for enricher in self._enrichers:

@@ -57,7 +57,7 @@ class Cause:
 
     type: str
     message: str
-    place: str | None = None
+    location: str | None = None
     is_own: bool = True
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def _java_root(text: str, code: UserCode) -> Cause:
             root = innermost if innermost.type else root
     if fetch is not None:
         return Cause(fetch[1], fetch[2] or ("" if root.type == fetch[1] else str(root)))
-    return Cause(root.type, root.message, _java_place(section.partition(_DRIVER_STACK)[0], code))
+    return Cause(root.type, root.message, _java_location(section.partition(_DRIVER_STACK)[0], code))
 
 
 def _last_cause(text: str) -> str | None:
@@ -108,7 +108,7 @@ def _last_cause(text: str) -> str | None:
     return None
 
 
-def _java_place(section: str, code: UserCode) -> str | None:
+def _java_location(section: str, code: UserCode) -> str | None:
     """Return the innermost call in the user's own code, if Spark called that code."""
     for call in _JAVA_CALL.finditer(section):
         if code.is_own_class(call[1]):
@@ -128,9 +128,9 @@ def _worker_crash(text: str, code: UserCode) -> Cause | None:
     # faulthandler prints the innermost frame first.
     frames.reverse()
     index = code.innermost([frame[1] for frame in frames])
-    place = None if index is None else "{}:{} in {}".format(*frames[index].groups())
+    location = None if index is None else "{}:{} in {}".format(*frames[index].groups())
     message = _HINT.sub("", crashed[2]).strip().removesuffix(":")
-    return Cause(crashed[1] or _SPARK_EXCEPTION, message, place, is_own=False)
+    return Cause(crashed[1] or _SPARK_EXCEPTION, message, location, is_own=False)
 
 
 def _python_root(text: str, code: UserCode) -> Cause | None:
@@ -145,10 +145,10 @@ def _python_root(text: str, code: UserCode) -> Cause | None:
         return None
     frames = [frame for frame in _PYTHON_FRAME.finditer(traceback) if frame.start() < error.start()]
     index = code.innermost([frame[1] for frame in frames])
-    place = None if index is None else "{}:{} in {}".format(*frames[index].groups())
+    location = None if index is None else "{}:{} in {}".format(*frames[index].groups())
     if error[1].endswith("Py4JJavaError"):
         # For an error from a call into the JVM, the Java trace follows Python's error line.
         _, found, java = traceback[error.end() :].partition("\n: ")
         if found and (inner := _java_root(java, code)).type:
-            return Cause(inner.type, inner.message, place, is_own=False)
-    return Cause(error[1], error[2] or "", place)
+            return Cause(inner.type, inner.message, location, is_own=False)
+    return Cause(error[1], error[2] or "", location)

@@ -119,15 +119,15 @@ def _local(path: str) -> str | None:
     return unquote(url.path) if url.scheme else path
 
 
-def _main_class(words: list[str], namespaces: Collection[str]) -> str:
-    if not words:
+def _main_class(arguments: list[str], namespaces: Collection[str]) -> str:
+    if not arguments:
         return ""
-    launcher = words[0]
+    launcher = arguments[0]
     if launcher in _LAUNCHERS:
-        return words[words.index("--class") + 1] if "--class" in words[:-1] else ""
+        return arguments[arguments.index("--class") + 1] if "--class" in arguments[:-1] else ""
     if launcher == _WORKER_LAUNCHER:
         # The class follows the worker's address and the jar.
-        return words[3] if len(words) > 3 else ""
+        return arguments[3] if len(arguments) > 3 else ""
     if not _CLASS.fullmatch(launcher):
         return ""
     parts = launcher.split(".")

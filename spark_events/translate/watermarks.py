@@ -50,7 +50,7 @@ class WatermarkTracker:
         self._batch = -1
         # Time of the last change; later changes are not dated earlier unless the clock was set back.
         self._now = 0
-        self._heard = 0
+        self._last_seen = 0
         self._batch_ended = 0
         self._newest: int | None = None
         self._least_lag: int | None = None
@@ -82,7 +82,7 @@ class WatermarkTracker:
             return
         self._batch = progress.batch_id
         began = iso_millis(progress.timestamp, at)
-        self._hear(began, at)
+        self._note(began, at)
         at = max(at, self._now)
         self._period.note(began)
         self._batch_ended = at
@@ -105,7 +105,7 @@ class WatermarkTracker:
     def idle(self, at: int) -> Iterator[Draft]:
         """Apply a trigger without data; yield the events of subjects that became IDLE."""
         if not self._closed:
-            self._hear(at, at)
+            self._note(at, at)
             self._period.note(at)
             yield from self._fall_idle(at, self._timeout)
 
@@ -118,16 +118,16 @@ class WatermarkTracker:
     def lives_until(self, moment: int) -> bool:
         """Return whether the query may have run until then: fewer than two triggers were missed."""
         period = self._period.millis
-        return period is not None and moment - self._heard <= 2 * period
+        return period is not None and moment - self._last_seen <= 2 * period
 
-    def _hear(self, began: int, ended: int) -> None:
+    def _note(self, began: int, ended: int) -> None:
         """Detect a clock that was set back: a query's reports arrive in order, so times must not decrease."""
-        if began < self._heard - _SET_BACK_MILLIS:
+        if began < self._last_seen - _SET_BACK_MILLIS:
             self._view.clocks += 1
             self._now, self._batch_ended = min(self._now, began), min(self._batch_ended, began)
             for subject in self._subjects():
                 subject.set_back(began)
-        self._heard = ended
+        self._last_seen = ended
 
     def _source(
         self, index: int, source: SourceProgress, at: int, rows: int, pushing: int, moved: bool

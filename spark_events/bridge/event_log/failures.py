@@ -65,9 +65,9 @@ def _frame(frame: FrameJson) -> str:
     """Format a frame as Java does."""
     file, line = frame.file_name, frame.line_number
     if line == -2:
-        place = "Native Method"
+        location = "Native Method"
     elif file is None:
-        place = "Unknown Source"
+        location = "Unknown Source"
     else:
-        place = f"{file}:{line}" if line >= 0 else file
-    return f"\tat {frame.declaring_class}.{frame.method_name}({place})"
+        location = f"{file}:{line}" if line >= 0 else file
+    return f"\tat {frame.declaring_class}.{frame.method_name}({location})"

@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 import msgspec
 
 from spark_events.dispatch.process import messages
-from spark_events.dispatch.process.messages import Done, Failed, Request, Said
+from spark_events.dispatch.process.messages import Done, Failed, LogLine, Request
 from spark_events.errors import ReporterProcessError
 
 # Start a new interpreter because a fork would copy locks that the sidecar's threads hold. Set the sidecar's path before
@@ -48,9 +48,9 @@ class Child:
         self._name = name
         self._lock = threading.Lock()
         self._waiting: Future[Done | Failed] | None = None
-        self._gone: Future[str] = Future()
+        self._exited: Future[str] = Future()
         # A cancelled wait must not cancel the future itself.
-        self._gone.set_running_or_notify_cancel()
+        self._exited.set_running_or_notify_cancel()
         self._reaped = False
         self._why = ""
         self._socket, theirs = socket.socketpair()
@@ -91,8 +91,8 @@ class Child:
         """
         awaited: Future[Done | Failed] = Future()
         with self._lock:
-            if self._gone.done():
-                raise ReporterProcessError(self._gone.result())
+            if self._exited.done():
+                raise ReporterProcessError(self._exited.result())
             self._waiting = awaited
         # A broken pipe means that the process is dying; the keeper thread sets the answer with the reason.
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ class Child:
     @property
     def is_gone(self) -> bool:
         """Whether the process has died and was reaped."""
-        return self._gone.done()
+        return self._exited.done()
 
     def kill(self, why: str = "") -> None:
         """Kill the process and its process group, without waiting.
@@ -125,9 +125,9 @@ class Child:
         # Close the socket here and not in the keeper thread because the event loop may still watch the descriptor.
         self._socket.close()
 
-    async def gone(self) -> None:
+    async def exited(self) -> None:
         """Wait until the process has died and was reaped."""
-        await asyncio.wrap_future(self._gone)
+        await asyncio.wrap_future(self._exited)
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -135,7 +135,7 @@ class Child:
         try:
             while (data := messages.read(self._process.stdout.fileno(), messages.MOST_ANSWER_BYTES)) is not None:
                 answer = decode(data)
-                if isinstance(answer, Said):
+                if isinstance(answer, LogLine):
                     logger = logging.getLogger(answer.logger)
                     # The reporter's process has already applied its log levels.
                     logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
@@ -166,7 +166,7 @@ class Child:
         reader.join(_DRAIN_SECONDS)
         death = f"its process {_how(code)}{self._why}"
         with self._lock:
-            self._gone.set_result(death)
+            self._exited.set_result(death)
         self._settle(Failed("transient", death))
         if self._process.stdout is not None and not reader.is_alive():
             self._process.stdout.close()

@@ -16,7 +16,7 @@ from spark_events.config import Setting
 from spark_events.dispatch.calls import asked_pause
 from spark_events.errors import PermanentError, ReporterProcessError, ThrottledError
 from spark_events.event import Event
-from spark_events.event.text import said_of
+from spark_events.event.text import text_of
 
 _LENGTH_BYTES = 4
 #: An answer is a short text or a log line; a longer one comes from a malfunctioning process.
@@ -76,7 +76,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     rejected: int | None = None
 
 
-class Said(msgspec.Struct, tag="said", frozen=True):
+class LogLine(msgspec.Struct, tag="log", frozen=True):
     """Line for the sidecar's log; the only message without a request."""
 
     logger: str
@@ -85,7 +85,7 @@ class Said(msgspec.Struct, tag="said", frozen=True):
 
 
 Request: TypeAlias = Make | Open | Report | Close
-Answer: TypeAlias = Done | Failed | Said
+Answer: TypeAlias = Done | Failed | LogLine
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -133,21 +133,21 @@ def _exactly(fd: int, count: int) -> bytes | None:
     return bytes(data)
 
 
-def text(said: object) -> str:
+def text(given: object) -> str:
     """Return the text of any object, limited in length and safe to encode."""
-    return said_of(said, _MOST_TEXT)
+    return text_of(given, _MOST_TEXT)
 
 
 def failure(error: BaseException) -> Failed:
     """Return the answer for an error that a call has raised."""
-    told = f"{type(error).__name__}: {text(error)}"
+    described = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
-        said = text(error) if type(error) is PermanentError else told
+        reason = text(error) if type(error) is PermanentError else described
         rejected = getattr(error, "rejected", None)
-        return Failed("permanent", said, rejected=rejected if _is_count(rejected) else None)
+        return Failed("permanent", reason, rejected=rejected if _is_count(rejected) else None)
     if (pause := asked_pause(error)) is not None:
-        return Failed("throttled", text(error) if type(error) is ThrottledError else told, pause)
-    return Failed("transient", told)
+        return Failed("throttled", text(error) if type(error) is ThrottledError else described, pause)
+    return Failed("transient", described)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

@@ -16,7 +16,7 @@ from typing import NoReturn
 from spark_events.config import Settings
 from spark_events.dispatch.calls import describe, linger_of, most_of
 from spark_events.dispatch.process import messages
-from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
+from spark_events.dispatch.process.messages import Answer, Done, LogLine, Make, Open, Report, Request
 from spark_events.dispatch.process.setup import LogLines, leave_signals_alone, take_standard_streams
 from spark_events.errors import ConfigError
 from spark_events.reporters.registry import factory
@@ -41,8 +41,8 @@ class _Answers(LogLines):
             while view:
                 view = view[os.write(self._fd, view) :]
 
-    def tell(self, logger: str, level: int, line: str) -> None:
-        self.send(Said(messages.text(logger), level, messages.text(line)))
+    def write(self, logger: str, level: int, line: str) -> None:
+        self.send(LogLine(messages.text(logger), level, messages.text(line)))
 
 
 class _Host:

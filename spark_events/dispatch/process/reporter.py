@@ -105,7 +105,7 @@ class ProcessReporter(Reporter):
         making, self._making = self._making, None
         if child is not None:
             child.kill()
-            await child.gone()
+            await child.exited()
         if making is not None:
             # The error was already raised to a caller, or no caller waits for it any more.
             with contextlib.suppress(Exception):

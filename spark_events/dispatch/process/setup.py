@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from spark_events.dispatch.calls import describe
-from spark_events.event.text import said_of
+from spark_events.event.text import text_of
 from spark_events.reporters.log import DRIVER_LOGGER
 
 _OWN = "spark_events"
@@ -37,7 +37,7 @@ class LogLines(logging.Handler):
         # Set the level here, so that it does not depend on the root logger's level.
         self._own.setLevel(logging.WARNING)
 
-    def tell(self, logger: str, level: int, line: str) -> None:
+    def write(self, logger: str, level: int, line: str) -> None:
         """Forward a line; subclasses implement this."""
         raise NotImplementedError
 
@@ -45,7 +45,7 @@ class LogLines(logging.Handler):
         # Users may log at lower levels to their own files; the driver's log receives only warnings and events.
         if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
             with contextlib.suppress(Exception):
-                self.tell(str(record.name), record.levelno, self._line_of(record))
+                self.write(str(record.name), record.levelno, self._line_of(record))
         return True
 
     def _line_of(self, record: logging.LogRecord) -> str:
@@ -53,7 +53,7 @@ class LogLines(logging.Handler):
         try:
             line = self.format(record)
         except Exception as error:
-            line = f"{said_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
+            line = f"{text_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
         # Events stay complete, and secrets in our own lines are already hidden.
         return line if _is_ours(record.name) or record.name == DRIVER_LOGGER else self.hide(line)
 

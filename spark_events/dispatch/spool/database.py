@@ -101,7 +101,7 @@ class SpoolDatabase:
         first = self.last_id + 1
         # An event that could not even stay alone must not displace others.
         most_bytes = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
-        numbered = [(first + place, *row) for place, row in enumerate(rows) if len(row[3]) <= most_bytes]
+        numbered = [(first + index, *row) for index, row in enumerate(rows) if len(row[3]) <= most_bytes]
         added, shed = {number for number, *_ in numbered}, 0
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")

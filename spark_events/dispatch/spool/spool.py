@@ -228,11 +228,11 @@ class Spool:
         """Whether all rows of a file are settled."""
         return file.unread == 0 and self.settled_through(file) == file.read_through
 
-    def opened(self, file: SpoolFile, place: int, database: SpoolDatabase) -> None:
+    def opened(self, file: SpoolFile, index: int, database: SpoolDatabase) -> None:
         """Account for the rows of a file; a new one gets that place among the files."""
         with self._lock:
             if file not in self.files:
-                self.files.insert(place, file)
+                self.files.insert(index, file)
                 self._adopted += database.rows
             else:
                 # A write that seemed to fail has shed rows.

@@ -74,7 +74,7 @@ class SpoolWriter(threading.Thread):
         self._used: SpoolFile | None = None
         self._look_at = self._retry_at = 0.0
         self._pause = self._first_pause
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._ends = False
 
     def run(self) -> None:
@@ -100,7 +100,7 @@ class SpoolWriter(threading.Thread):
                     self._pause = self._first_pause
                     if self._spool.is_failing:
                         self._spool.is_failing = False
-                        self._said.clear()
+                        self._logged.clear()
                         _LOG.warning("reporter %s: spool works again", self._reporter)
                 if not self._ends and (next_ := self._spool.to_read()):
                     self._read(*next_)
@@ -119,14 +119,16 @@ class SpoolWriter(threading.Thread):
         if self._own is not None and "full" not in str(error):
             # Whether a commit that failed was made, the next opening finds out. A full disk can still be read.
             self._close(self._own)
-        self._say(f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error)
+        self._log_once(
+            f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error
+        )
         self._spool.is_failing = True
         self._retry_at = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, self._longest_pause)
 
-    def _say(self, what: str, error: Exception) -> None:
-        if str(error) not in self._said:
-            self._said.add(str(error))
+    def _log_once(self, what: str, error: Exception) -> None:
+        if str(error) not in self._logged:
+            self._logged.add(str(error))
             _LOG.error("reporter %s: %s: %s", self._reporter, what, error)
 
     def _set_aside(self, file: SpoolFile, error: Exception) -> None:
@@ -140,7 +142,7 @@ class SpoolWriter(threading.Thread):
         what = f"spool file {file.folder.path} is corrupt ({error}); {kept}; {lost} undelivered events lost"
         _LOG.error("reporter %s: %s; continuing without it", self._reporter, what)
 
-    def _open(self, file: SpoolFile, place: int) -> None:
+    def _open(self, file: SpoolFile, index: int) -> None:
         if file.database is not None:
             return
         self._used = file
@@ -149,7 +151,7 @@ class SpoolWriter(threading.Thread):
         if database.rows and file.last_id < 0:
             what = f"delivering {database.rows} events of an earlier run first ({file.folder.path})"
             _LOG.warning("reporter %s: %s", self._reporter, what)
-        self._spool.opened(file, place, database)
+        self._spool.opened(file, index, database)
 
     def _close(self, file: SpoolFile) -> None:
         if file.database is not None:
@@ -183,7 +185,7 @@ class SpoolWriter(threading.Thread):
                 if is_corruption(error):
                     raise
                 folder.release()
-                self._say(f"cannot open a file of an earlier run; retrying every {self._look:g} s", error)
+                self._log_once(f"cannot open a file of an earlier run; retrying every {self._look:g} s", error)
             else:
                 # An empty one is deleted at once.
                 self._find_dead()

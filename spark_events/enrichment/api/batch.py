@@ -145,14 +145,14 @@ def _warn(reports: list[PartitionReport]) -> None:
             "user code blocked a worker's event loop for %.1f s, which delayed all its calls; use async calls at %s",
             seconds, where,
         )  # fmt: skip
-    for trouble in _few(dict.fromkeys(trouble for report in reports for trouble in report.troubles)):
-        _LOG.warning("%s", trouble)
+    for warning in _few(dict.fromkeys(warning for report in reports for warning in report.warnings)):
+        _LOG.warning("%s", warning)
     if numbers["abandoned"]:
         _LOG.warning("%s calls did not end after cancellation and were abandoned", f"{numbers['abandoned']:,}")
 
 
-def _few(troubles: Iterable[str]) -> list[str]:
+def _few(warnings: Iterable[str]) -> list[str]:
     """Return the first problems and a count of the rest: an unreachable store causes one problem per task."""
-    texts = list(troubles)
+    texts = list(warnings)
     more = len(texts) - _MAX_PROBLEMS_LOGGED
     return texts if more <= 0 else [*texts[:_MAX_PROBLEMS_LOGGED], f"{more:,} more problems of this batch not logged"]

@@ -71,13 +71,13 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     if partitioning.getClass().getSimpleName() != "HashPartitioning":
         return False
     expressions = partitioning.expressions()
-    hashed = [expressions.apply(place) for place in range(expressions.size())]
+    hashed = [expressions.apply(index) for index in range(expressions.size())]
     if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
         return False
     # Compared by expression ids, not by names: the output of a Python function has new columns, and Spark tracks which
     # original columns they are.
     attributes = plan.output()
-    output = [attributes.apply(place) for place in range(attributes.size())]
+    output = [attributes.apply(index) for index in range(attributes.size())]
     key = {one.exprId().id() for one in output if one.name() in columns}
     # A subset of the key's columns is enough: rows with equal keys are also equal in the subset.
     return {one.exprId().id() for one in hashed} <= key

@@ -135,7 +135,7 @@ def mapped(request: Request, task: Task) -> DataFrame:
     ship(request.df)
     df = request.df
     if task.names:
-        df = df.toDF(*(f"c{place}" for place in range(len(task.names))))
+        df = df.toDF(*(f"c{index}" for index in range(len(task.names))))
     return df.mapInArrow(Mapper(task), StructType(fields))
 
 

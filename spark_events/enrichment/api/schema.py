@@ -186,7 +186,7 @@ def _twin(kind: DataType) -> str | None:
     from pyspark.sql.types import StructType
 
     names = kind.names if isinstance(kind, StructType) else []
-    return next((name for place, name in enumerate(names) if name in names[:place]), None)
+    return next((name for index, name in enumerate(names) if name in names[:index]), None)
 
 
 def _is_foreign(kind: DataType) -> bool:

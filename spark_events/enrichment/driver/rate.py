@@ -55,7 +55,7 @@ def _is_idle(plan: Any) -> bool:
     children = plan.children()
     if kind not in (_ONE_BY_ONE if children.size() else _AT_HAND):
         return False
-    return all(_is_idle(children.apply(place)) for place in range(children.size()))
+    return all(_is_idle(children.apply(index)) for index in range(children.size()))
 
 
 def _kind(one: Any) -> str:
@@ -177,8 +177,8 @@ def _ever(scala: Any) -> int:
     changes: list[tuple[int, int]] = []
     with contextlib.suppress(Exception):  # not a documented part of Spark
         executors = scala.statusStore().executorList(False)
-        for place in range(executors.size()):
-            executor = executors.apply(place)
+        for index in range(executors.size()):
+            executor = executors.apply(index)
             slots, removed = int(executor.maxTasks()), executor.removeTime()
             changes.append((int(executor.addTime().getTime()), slots))
             if removed.isDefined():

@@ -77,9 +77,9 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
     Raises:
         InvalidPlanError: when another function with the same name has stored answers for this batch of a stream.
     """
-    place = (store.root, batch.query, batch.run, store.batch, store.folder)
-    known = _definitions.get(place) or digest
-    _definitions[place] = known
+    owner = (store.root, batch.query, batch.run, store.batch, store.folder)
+    known = _definitions.get(owner) or digest
+    _definitions[owner] = known
     if len(_definitions) > _MOST_DEFINITIONS:
         _definitions.popitem(last=False)
     if known == digest:
@@ -97,7 +97,7 @@ def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
     """Warn once per batch if the store has answers of other definitions but none of this one."""
     run = (store.root, batch.query, batch.run, store.batch)
     try:
-        found = answers_of_others(store, {folder for *place, folder in list(_definitions) if tuple(place) == run})
+        found = answers_of_others(store, {folder for *owner, folder in list(_definitions) if tuple(owner) == run})
     except Exception as error:
         # The tasks also read the folders, and report the error.
         _LOG.debug("the folders of the replay store %s cannot be listed: %s", store.root, error)

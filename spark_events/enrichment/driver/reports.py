@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect
 from spark_events.enrichment.engine.statistics import merged, summary
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.worker.report import PartitionReport, Sample, described, place_of
+from spark_events.enrichment.worker.report import PartitionReport, Sample, described, position_of
 from spark_events.errors import EnrichmentError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
     types = sum((Counter(report.types) for report in reports), Counter[str]()).most_common(_TYPES_NAMED)
     counts = ", ".join(f"{name} {number:,}" for name, number in types)
     examples = "; ".join(
-        f"{place_of(one.partition, one.row)}: {described(one.failure)}" for one in samples[:_SAMPLES_NAMED]
+        f"{position_of(one.partition, one.row)}: {described(one.failure)}" for one in samples[:_SAMPLES_NAMED]
     )
     return EnrichmentError(
         f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). Examples: {examples}",

@@ -47,11 +47,11 @@ class Groups:
         if not self.waiting:
             return None
         most = min(self._size, len(self._rows))
-        places = [self._rows.popleft() for _ in range(most)]
+        positions = [self._rows.popleft() for _ in range(most)]
         self._flushed = max(0, self._flushed - most)
         self._count()
         self._on_take()
-        return *places[0], GroupCall(places)
+        return *positions[0], GroupCall(positions)
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
         """Do nothing: groups are independent of each other."""
@@ -100,16 +100,16 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
 
     def accept(call: Call, results: Any, began: float) -> Any:
         assert isinstance(call, GroupCall)
-        places = list(call.places())
-        if not isinstance(results, Sequence) or isinstance(results, (str, bytes)) or len(results) != len(places):
+        positions = list(call.positions())
+        if not isinstance(results, Sequence) or isinstance(results, (str, bytes)) or len(results) != len(positions):
             given = f"{len(results)} results" if isinstance(results, Sequence) else type(results).__name__
-            raise TypeError(f"fn must return a list with one result for each of its {len(places)} rows, not {given}")
+            raise TypeError(f"fn must return a list with one result for each of its {len(positions)} rows, not {given}")
         # Change the call only after all results are checked; otherwise a row could get both an answer and a failure.
         answers: list[tuple[RowBatch, int, Any]] = []
         left: list[tuple[RowBatch, int, RowFailure]] = []
         first: BaseException | None = None
         elapsed = time.monotonic() - began
-        for (batch, index), result in zip(places, results, strict=True):
+        for (batch, index), result in zip(positions, results, strict=True):
             wrong = judged(result)
             if wrong is None:
                 answers.append((batch, index, result if misfit is None else misfit(result) or result))

@@ -82,7 +82,7 @@ class Call:
         self.index = index
         self.attempt = 1
 
-    def places(self) -> Iterable[tuple[RowBatch, int]]:
+    def positions(self) -> Iterable[tuple[RowBatch, int]]:
         """Return the call's rows as pairs of batch and index."""
         return ((self.batch, self.index),)
 
@@ -98,23 +98,23 @@ class GroupCall(Call):
     contains only such rows.
     """
 
-    __slots__ = ("_failures", "_places", "answers")
+    __slots__ = ("_failures", "_positions", "answers")
 
-    def __init__(self, places: Sequence[tuple[RowBatch, int]]) -> None:
-        super().__init__(*places[0])
-        self._places = list(places)
+    def __init__(self, positions: Sequence[tuple[RowBatch, int]]) -> None:
+        super().__init__(*positions[0])
+        self._positions = list(positions)
         self._failures: list[RowFailure] = []
         self.answers: list[tuple[RowBatch, int, Any]] = []
 
-    def places(self) -> Iterable[tuple[RowBatch, int]]:
-        return self._places
+    def positions(self) -> Iterable[tuple[RowBatch, int]]:
+        return self._positions
 
     def argument(self) -> Any:
-        return [batch.rows[index] for batch, index in self._places]
+        return [batch.rows[index] for batch, index in self._positions]
 
     def narrow(self, left: list[tuple[RowBatch, int, RowFailure]]) -> None:
         """Restrict the call to the rows without an answer; the call raises the failure of the first one."""
-        self._places = [(batch, index) for batch, index, _ in left]
+        self._positions = [(batch, index) for batch, index, _ in left]
         self._failures = [failure for _, _, failure in left]
 
     def all_failed(self, failure: RowFailure) -> list[tuple[RowBatch, int, Any]]:
@@ -124,8 +124,8 @@ class GroupCall(Call):
         """
         own = self._failures
         if not own or _distinguishing(own[0]) != _distinguishing(failure):
-            own = [failure] * len(self._places)
-        rest = ((batch, index, one) for (batch, index), one in zip(self._places, own, strict=True))
+            own = [failure] * len(self._positions)
+        rest = ((batch, index, one) for (batch, index), one in zip(self._positions, own, strict=True))
         return [*self.answers, *rest]
 
 
@@ -169,4 +169,4 @@ class Context:
     @property
     def idempotency_keys(self) -> tuple[str, ...]:
         """The keys of this call's rows, in order."""
-        return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.places())
+        return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.positions())

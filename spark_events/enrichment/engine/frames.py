@@ -41,7 +41,7 @@ def is_foreign(filename: str) -> bool:
     return installed or filename.startswith((_OURS, *_LIBRARIES, "<frozen ", "<string>"))
 
 
-def place(code: CodeType, line: int | None) -> str:
+def location(code: CodeType, line: int | None) -> str:
     """Return a code location as ``file:line in function``."""
     return f"{code.co_filename}:{line} in {getattr(code, 'co_qualname', code.co_name)}"
 
@@ -61,7 +61,7 @@ class Holder(NamedTuple):
 
     def describe(self) -> str:
         """Describe the user's line and the library function that it is in."""
-        there = place(self.mine.f_code, self.mine.f_lineno)
+        there = location(self.mine.f_code, self.mine.f_lineno)
         if self.inside is self.mine:
             return there
         return f"{there}, inside {self.inside.f_code.co_name} of {Path(self.inside.f_code.co_filename).name}"
@@ -86,8 +86,8 @@ def where_raised(traceback: TracebackType | None) -> str:
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not is_foreign(code.co_filename):
-            mine = place(code, traceback.tb_lineno)
+            mine = location(code, traceback.tb_lineno)
         elif not entry and not code.co_filename.startswith(_OURS):
-            entry = place(code, traceback.tb_lineno)
+            entry = location(code, traceback.tb_lineno)
         traceback = traceback.tb_next
     return mine or entry

@@ -92,7 +92,7 @@ class Pool:
         self._first = min(times, default=math.inf)
         self._slots: set[Slot] = set()
         self._low_reported = False
-        self._lost: set[asyncio.Task[None]] = set()
+        self._uncancellable: set[asyncio.Task[None]] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, signals.beat)
 
@@ -181,11 +181,11 @@ class Pool:
             # all other calls.
             slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
             worker.slot = slot
-            worker.add_done_callback(self._gone)
+            worker.add_done_callback(self._ended)
         if self.feed.held and not self._slots and self._linger is None:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
 
-    def _gone(self, worker: asyncio.Task[None]) -> None:
+    def _ended(self, worker: asyncio.Task[None]) -> None:
         """Replace a worker that user code cancelled before it began, and that could not free its slot."""
         assert isinstance(worker, PoolWorker)
         slot = worker.slot
@@ -303,8 +303,8 @@ class Pool:
         counts.end(time.monotonic() - slot.attempted)
         self._attempts.leave(slot)
         if slot.task is not None:
-            self._lost.add(slot.task)
-            slot.task.add_done_callback(self._lost.discard)
+            self._uncancellable.add(slot.task)
+            slot.task.add_done_callback(self._uncancellable.discard)
         elapsed = time.monotonic() - slot.started
         stubborn = f"{self._name} does not end after cancellation: it must not swallow CancelledError"
         if counts.abandoned == 1:
@@ -315,9 +315,9 @@ class Pool:
         else:
             failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
-        if len(self._lost) > self._width and self._attempts.refusal is None:
+        if len(self._uncancellable) > self._width and self._attempts.refusal is None:
             # As many abandoned calls run as are allowed in total: further calls would only harm the destination and
             # this process.
-            why = f"given up: {len(self._lost)} calls of {self._name} continue despite cancellation"
+            why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"
             self.refuse(RowFailure("timeout", "TimeoutError", f"{why}; it must not swallow CancelledError"))
         self._employ(1)

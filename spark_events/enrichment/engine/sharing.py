@@ -123,8 +123,8 @@ class Sharing:
         if self._cache is not None and not failed:
             self._cache.put(request, answer)
         batch.settle(index, answer)
-        for other, place in self._followers.pop(request, ()):
-            self._answer(other, place, answer)
+        for other, follower in self._followers.pop(request, ()):
+            self._answer(other, follower, answer)
 
     def _answer(self, batch: RowBatch, index: int, answer: Any) -> None:
         if isinstance(answer, RowFailure):

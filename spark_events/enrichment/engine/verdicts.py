@@ -119,8 +119,8 @@ def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
     inner = [essence_of(part, retry) for part in parts]
     verdicts = [judge(one, retry) for one in inner]
     final = (one for one, verdict in zip(inner, verdicts, strict=True) if not verdict.retryable)
-    asked = (one for one, verdict in zip(inner, verdicts, strict=True) if verdict.retry_after is not None)
-    return next(final, next(asked, inner[0]))
+    delayed = (one for one, verdict in zip(inner, verdicts, strict=True) if verdict.retry_after is not None)
+    return next(final, next(delayed, inner[0]))
 
 
 def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] = time.time) -> Verdict:
@@ -149,15 +149,15 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
         return Verdict(retryable=True, outage=True)
     status = _status(error)
     if status is not None:
-        asked = _asked(error, status, wall)
-        throttled = status == _TOO_MANY or asked is not None
+        delay = _asked(error, status, wall)
+        throttled = status == _TOO_MANY or delay is not None
         return Verdict(
             retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
             timeout=status == _TIMEOUT_STATUS,
             throttled=throttled,
             outage=status in _SERVER_ERRORS and not throttled,
             answered=status not in _SERVER_ERRORS or throttled,
-            retry_after=asked,
+            retry_after=delay,
         )
     families = _families(error)
     if families & _MISTAKES or isinstance(error, ssl.SSLCertVerificationError):
@@ -167,9 +167,9 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
         return Verdict(retryable=True, timeout=True, outage=("httpx", "PoolTimeout") not in families)
     if families & _CONNECTIONS or _is_connection_error(error):
         return Verdict(retryable=True, outage=True)
-    asked = getattr(error, "retry_after", None)
-    if isinstance(asked, (int, float)) and asked >= 0:
-        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(asked, _LONGEST_PAUSE)))
+    delay = getattr(error, "retry_after", None)
+    if isinstance(delay, (int, float)) and delay >= 0:
+        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(delay, _LONGEST_PAUSE)))
     return Verdict(retryable=False)
 
 
@@ -204,11 +204,11 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
     if status not in {_TOO_MANY, _UNAVAILABLE}:
         return None
     headers = _headers(error)
-    said = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]
+    delays = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]
     if status == _TOO_MANY:
-        said += [_moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
-    asked = next((seconds for seconds in said if seconds is not None), None)
-    return None if asked is None else min(max(0.0, asked), _LONGEST_PAUSE)
+        delays += [_moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
+    delay = next((seconds for seconds in delays if seconds is not None), None)
+    return None if delay is None else min(max(0.0, delay), _LONGEST_PAUSE)
 
 
 def _headers(error: BaseException) -> dict[str, str]:
@@ -235,32 +235,32 @@ def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | Non
     return max(exhausted) if exhausted else min(others, default=None)
 
 
-def _moment(said: str | None, wall: Callable[[], float]) -> float | None:
+def _moment(value: str | None, wall: Callable[[], float]) -> float | None:
     """Return the seconds until a time given as seconds, a duration, a date or an epoch; None if unreadable."""
-    number = _number(said)
+    number = _number(value)
     if number is not None:
         if number < _FIRST_EPOCH:
             return number
         # Large numbers are seconds since 1970; a thousand times larger ones are milliseconds.
         return (number if number < 1000 * _FIRST_EPOCH else number / 1000) - wall()
-    if not said:
+    if not value:
         return None
-    if (duration := _DURATION.fullmatch(said)) is not None:
+    if (duration := _DURATION.fullmatch(value)) is not None:
         parts = zip(duration.groups(default="0"), _DURATION_UNITS, strict=True)
         return sum(float(part) * unit for part, unit in parts)
     for parse in (email.utils.parsedate_to_datetime, _of_iso_date):
         with contextlib.suppress(TypeError, ValueError):
-            return parse(said).timestamp() - wall()
+            return parse(value).timestamp() - wall()
     return None
 
 
-def _of_iso_date(said: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(said.replace("Z", "+00:00"))  # fromisoformat rejects Z before Python 3.11
+def _of_iso_date(value: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))  # fromisoformat rejects Z before Python 3.11
 
 
-def _number(said: str | None, unit: float = 1.0) -> float | None:
+def _number(value: str | None, unit: float = 1.0) -> float | None:
     try:
-        number = float(said or "")
+        number = float(value or "")
     except ValueError:
         return None
     return number * unit if math.isfinite(number) else None

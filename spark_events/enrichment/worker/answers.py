@@ -79,7 +79,7 @@ class AnswerWriter:
         self._most_bytes = most_bytes
         self._names = list(schema.names)
         self._fields = list(schema)
-        self._required = [place for place, field in enumerate(self._fields) if not field.nullable]
+        self._required = [index for index, field in enumerate(self._fields) if not field.nullable]
         self._checks = [check_of(field.type, field.name) for field in self._fields]
         self._strict = [has_required(field.type) for field in self._fields]
         single = len(self._names) == 1
@@ -106,8 +106,8 @@ class AnswerWriter:
             rows = self._rows(answers, failures)
             columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._names)
         arrays = []
-        for place, field in enumerate(self._fields):
-            arrays.append(self._array(place, field, columns[place], failures))
+        for index, field in enumerate(self._fields):
+            arrays.append(self._array(index, field, columns[index], failures))
         if failures:
             # A failure found in a later column leaves the row's values in the earlier columns; replace them by None.
             cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
@@ -126,7 +126,7 @@ class AnswerWriter:
         except KeyError:
             return False
         fit = all(value is None or sure(value) for sure, value in zip(self._sure, values, strict=True))
-        return fit and not any(values[place] is None for place in self._required)
+        return fit and not any(values[index] is None for index in self._required)
 
     def parts(
         self, answers: list[Any], mean: float | None
@@ -169,16 +169,16 @@ class AnswerWriter:
         # Every answer has all columns, so an equal total length means that none has more.
         if sum(map(len, answers)) != len(answers) * len(columns):
             return None
-        missing = any(value is None for place in self._required for value in columns[place])
+        missing = any(value is None for index in self._required for value in columns[index])
         return None if missing else columns
 
     def _rows(self, answers: Sequence[Any], failures: dict[int, RowFailure]) -> list[tuple[Any, ...]]:
         rows = []
         for row, answer in enumerate(answers):
             values = self._slow(row, answer, failures)
-            for place in self._required:
-                if values[place] is None and row not in failures:
-                    failures[row] = _misfit(_not_null(self._names[place]))
+            for index in self._required:
+                if values[index] is None and row not in failures:
+                    failures[row] = _misfit(_not_null(self._names[index]))
             rows.append(values)
         return rows
 
@@ -208,12 +208,12 @@ class AnswerWriter:
             return self._get(answer)
         return self._nothing
 
-    def _array(self, place: int, field: pa.Field, values: Sequence[Any], failures: dict[int, RowFailure]) -> pa.Array:
-        check = self._checks[place]
+    def _array(self, index: int, field: pa.Field, values: Sequence[Any], failures: dict[int, RowFailure]) -> pa.Array:
+        check = self._checks[index]
         try:
             if check is None or check.all_fit(values):
                 array = _array_of(values, field.type)
-                if self._null_below(place, array) is None:
+                if self._null_below(index, array) is None:
                     return array
         except pa.ArrowCapacityError:
             # Each answer alone may fit.
@@ -225,27 +225,27 @@ class AnswerWriter:
         # At least one value does not fit: check them one by one.
         fitting = list(values)
         for row, value in enumerate(values):
-            wrong = self._wrong(place, field, value)
+            wrong = self._wrong(index, field, value)
             if wrong is not None:
                 fitting[row] = None
                 if row not in failures:
                     failures[row] = _misfit(wrong)
         return _array_of(fitting, field.type)
 
-    def _wrong(self, place: int, field: pa.Field, value: Any) -> str | None:
+    def _wrong(self, index: int, field: pa.Field, value: Any) -> str | None:
         """Return why a value does not fit; Arrow's own message would contain the value, which may be a secret."""
-        check = self._checks[place]
+        check = self._checks[index]
         try:
             complaint = None if check is None else check.complaint(value)
             if complaint is not None:
                 return complaint
-            path = self._null_below(place, _array_of([value], field.type))
+            path = self._null_below(index, _array_of([value], field.type))
         except Exception:
             return f"column {field.name!r} is {field.type}, but the function returned {described(value)}"
         return None if path is None else _not_null(path)
 
-    def _null_below(self, place: int, array: pa.Array) -> str | None:
-        return null_below(array, self._names[place]) if self._strict[place] else None
+    def _null_below(self, index: int, array: pa.Array) -> str | None:
+        return null_below(array, self._names[index]) if self._strict[index] else None
 
 
 def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -21,7 +21,7 @@ from spark_events.enrichment.worker.report import (
     Tally,
     described,
     failure_values,
-    place_of,
+    position_of,
 )
 from spark_events.enrichment.worker.rows import BatchSlice, RowReader, answer_keys, idempotency_keys
 from spark_events.enrichment.worker.values import hashable, identities_of
@@ -158,7 +158,7 @@ class Partition:
     ) -> pa.RecordBatch:
         if failures and not self._task.settles and self._plan.on_failure == "fail":
             row, failure = min(failures.items())
-            place = place_of(self._number, self._tally.rows + row)
+            place = position_of(self._number, self._tally.rows + row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}")
         self._tally.add(batch.num_rows, failures)
         # Keep the batch's own nullability: since 4.1, Spark may check it (validateSchema).
@@ -174,8 +174,8 @@ class Partition:
 
     def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with the report in the hidden column of its last row."""
-        troubles = () if self._recording is None else self._recording.troubles
-        report = self._tally.report(self._engine.statistics(), troubles).to_bytes()
+        warnings = () if self._recording is None else self._recording.warnings
+        report = self._tally.report(self._engine.statistics(), warnings).to_bytes()
         place = batch.schema.names.index(COLUMN)
         hidden = batch.column(place)
         reports = pa.array([None] * (batch.num_rows - 1) + [report], pa.binary())

@@ -100,31 +100,31 @@ class Recording:
         self._lock = threading.Lock()
         # One batch per file, because all answers together may exceed the capacity of one array.
         self._stored = self._files.read().to_batches()
-        self._place = {
+        self._positions = {
             key: (number, row)
             for number, batch in enumerate(self._stored)
             for row, key in enumerate(batch.column(_KEY).to_pylist())
         }
 
     @property
-    def troubles(self) -> Sequence[str]:
+    def warnings(self) -> Sequence[str]:
         """Messages about read and write errors of the store, one sentence each."""
-        return self._files.troubles
+        return self._files.warnings
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:
         """Return the stored answers by index into ``keys``, which :func:`.identity.answer_keys` computes."""
         found: dict[int, list[tuple[int, int]]] = {}
         for index, key in enumerate(keys):
-            if key in self._place:
-                number, row = self._place[key]
+            if key in self._positions:
+                number, row = self._positions[key]
                 found.setdefault(number, []).append((index, row))
         names = self._schema.names[1:]
         answers: dict[int, Any] = {}
-        for number, places in found.items():
-            taken = self._stored[number].take(pa.array([row for _, row in places]))
+        for number, matches in found.items():
+            taken = self._stored[number].take(pa.array([row for _, row in matches]))
             columns, unreadable = _values(taken, names)
-            for place, ((index, _), answer) in enumerate(zip(places, zip(*columns, strict=True), strict=True)):
-                if place not in unreadable:
+            for position, ((index, _), answer) in enumerate(zip(matches, zip(*columns, strict=True), strict=True)):
+                if position not in unreadable:
                     answers[index] = dict(zip(names, answer, strict=True))
         return answers
 
@@ -185,9 +185,9 @@ class Recording:
                     if answer is not PENDING and not isinstance(answer, RowFailure) and row not in done
                 ]
                 arrays, failures = write([answers[row] for row in there])
-                fit = [place for place in range(len(there)) if place not in failures]
+                fit = [index for index in range(len(there)) if index not in failures]
                 columns = [array.take(pa.array(fit, pa.int64())) for array in arrays]
-                self._add(chunk, [there[place] for place in fit], columns)
+                self._add(chunk, [there[index] for index in fit], columns)
                 early.update(there)
             self._write_pending()
 

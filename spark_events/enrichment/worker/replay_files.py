@@ -59,23 +59,23 @@ class AnswerFiles:
         self._schema = schema
         self._failures = 0
         self._unwritten = ""
-        self._troubles: list[str] = []
-        self._place: tuple[fs.FileSystem, str] | None = None
+        self._warnings: list[str] = []
+        self._location: tuple[fs.FileSystem, str] | None = None
         try:
-            self._place = opened()
+            self._location = opened()
         except Exception as error:
-            self._say(f"replay store {root} cannot be reached, so a replay of this batch calls again", error)
+            self._warn(f"replay store {root} cannot be reached, so a replay of this batch calls again", error)
 
     def read(self) -> pa.Table:
         """Return all answers that can be read."""
         tables = [self._schema.empty_table()]
-        if self._place is None:
+        if self._location is None:
             return tables[0]
-        system, folder = self._place
+        system, folder = self._location
         try:
             infos = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         except Exception as error:
-            self._say(f"replay store {self._root} cannot be read, so all rows are called", error)
+            self._warn(f"replay store {self._root} cannot be read, so all rows are called", error)
             return tables[0]
         for info in sorted(infos, key=lambda info: info.path):
             if info.path.endswith(".arrow"):
@@ -84,7 +84,7 @@ class AnswerFiles:
                 except FileNotFoundError:
                     continue  # deleted meanwhile
                 except Exception as error:
-                    self._say(f"replay store: unreadable file {info.path} is ignored, and its rows are called", error)
+                    self._warn(f"replay store: unreadable file {info.path} is ignored, and its rows are called", error)
         return pa.concat_tables(tables)
 
     def _read(self, system: fs.FileSystem, path: str) -> pa.Table:
@@ -102,9 +102,9 @@ class AnswerFiles:
         Returns:
             Whether the caller can drop the batches: they are stored, or the task has stopped writing.
         """
-        if self._place is None or self._failures >= _MOST_FAILURES:
+        if self._location is None or self._failures >= _MOST_FAILURES:
             return True
-        system, folder = self._place
+        system, folder = self._location
         rows = sum(batch.num_rows for batch in batches)
         path = f"{folder}/{self._partition}-{uuid.uuid4().hex}-{rows}.arrow"
         try:
@@ -127,12 +127,12 @@ class AnswerFiles:
         return True
 
     @property
-    def troubles(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Messages about errors, one sentence each; an error that a later write repaired is not included."""
-        return (*self._troubles, self._unwritten) if self._unwritten else tuple(self._troubles)
+        return (*self._warnings, self._unwritten) if self._unwritten else tuple(self._warnings)
 
-    def _say(self, what: str, why: Exception) -> None:
-        self._troubles.append(f"{what}: {type(why).__name__}: {why}")
+    def _warn(self, what: str, why: Exception) -> None:
+        self._warnings.append(f"{what}: {type(why).__name__}: {why}")
 
 
 def _to_disk(path: str) -> None:

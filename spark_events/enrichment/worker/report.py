@@ -55,7 +55,7 @@ class PartitionReport:
         samples: a few failed rows of each failure type.
         statistics: the engine's counters, see :mod:`spark_events.enrichment.engine.statistics`.
         types: failed rows by failure type, including answers that do not fit the output, which the engine may not see.
-        troubles: messages about problems that did not fail the task, one sentence each.
+        warnings: messages about problems that did not fail the task, one sentence each.
         stage: the id of the task's stage.
     """
 
@@ -65,7 +65,7 @@ class PartitionReport:
     samples: tuple[Sample, ...]
     statistics: Mapping[str, Any]
     types: Mapping[str, int]
-    troubles: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     stage: int = 0
 
     def to_bytes(self) -> bytes:
@@ -92,18 +92,18 @@ class Tally:
 
     def add(self, rows: int, failures: Mapping[int, RowFailure]) -> None:
         """Count further rows; ``failures`` are by index among these rows."""
-        for place, failure in sorted(failures.items()):
+        for index, failure in sorted(failures.items()):
             seen = self._types.get(failure.type, 0)
             self._types[failure.type] = seen + 1
             if seen < _SAMPLES_OF_A_TYPE and len(self._samples) < _SAMPLES:
-                self._samples.append(Sample(self._partition, self.rows + place, failure))
+                self._samples.append(Sample(self._partition, self.rows + index, failure))
         self.rows += rows
         self._failed += len(failures)
 
-    def report(self, statistics: Mapping[str, Any], troubles: Sequence[str] = ()) -> PartitionReport:
+    def report(self, statistics: Mapping[str, Any], warnings: Sequence[str] = ()) -> PartitionReport:
         """Return the report of the whole partition."""
         samples = tuple(self._samples)
-        problems = tuple(troubles)
+        problems = tuple(warnings)
         return PartitionReport(
             self._partition, self.rows, self._failed, samples, statistics, self._types, problems, self._stage
         )
@@ -114,7 +114,7 @@ def failure_values(failure: RowFailure) -> dict[str, Any]:
     return {field.name: getattr(failure, field.name) for field in FAILURE_TYPE}
 
 
-def place_of(partition: int, row: int) -> str:
+def position_of(partition: int, row: int) -> str:
     """Describe the location of a row for messages."""
     return f"partition {partition}, row {row:,}"
 

@@ -127,23 +127,23 @@ def _row_type(names: tuple[str, ...]) -> Any:
     # With `rename`, columns may be called `class` or `a b`; the latter is accessible as row["a b"] only.
     make: Any = collections.namedtuple
     base = make("Row", names, rename=True)
-    places = {name: place for place, name in enumerate(names)}
-    renamed = [(place, name) for place, name in enumerate(names) if base._fields[place] != name]
-    for place, _ in renamed:
+    indexes = {name: index for index, name in enumerate(names)}
+    renamed = [(index, name) for index, name in enumerate(names) if base._fields[index] != name]
+    for index, _ in renamed:
         # Spark itself names columns _1, _2: such a name must not refer to another column.
-        delattr(base, f"_{place}")
+        delattr(base, f"_{index}")
     taken = set(dir(base))
     # Python reserves names with double underscores.
     hidden = {
-        name: _at(place)
-        for place, name in renamed
+        name: _at(index)
+        for index, name in renamed
         if name.isidentifier() and not name.startswith("__") and name not in taken
     }
 
     def get(self: Any, which: Any) -> Any:
         if isinstance(which, str):
             try:
-                return tuple.__getitem__(self, places[which])
+                return tuple.__getitem__(self, indexes[which])
             except KeyError:
                 raise KeyError(f"no column {which!r}; the function receives: {', '.join(names)}") from None
         return tuple.__getitem__(self, which)
@@ -155,5 +155,5 @@ def _row_type(names: tuple[str, ...]) -> Any:
     return type("Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "asDict": as_dict})
 
 
-def _at(place: int) -> property:
-    return property(lambda row: tuple.__getitem__(row, place))
+def _at(index: int) -> property:
+    return property(lambda row: tuple.__getitem__(row, index))

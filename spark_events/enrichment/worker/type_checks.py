@@ -44,7 +44,7 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
         key, value = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
         return _Map(prefix, key, value)
     if pa.types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
+        fields = [kind.field(index) for index in range(kind.num_fields)]
         checks = {field.name: check_of(field.type, f"{path}.{field.name}") for field in fields}
         below = {name: check for name, check in checks.items() if check is not None}
         return _Struct(prefix, [field.name for field in fields], below)
@@ -280,7 +280,7 @@ def null_below(array: pa.Array, path: str) -> str | None:
 def _fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """Return the direct child fields, named as in Spark's paths."""
     if pa.types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
+        fields = [kind.field(index) for index in range(kind.num_fields)]
         return [(field.name, field) for field in fields]
     if pa.types.is_map(kind):
         return [("key", pa.field("key", kind.key_type)), ("value", kind.item_field)]
@@ -292,7 +292,7 @@ def _fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 def _parts(array: pa.Array) -> list[pa.Array]:
     """Return the arrays of the direct children of an array without nulls."""
     if pa.types.is_struct(array.type):
-        return [array.field(place) for place in range(array.type.num_fields)]
+        return [array.field(index) for index in range(array.type.num_fields)]
     if pa.types.is_map(array.type):
         return [array.keys, array.items]
     return [array.flatten()] if pa.types.is_list(array.type) else []

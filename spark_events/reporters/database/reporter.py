@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_events.config import without_password
-from spark_events.config.references import Confidence, is_telling
+from spark_events.config.references import Confidence, is_secret_key
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event
 from spark_events.reporters.database.config import DatabaseConfig
@@ -40,7 +40,7 @@ class DatabaseReporter(Reporter):
         url = self._engine.url
         # The query part may contain a password.
         self._where = url.set(query={}).render_as_string(hide_password=True)
-        secrets = [str(value) for key, value in url.query.items() if is_telling(key)]
+        secrets = [str(value) for key, value in url.query.items() if is_secret_key(key)]
         self._hide = Confidence([url.password or "", *secrets]).hide
         path = url.database
         is_file = self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:")

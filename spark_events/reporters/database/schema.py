@@ -107,8 +107,8 @@ def is_about_values(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """Describe an error in one line, without the statement and its values."""
     cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
-    said = " ".join(str(cause).split())
-    return f"{type(cause).__name__}: {said[:_MOST_REASON]}"
+    line = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {line[:_MOST_REASON]}"
 
 
 Step: TypeAlias = Callable[[Connection], None]

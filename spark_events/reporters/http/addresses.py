@@ -68,7 +68,7 @@ def _is_in_a_network(host: str, excepted: str) -> bool:
 
 
 #: Loggers of httpx and httpcore that print the address and headers of each request.
-_TOLD_BY = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
+_LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
 def secret_address(url: str) -> Iterator[str]:
@@ -119,5 +119,5 @@ def unseen() -> Iterator[None]:
         _unseen.reset(token)
 
 
-for _name in _TOLD_BY:
+for _name in _LOGGERS:
     logging.getLogger(_name).addFilter(_Filter())

@@ -54,7 +54,7 @@ def check(config: KafkaConfig) -> None:
         raise ValueError(f"properties: {error}") from None
 
 
-def words(code: int) -> str:
+def describe(code: int) -> str:
     """Describe an error code of librdkafka or of a broker."""
     error = KafkaError(code)
     return f"{error.name()}: {error.str()}"
@@ -63,7 +63,7 @@ def words(code: int) -> str:
 def refusal(error: Exception) -> str | None:
     """Return why librdkafka refuses a message, or None if the message is not at fault."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    return words(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
+    return describe(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
 
 
 class Client:
@@ -80,8 +80,8 @@ class Client:
         self._loop = asyncio.get_running_loop()
         # One thread, so that delivery reports are handled one at a time.
         self._thread = ThreadPoolExecutor(1, "spark-events-kafka")
-        self._trouble: str | None = None
-        self._last_words = ""
+        self._problem: str | None = None
+        self._last_error = ""
         self._all_down = False
         self.is_broken = False
         settings = {**config.of_librdkafka(), "bootstrap.servers": config.servers, "error_cb": self._complained}
@@ -123,16 +123,16 @@ class Client:
         if self._producer is not None:
             self._producer.poll(seconds)
 
-    async def forget_trouble(self) -> None:
+    async def forget_problem(self) -> None:
         """Discard errors that occurred between batches; brokers close idle connections, for example."""
         await self._loop.run_in_executor(self._thread, self._poll, 0)
-        self._trouble = None
+        self._problem = None
         self._all_down = False
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return and clear the reason why waiting is pointless; None if it is not."""
-        trouble, self._trouble = self._trouble, None
-        return trouble
+        problem, self._problem = self._problem, None
+        return problem
 
     def _reported(self, message: Message, error: KafkaError | None, _: object) -> None:
         if error is None:
@@ -149,12 +149,12 @@ class Client:
         if code == KafkaError._ALL_BROKERS_DOWN:
             # librdkafka reports this once, after the error that caused it.
             self._all_down = True
-            self._trouble = self._trouble or f"no broker reachable: {self._last_words or error.str()}"
+            self._problem = self._problem or f"no broker reachable: {self._last_error or error.str()}"
             return
-        self._last_words = error.str()
+        self._last_error = error.str()
         if error.fatal() or self._all_down or code in _HOPELESS:
             name = error.name().lstrip("_")
-            self._trouble = f"{name}: {error.str()}" if code in _HOPELESS else error.str()
+            self._problem = f"{name}: {error.str()}" if code in _HOPELESS else error.str()
 
     async def close(self) -> None:
         """Discard undelivered messages and stop the producer."""

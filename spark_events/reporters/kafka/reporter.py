@@ -42,7 +42,7 @@ class KafkaReporter(Reporter):
         if self._batch.ids != tuple(event.event_id for event in events):
             self._batch = Batch(events)
             if self._client is not None:
-                await self._client.forget_trouble()
+                await self._client.forget_problem()
         batch = self._batch
         if self._client is not None and self._client.is_broken:
             # The last attempt was cancelled before all delivery reports had arrived.
@@ -54,13 +54,13 @@ class KafkaReporter(Reporter):
             await self._send(self._client, batch)
             await self._wait(self._client, batch)
             if failed := batch.failed():
-                trouble = self._client.trouble()
+                problem = self._client.problem()
                 await self._replace()
-                self._judge(batch, failed, trouble)
+                self._judge(batch, failed, problem)
         self._batch = Batch(())
         if refused := batch.refused():
-            said = f"{len(refused)} of {len(events)} events refused: {refused[-1]}"
-            raise PermanentError(said, rejected=len(refused))
+            message = f"{len(refused)} of {len(events)} events refused: {refused[-1]}"
+            raise PermanentError(message, rejected=len(refused))
 
     async def _send(self, client: Client, batch: Batch) -> None:
         """Enqueue as many messages as fit into the client's buffer."""
@@ -89,8 +89,8 @@ class KafkaReporter(Reporter):
             await client.poll()
             # A broken client returns all its messages with the reason.
             if not client.is_broken:
-                if (trouble := client.trouble()) is not None:
-                    raise TransientError(f"{self._where}: {trouble}")
+                if (problem := client.problem()) is not None:
+                    raise TransientError(f"{self._where}: {problem}")
                 if next(batch.unsent(), None) is not None:
                     # The buffer may have room again.
                     return
@@ -102,17 +102,17 @@ class KafkaReporter(Reporter):
         if client is not None:
             await client.close()
 
-    def _judge(self, batch: Batch, failed: list[Message], trouble: str | None) -> None:
+    def _judge(self, batch: Batch, failed: list[Message], problem: str | None) -> None:
         """Refuse the failed messages that are at fault; raise a transient error for the others.
 
         Brokers refuse whole requests, so an oversized message is found only by sending each message on its own.
         """
         blamed = [message for message in failed if message.error in self._library.ABOUT_MESSAGES]
         if not blamed:
-            raise TransientError(f"{self._where}: {trouble or self._library.words(failed[0].error or 0)}")
+            raise TransientError(f"{self._where}: {problem or self._library.describe(failed[0].error or 0)}")
         if batch.one_by_one or len(failed) == 1:
             blamed[0].is_answered = True
-            blamed[0].why = self._library.words(blamed[0].error or 0)
+            blamed[0].why = self._library.describe(blamed[0].error or 0)
         batch.one_by_one = True
 
     @property

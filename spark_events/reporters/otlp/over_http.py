@@ -66,16 +66,16 @@ class HttpConnection:
             # Do not follow redirects: the user decides which host receives the headers.
             with unseen():
                 async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
-                    said = await _read(response)
+                    answer = await _read(response)
         except (httpx.HTTPError, OSError) as error:
             # OSError: httpx does not wrap every TLS error after the handshake.
             await self.close()
-            raise UnavailableError(self._hide(_said(error)) + self._hint(error)) from error
+            raise UnavailableError(self._hide(_text_of(error)) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
         if response.is_success:
-            rejected, reason = success(content_type, said)
+            rejected, reason = success(content_type, answer)
             return rejected, self._hide(reason)
-        message, is_otlp = failure(content_type, said, self._hide)
+        message, is_otlp = failure(content_type, answer, self._hide)
         headers = dict(response.headers)
         if location := headers.get("location"):
             headers["location"] = self._hide(location)
@@ -96,17 +96,17 @@ class HttpConnection:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    said = bytearray()
+    answer = bytearray()
     async for part in response.aiter_raw():
-        said += part
-        if len(said) > _MOST_READ:
+        answer += part
+        if len(answer) > _MOST_READ:
             raise UnavailableError(
                 f"the endpoint is not an OTLP receiver: HTTP {response.status_code} with more than {_MOST_READ} bytes"
             )
-    return bytes(said)
+    return bytes(answer)
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Describe an error by its message, else by that of its cause, else by its type."""
     cause: BaseException | None = error
     while cause is not None and not str(cause):

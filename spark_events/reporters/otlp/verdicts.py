@@ -47,17 +47,17 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         details: message of the receiver.
         retry_delay: seconds of its ``RetryInfo``, or None.
     """
-    said = f"{code}: {details}" if details else code
+    message = f"{code}: {details}" if details else code
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
-        return TooLarge(said)
+        return TooLarge(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
-        return ThrottledError(said, min(retry_delay, _LONGEST_PAUSE))
+        return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
     # RESOURCE_EXHAUSTED without RetryInfo: the specification says to drop; the events are retried here.
     if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES or code == "RESOURCE_EXHAUSTED":
-        return UnavailableError(said)
+        return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
-        return UnavailableError(said)
-    return Refused(said)
+        return UnavailableError(message)
+    return Refused(message)
 
 
 def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool) -> Exception:
@@ -69,18 +69,18 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
         message: message of the body.
         is_otlp: whether an OTLP receiver wrote the body.
     """
-    said = f"HTTP {status}: {message}" if message else f"HTTP {status}"
+    message = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if location := headers.get("location"):
-        said = f"{said}, redirects to {location.partition('?')[0][:_MOST_QUOTED]}"
+        message = f"{message}, redirects to {location.partition('?')[0][:_MOST_QUOTED]}"
     if status == 413:
-        return TooLarge(said)
+        return TooLarge(message)
     if status in _TRANSIENT_STATUSES:
         pause = _retry_after(headers.get("retry-after"))
-        return UnavailableError(said) if pause is None else ThrottledError(said, min(pause, _LONGEST_PAUSE))
+        return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
     # The error page of a proxy says nothing about the events.
     if (status == 400 or status >= 500) and is_otlp:
-        return Refused(said)
-    return UnavailableError(said)
+        return Refused(message)
+    return UnavailableError(message)
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
     status: int
     retry_after: str | None
-    said: str
+    excerpt: str
 
 
 class Post:
@@ -82,15 +82,15 @@ class Post:
                 timeout=None,  # the attempt's own timeout cancels
                 limits=httpx.Limits(max_connections=1),
             )
-        said = bytearray()
+        excerpt = bytearray()
         sent = self._headers.copy()
         sent.update(headers)
         async with self._client.stream("POST", self._url, content=body, headers=sent) as response:
-            is_whole = await _read(response, said)
+            is_whole = await _read(response, excerpt)
         if not is_whole:
             await self.close()
         # Hide secrets before cutting the text; a cut secret would not be recognised.
-        text = " ".join(self._confidence.hide(said.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
+        text = " ".join(self._confidence.hide(excerpt.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
         if response.has_redirect_location:
             new = self._url.join(response.headers["Location"])
             where = f"{new.scheme}://{new.netloc.decode()}"

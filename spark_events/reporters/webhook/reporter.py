@@ -91,7 +91,7 @@ class WebhookReporter(Reporter):
         if self._secret is not None:
             headers[self._signature] = sign(self._secret.reveal(), body, time.time())
         answer = await self._post(body, headers)
-        if (error := verdict(answer.status, answer.retry_after, answer.said, time.time())) is not None:
+        if (error := verdict(answer.status, answer.retry_after, answer.excerpt, time.time())) is not None:
             raise error
 
     async def close(self) -> None:
@@ -135,18 +135,18 @@ class TooLargeError(RefusedError):
     """The request is larger than the receiver accepts."""
 
 
-def verdict(status: int, asked: str | None, said: str, now: float) -> Exception | None:
+def verdict(status: int, asked: str | None, excerpt: str, now: float) -> Exception | None:
     """Return the error to raise for a response, or None if the events are delivered.
 
     Args:
         status: HTTP status.
         asked: header ``Retry-After``.
-        said: beginning of the response's text.
+        excerpt: beginning of the response's text.
         now: seconds since the epoch.
     """
     if 200 <= status < 300:
         return None
-    message = f"HTTP {status}: {said}" if said else f"HTTP {status}"
+    message = f"HTTP {status}: {excerpt}" if excerpt else f"HTTP {status}"
     if status in _THROTTLED and (pause := retry_after(asked, now)) is not None:
         return ThrottledError(message, pause)
     if status == _TOO_LARGE:

@@ -11,7 +11,7 @@ from typing import Any
 from spark_events.event import Event
 from spark_events.reporters.webhook.formats import Format, one_each, timestamp
 
-_PLACE = re.compile(r"\$\{([^}]*)\}")
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 _ATTRIBUTE = "attributes."
 _PARTS: dict[str, Callable[[Event], Any]] = {
     "name": lambda event: event.name,
@@ -45,10 +45,10 @@ def read_template(path: str) -> Format:
         template = json.loads(text)
     except ValueError as error:
         raise ValueError(f"template: {path} is not JSON: {error}") from None
-    for place in _PLACE.findall(text):
-        if place not in _PARTS and not place.startswith(_ATTRIBUTE):
+    for name in _PLACEHOLDER.findall(text):
+        if name not in _PARTS and not name.startswith(_ATTRIBUTE):
             known = ", ".join(_PARTS)
-            raise ValueError(f"template: {path}: given ${{{place}}}, allowed are {known} and attributes.<key>")
+            raise ValueError(f"template: {path}: given ${{{name}}}, allowed are {known} and attributes.<key>")
     return one_each(lambda event: _filled(template, event))
 
 
@@ -59,15 +59,15 @@ def _filled(template: Any, event: Event) -> Any:
         return [_filled(value, event) for value in template]
     if not isinstance(template, str):
         return template
-    if (whole := _PLACE.fullmatch(template)) is not None:
+    if (whole := _PLACEHOLDER.fullmatch(template)) is not None:
         return _part(whole[1], event)
-    return _PLACE.sub(lambda place: _text(_part(place[1], event)), template)
+    return _PLACEHOLDER.sub(lambda found: _text(_part(found[1], event)), template)
 
 
-def _part(place: str, event: Event) -> Any:
-    if place.startswith(_ATTRIBUTE):
-        return event.attributes.get(place.removeprefix(_ATTRIBUTE))
-    return _PARTS[place](event)
+def _part(name: str, event: Event) -> Any:
+    if name.startswith(_ATTRIBUTE):
+        return event.attributes.get(name.removeprefix(_ATTRIBUTE))
+    return _PARTS[name](event)
 
 
 def _text(value: Any) -> str:

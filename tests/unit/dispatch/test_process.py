@@ -368,7 +368,7 @@ def test_the_process_ends_when_its_pipe_closes() -> None:
     async def scenario() -> str:
         child = Child("isolated")
         child._socket.close()
-        await child.gone()
+        await child.exited()
         with pytest.raises(ReporterProcessError) as caught:
             await child.ask(messages.Open())
         return str(caught.value)

@@ -309,7 +309,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
     loop.call_soon_threadsafe(release[0].set)
     pool = run.engine._pool
     assert pool is not None
-    eventually(lambda: not pool._lost)
+    eventually(lambda: not pool._uncancellable)
 
 
 def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witness) -> None:

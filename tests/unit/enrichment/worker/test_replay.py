@@ -197,7 +197,7 @@ def test_a_damaged_file_is_ignored_and_reported(tmp_path: Path, how: str) -> Non
     file.write_bytes(damaged[how])
     with store(tmp_path).recording(0) as recording:
         assert list(recording.known(["a", "b", "c"])) == [2]
-        (message,) = recording.troubles
+        (message,) = recording.warnings
     assert str(file) in message
     assert "is ignored" in message
 
@@ -246,8 +246,8 @@ def test_an_unusable_store_fails_no_task(tmp_path: Path, location: str) -> None:
             assert recording.known(["a"]) == {}
         for key in "bcdef":
             keep_one(recording, key)
-    assert "cannot be written, so answers are not stored" in recording.troubles[-1]
-    assert len(recording.troubles) <= 2
+    assert "cannot be written, so answers are not stored" in recording.warnings[-1]
+    assert len(recording.warnings) <= 2
 
 
 def keep_one(recording: Any, key: str) -> None:
@@ -261,7 +261,7 @@ def test_an_unknown_file_system_fails_no_task(tmp_path: Path) -> None:
     with dataclasses.replace(store(tmp_path), root="nothing://x").recording(0) as recording:
         keep_one(recording, "a")
         assert recording.known(["a"]) == {}
-    (message,) = recording.troubles
+    (message,) = recording.warnings
     assert message.startswith("replay store nothing://x cannot be reached")
 
 
@@ -271,10 +271,10 @@ def test_failed_writes_are_retried(tmp_path: Path) -> None:
     root.touch()
     with store(root).recording(0) as recording:
         keep_one(recording, "a")
-        assert len(recording.troubles) == 1
+        assert len(recording.warnings) == 1
         root.unlink()
         keep_one(recording, "b")
-    assert recording.troubles == ()
+    assert recording.warnings == ()
     with store(root).recording(0) as again:
         assert list(again.known(["a", "b"])) == [0, 1]
 
