@@ -156,7 +156,7 @@ class Outcome:
         run: the run that got the faults.
         dies: whether its driver was killed after the storm.
         seen: number of reported commits at that time.
-        told: events of that run by reporter, after the next run has ended.
+        delivered: events of that run by reporter, after the next run has ended.
     """
 
     storm: Storm

@@ -136,10 +136,10 @@ def leaked():
     pipeline.dispatcher.dispatch([Entry(done + 1, event(done))], done)
     done += 1
     # Both: it can leak no more, and the blocked one has not been replaced for a while.
-    return "Too many open files" in said.getvalue() and "cannot be made anew" in said.getvalue()
+    return "Too many open files" in logged.getvalue() and "cannot be made anew" in logged.getvalue()
 import io, logging
-said = io.StringIO()
-logging.basicConfig(stream=said, level=logging.WARNING)
+logged = io.StringIO()
+logging.basicConfig(stream=logged, level=logging.WARNING)
 eventually(leaked)
 for _ in range(100):
     leaked()

@@ -283,7 +283,7 @@ def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichServ
 def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
     """It cancels its calls in flight, without a failure in Spark."""
     service.script(rules=[rule("[012]", forever=HELD)])
-    run = replaced(lab, service, bare, "told")
+    run = replaced(lab, service, bare, "notify")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")
     service.release()
     reads = finished(run)["reads"]

@@ -48,7 +48,7 @@ def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
     def reported() -> list[dict[str, Any]]:
         return [record for record in records(folder) if record.get("where") == "spark-listener-queue"]
 
-    run.wait_for("the drops to be told", reported, DEADLINE_SECONDS)
+    run.wait_for("a report of the drops", reported, DEADLINE_SECONDS)
     run.command("stop")
     run.wait()
     return run, reported()

@@ -66,7 +66,7 @@ class HeartbeatReporter(Reporter):
             answer = await asyncio.wait_for(self._post_to(request.url)(request.body, headers), _PING_SECONDS)
         except asyncio.TimeoutError:
             raise TransientError(f"no answer within {_PING_SECONDS:g} s") from None
-        if (error := verdict(answer.status, answer.retry_after, answer.said, time.time())) is not None:
+        if (error := verdict(answer.status, answer.retry_after, answer.excerpt, time.time())) is not None:
             raise error
 
     def _post_to(self, url: str) -> Post:

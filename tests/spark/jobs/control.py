@@ -23,7 +23,7 @@ def wait_until_received(word: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not received(word):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody said {word!r}")
+            raise TimeoutError(f"the job did not announce {word!r}")
         time.sleep(0.02)
 
 

@@ -1,6 +1,6 @@
 """Batch with keys after a shuffle whose result is read several times.
 
-Arguments: the folder, the service's port, and optionally `told`: the driver notifies replaced tasks.
+Arguments: the folder, the service's port, and optionally `notify`: the driver notifies replaced tasks.
 """
 
 import json
@@ -49,7 +49,7 @@ good, dead = enrich_batch(
     circuit_breaker=None,
     timeout=None,
     total_timeout=None,
-    tell_workers="told" in sys.argv[3:],
+    tell_workers="notify" in sys.argv[3:],
 )
 reads = [[sorted(row.id for row in one.collect()) for one in (good, dead)] for _ in range(READS)]
 (folder / "truth.json").write_text(json.dumps({"reads": reads}), encoding="utf-8")

@@ -211,7 +211,7 @@ def test_wrong_arguments(
 
 def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path: Path) -> None:
     """A real sidecar, killed together with its driver; the command runs next to it, with a ``file`` reporter."""
-    source, told = tmp_path / "source", tmp_path / "told.jsonl"
+    source, reported = tmp_path / "source", tmp_path / "reported.jsonl"
     source.mkdir()
     settings = {
         "events.heartbeat.interval": "1s",
@@ -220,7 +220,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
         "events.reporter.audit.heartbeats": "true",
     }
     conf = tmp_path / "watch.conf"
-    conf.write_text(f"spark.events.reporter.page.type file\nspark.events.reporter.page.path {told}\n")
+    conf.write_text(f"spark.events.reporter.page.type file\nspark.events.reporter.page.path {reported}\n")
     command = [*COMMAND, "watch", str(source), "--every", "100ms", "--conf", str(conf)]
     process = subprocess.Popen(command, env=sidecar_environment())
     try:
@@ -231,7 +231,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
                 eventually(lambda: b'"bad"' in _bytes(source / "events.jsonl"), what="its heartbeat")
                 bad.process.send_signal(signal.SIGKILL)
                 bad.process.wait()
-            (lost,) = eventually(lambda: read_events(told), what="LOST")
+            (lost,) = eventually(lambda: read_events(reported), what="LOST")
             good.send_records(application_end())
             good.send(goodbye())
             assert good.await_exit() == 0

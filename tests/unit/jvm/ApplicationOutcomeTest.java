@@ -8,9 +8,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Who ends an application, told from threads as they were recorded. */
+/** Tests of how the listener determines from recorded threads what ended an application. */
 final class ApplicationOutcomeTest {
-  /** Who ends the application is told from frames. */
+  /** The frames of a thread determine what ended the application. */
   @Test
   void endings() {
     String submit = "org.apache.spark.deploy.SparkSubmit.runMain org.apache.spark.deploy.SparkSubmit$.main";

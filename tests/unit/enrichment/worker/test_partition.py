@@ -169,14 +169,14 @@ def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
-            raise type("Odd", (Exception,), {"__module__": "\udcfc"})("told \ud800")
+            raise type("Odd", (Exception,), {"__module__": "\udcfc"})("odd \ud800")
         return {"twice": 2 * row.id}
 
     fn.__code__ = fn.__code__.replace(co_filename="/job/\udcfc.py")
     made, _ = _enriched(Plan(fn, on_failure="column"), _wide(3, 1))
     assert made.column("twice").to_pylist() == [0, None, 4]
     failure = made.column(COLUMN)[1].as_py()["failure"]
-    assert (failure["type"], failure["message"]) == ("?.Odd", "told ?")
+    assert (failure["type"], failure["message"]) == ("?.Odd", "odd ?")
     assert failure["where"].startswith("/job/?.py:")
 
 
