@@ -52,11 +52,12 @@ types: setup ## run mypy in strict mode
 spelling: setup ## run codespell
 	@git ls-files -z | xargs -0 .venv/bin/codespell
 
-# Without arguments: tests without Spark first, then tests with Spark, distributed by file to three processes:
-# one more than CI has cores, because some tests wait for time limits.
+# Without arguments: tests without Spark first, with a coverage figure whose floor is in pyproject.toml, then tests with
+# Spark. They are distributed by file to three processes: one more than CI has cores, because some tests wait for time
+# limits.
 test: setup ## run all tests on the newest Spark
 ifeq ($(ARGS),)
-	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m "not spark"
+	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m "not spark" --cov --cov-report=term:skip-covered
 	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m spark
 else
 	$(call in,.venv) -m pytest $(ARGS)
@@ -81,5 +82,5 @@ wheel: setup ## build sdist and wheel into dist/
 	$(call in,.venv) -m build --no-isolation
 
 clean: ## remove build output; keep the environments (.venv, .matrix)
-	rm -rf dist build spark_events/jars/*.jar spark_events/jars/.building-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist build spark_events/jars/*.jar spark_events/jars/.building-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find spark_events tests benchmarks examples jvm-shim -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,5 +1,5 @@
 -- A job in SQL alone: `spark-sql -f report.sql` with the two lines that `spark-events conf` prints in spark-defaults.conf.
--- Nothing in it knows of events; they tell that it started, what failed and why, and how it ended.
+-- The script does not mention events; the events report its start, its failures with their causes, and its outcome.
 CREATE TEMPORARY VIEW payments AS
 SELECT id, 10 * (id - 1000) AS amount, CASE WHEN id <> 1003 THEN 'EUR' END AS currency FROM range(1001, 1005);
 
