@@ -437,7 +437,7 @@ class DriverSession:
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]
             if state is not BreakerState.CLOSED:
-                self._telemetry.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was started anew")
+                self._telemetry.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was restarted")
 
     def _report_breakers(self) -> bool:
         """Dispatch events for breaker changes; return whether there were any."""

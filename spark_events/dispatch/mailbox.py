@@ -198,11 +198,11 @@ class Mailbox:
         return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until no event exists only in memory; return whether that is so."""
+        """Wait at most ``timeout`` seconds until no event exists only in memory; return whether that is the case."""
         return self.wait_until_empty(timeout)
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until all events are settled; return whether that is so."""
+        """Wait at most ``timeout`` seconds until all events are settled; return whether that is the case."""
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 

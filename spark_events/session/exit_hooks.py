@@ -143,4 +143,4 @@ def install_for(jvm: Any) -> None:
     """Install the hooks and announce them to a running JVM."""
     # The report must run before the streams stop, whose exit function may have been registered after it.
     install().report_first()
-    jvm.io.sparkevents.listener.PythonProgram.willTell()
+    jvm.io.sparkevents.listener.PythonProgram.willReport()

@@ -308,7 +308,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
 
 
 def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> None:
-    """A file size limit has the same effect and needs no mount."""
+    """A write beyond the file size limit fails like one on a full disk; this test needs no mount."""
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.send(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])

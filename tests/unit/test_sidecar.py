@@ -144,7 +144,7 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     *_, report = events = read_events(path)
     changes = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
     assert [(one["severity"], one["body"]) for one in changes] == (
-        [("INFO", f"The circuit breaker of reporter 'audit' went from {old} to closed: the sidecar was started anew")]
+        [("INFO", f"The circuit breaker of reporter 'audit' went from {old} to closed: the sidecar was restarted")]
         if old
         else []
     )

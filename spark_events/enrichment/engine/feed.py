@@ -12,7 +12,7 @@ from spark_events.enrichment.engine.failure import RowFailure
 
 #: Rows are counted in blocks, which costs less than single rows; `waiting` is too low by less than one block.
 _BLOCK = 32
-#: A row to call. The call is None if it is for this row only; its object is then created on demand.
+#: A row to call, and its call. None: the call has no other row, so its object is created on demand.
 Taken = tuple[RowBatch, int, Call | None]
 #: Stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]

@@ -1,8 +1,7 @@
 """Resources such as clients and connection pools: opened once per worker process and closed after an idle time.
 
-They are not closed at process exit: Spark ends its workers by ``os._exit`` or a signal, so no exit code runs, and
-resources that are open then are not closed. Only if a task is known to be the last one of its process, all resources
-are closed with it.
+Spark ends its workers by ``os._exit`` or a signal, so no exit code runs and open resources are not closed. If a task is
+known to be the last one of its process, all resources are closed with it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,10 @@ class HeartbeatReporterConfig:
         "headers", header_pairs, (), doc="Headers of every request; never shown."
     )
     tls_ca: str | None = option(
-        "tls.ca", text("the path of a PEM file"), None, doc="The authorities that are trusted, instead of the usual."
+        "tls.ca",
+        text("the path of a PEM file"),
+        None,
+        doc="Certificate authorities, instead of the system's.",
     )
     proxy: Secret | None = option(
         "proxy", web_url, None, doc="A proxy; without it those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."

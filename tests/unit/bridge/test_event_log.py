@@ -250,7 +250,7 @@ def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
 
 
 def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
-    """Spark writes the event's name first and no blanks; a tool that rewrites logs may not."""
+    """Spark writes the event's name first and without blanks; tools that rewrite logs may change both."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
     turned = [{key: one[key] for key in reversed(one)} for one in lines]
     expected = Reading(FIXTURES / "batch_udf-4.3.jsonl").records

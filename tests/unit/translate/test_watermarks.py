@@ -37,7 +37,7 @@ class Query:
             self.job(0)
 
     def send(self, record: dict[str, Any], seen_at: int = 0) -> list[Event]:
-        """Translate a record, without a time of the shim as in a replay, unless one is given."""
+        """Translate a record; without ``seen_at`` it has no time of the shim, as in a replay."""
         events = self.translator.translate(decoded({**record, "at": seen_at}))
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 

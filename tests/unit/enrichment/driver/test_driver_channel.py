@@ -344,7 +344,7 @@ def judged(
 
 
 def test_a_single_attempt_has_one_result() -> None:
-    """Without a query per partition."""
+    """The check does not query each partition."""
     assert judged({5: 1, 6: 9}, [1] * 200) == (False, 0)
     assert judged({5: 1}, [1] * 200, "false", None) == (False, 0)
 

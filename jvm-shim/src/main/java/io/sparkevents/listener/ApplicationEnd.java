@@ -72,7 +72,7 @@ public final class ApplicationEnd {
     if (ending == ApplicationOutcome.GATEWAY_CLOSED) {
       // The gateway exits with 0 even if Python failed.
       code = python == null ? null : python.exitCode();
-      ending = python != null ? python.ending() : PythonProgram.isExpectedToTell() ? ApplicationOutcome.PYTHON_DIED : ending;
+      ending = python != null ? python.ending() : PythonProgram.isExpectedToReport() ? ApplicationOutcome.PYTHON_DIED : ending;
     } else if (ending != ApplicationOutcome.PROGRAM_FAILED || python == null || python.ending() != ending) {
       python = null;
     } else if (code == null) {
@@ -121,7 +121,7 @@ public final class ApplicationEnd {
    */
   public boolean isProvisional() {
     boolean isStopped = ending == ApplicationOutcome.STOPPED || ending == ApplicationOutcome.SUBMIT_STOPPED;
-    return isStopped && (PythonProgram.isExpectedToTell() || !ApplicationOutcome.isDrivenByPython());
+    return isStopped && (PythonProgram.isExpectedToReport() || !ApplicationOutcome.isDrivenByPython());
   }
 
   /** Observes this end again while the JVM exits; a failure replaces the outcome that {@code stop} implied. */
@@ -136,10 +136,10 @@ public final class ApplicationEnd {
   }
 
   /** Returns this end with the outcome that the Python program reported, if the program failed. */
-  public ApplicationEnd with(PythonProgram told) {
-    return told.ending() == ApplicationOutcome.PROGRAM_FAILED
+  public ApplicationEnd with(PythonProgram program) {
+    return program.ending() == ApplicationOutcome.PROGRAM_FAILED
         ? new ApplicationEnd(
-            System.currentTimeMillis(), sparkExitCode, told.ending(), told.exitCode(), true, null, told)
+            System.currentTimeMillis(), sparkExitCode, program.ending(), program.exitCode(), true, null, program)
         : this;
   }
 

@@ -15,12 +15,12 @@ import org.apache.spark.SparkConf;
  */
 public final class PythonProgram {
   /** Set by {@code spark_events.configure}; not below spark.events, because the sidecar validates those keys. */
-  private static final String TELLS = "spark.sparkEventsPythonTellsItsEnd";
+  private static final String REPORTS_EXIT = "spark.sparkEventsPythonTellsItsEnd";
   private static final ObjectMapper JSON = new ObjectMapper();
 
   private static final List<Consumer<PythonProgram>> OBSERVERS = new CopyOnWriteArrayList<>();
 
-  private static volatile boolean tells;
+  private static volatile boolean reportsExit;
   private static volatile PythonProgram ended;
 
   private final ApplicationOutcome ending;
@@ -34,7 +34,7 @@ public final class PythonProgram {
   }
 
   public static void read(SparkConf conf) {
-    tells |= conf.getBoolean(TELLS, false);
+    reportsExit |= conf.getBoolean(REPORTS_EXIT, false);
   }
 
   /** Registers an observer that is called, on Python's thread, when the program has reported its end. */
@@ -43,12 +43,12 @@ public final class PythonProgram {
   }
 
   /** Called by Python when it has installed its exit hooks, which will call {@link #ends}. */
-  public static void willTell() {
-    tells = true;
+  public static void willReport() {
+    reportsExit = true;
   }
 
-  static boolean isExpectedToTell() {
-    return tells;
+  static boolean isExpectedToReport() {
+    return reportsExit;
   }
 
   /** Returns the end that the program reported, or null. */

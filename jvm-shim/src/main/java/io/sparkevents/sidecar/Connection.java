@@ -111,7 +111,7 @@ public final class Connection implements RecordSink {
         Thread.currentThread().interrupt();
       }
       failure = defect.toString();
-      LOG.error("spark-events: cannot start, the job goes on without events", defect);
+      LOG.error("spark-events: cannot start; the job continues without events", defect);
       if (made != null) {
         made.abandon();
         made = null;
