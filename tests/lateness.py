@@ -30,8 +30,8 @@ def threads():
     yield from glob.glob(watched)
     for path in glob.glob(watched.replace("schedstat", "children")):
         try:
-            with open(path) as told:
-                children = told.read().split()
+            with open(path) as file:
+                children = file.read().split()
         except OSError:
             continue
         for child in children:
@@ -41,8 +41,8 @@ def waited():
     most = 0.0
     for path in threads():
         try:
-            with open(path) as told:
-                nanos = int(told.read().split()[1])
+            with open(path) as file:
+                nanos = int(file.read().split()[1])
         except (OSError, IndexError):
             continue
         most = max(most, nanos - known.get(path, nanos))

@@ -286,13 +286,13 @@ class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
 class Inspection(_Line, frozen=True, kw_only=True):
     """The shim's answer to the question what runs now.
 
-    ``asked`` and ``told`` are returned as the question had them. ``idle_since`` is when the last task ended; 0 while a
+    ``asked`` and ``overdue`` are those of the question. ``idle_since`` is when the last task ended; 0 while a
     task runs. ``executors`` is -1 if the listener was added after executors. Each of ``jobs`` is a job id, followed by
     the ids of its stages.
     """
 
     asked: int
-    told: str = ""
+    overdue: str = ""
     queries: list[QueryThread] = []
     jobs: list[list[int]] = []
     stages: list[RunningStage] = []

@@ -1,4 +1,4 @@
-"""What stored events say about each application: its last heartbeat, and whether it has ended."""
+"""State of each application according to stored events: its last heartbeat and its end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sighting:
         return not self.status and self.last_seen > self.reported
 
     def is_overdue(self, now: int, intervals: float) -> bool:
-        """Return whether heartbeats are expected, and the latest is more than so many intervals old."""
+        """Return whether heartbeats are expected, and the latest is older than this many intervals."""
         return self.is_expected and self.interval > 0 and now - self.last_seen > intervals * self.interval
 
     def lost(self) -> Event:

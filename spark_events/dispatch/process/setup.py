@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import logging
 import os
@@ -17,7 +18,7 @@ _OWN = "spark_events"
 _MOST_QUOTED = 200
 
 
-class LogLines(logging.Handler):
+class LogLines(logging.Handler, abc.ABC):
     """Log handler that forwards lines and never raises.
 
     Callers of ``logging`` rely on it not to raise errors.
@@ -37,9 +38,9 @@ class LogLines(logging.Handler):
         # Set the level here, so that it does not depend on the root logger's level.
         self._own.setLevel(logging.WARNING)
 
+    @abc.abstractmethod
     def write(self, logger: str, level: int, line: str) -> None:
-        """Forward a line; subclasses implement this."""
-        raise NotImplementedError
+        """Forward a line."""
 
     def handle(self, record: logging.LogRecord) -> bool:
         # Users may log at lower levels to their own files; the driver's log receives only warnings and events.

@@ -12,12 +12,12 @@ from spark_events.reporters.webhook.config import WebhookConfig, header_pairs, w
 class HeartbeatReporterConfig:
     """Settings below ``events.reporter.<name>.`` for type ``heartbeat``."""
 
-    url: Secret = option("url", web_url, doc="Where to ping; as secret as a password.")
+    url: Secret = option("url", web_url, doc="Address of the monitor; treated as a secret.")
     format: str = option(
         "format",
         choice("healthchecks", "pushgateway", "alertmanager"),
         "healthchecks",
-        doc="Which monitor is pinged.",
+        doc="Kind of monitor.",
     )
     headers: tuple[tuple[str, Secret], ...] = option(
         "headers", header_pairs, (), doc="Headers of every request; never shown."
@@ -29,7 +29,7 @@ class HeartbeatReporterConfig:
         doc="Certificate authorities, instead of the system's.",
     )
     proxy: Secret | None = option(
-        "proxy", web_url, None, doc="A proxy; without it those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+        "proxy", web_url, None, doc="Proxy; the default is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
     )
 
     def to(self, url: str) -> WebhookConfig:

@@ -1,4 +1,4 @@
-"""Signals of an application's life: which event is which, and the request of each kind of monitor."""
+"""Signals of an application's life, and the request that reports each to a monitor."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: An alert stays active for so many intervals after a heartbeat: one may be late.
+#: Intervals for which an alert stays active after a heartbeat; two heartbeats may be missing.
 _INTERVALS = 3
 
 
 class Signal(enum.Enum):
-    """What a monitor learns about an application."""
+    """State of an application as a ping reports it."""
 
     START = "start"
     ALIVE = "alive"

@@ -89,5 +89,5 @@ class WebhookConfig:
     )
     tls_key: str | None = option("tls.key", text("the path of a PEM file"), None, doc="The client certificate's key.")
     proxy: Secret | None = option(
-        "proxy", web_url, None, doc="A proxy; without it those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+        "proxy", web_url, None, doc="Proxy; the default is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
     )

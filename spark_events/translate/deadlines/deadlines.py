@@ -126,7 +126,7 @@ class Deadlines:
         runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
         self._asked_runs = frozenset(runs)
         jobs = self._jobs.running() if any(at <= soon for at in self._jobs.due()) else []
-        self._question = {"asked": now, "told": self._edges.dump(), "runs": runs, "jobs": jobs}
+        self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": jobs}
 
     def take_question(self) -> dict[str, Any] | None:
         """Return the fields of the question to send to the shim, once; None if there is none."""
@@ -136,7 +136,7 @@ class Deadlines:
     def restore(self, record: Inspection) -> None:
         """Take over the overdue deadlines of a predecessor, which has reported them."""
         if self.handlers:
-            self._edges.load(record.told)
+            self._edges.load(record.overdue)
             for _ in self._inspected(record):
                 pass
 

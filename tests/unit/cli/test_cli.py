@@ -297,6 +297,7 @@ def test_tail_follows_through_rotation(tmp_path: Path) -> None:
             reporter.report([event(number)])
         reporter.close()
         eventually(partial(shows, output, 6))
+    assert bodies(output.read_text()) == [str(number) for number in range(6)]
 
 
 def test_tail_follows_through_truncation(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Driver:
         queries = [thread() for thread in self.threads.values()]
         queries = [q if q["run_id"] in wanted else {**q, "frames": []} for q in queries]
         answer = {"queries": queries, "stages": self.stages, "jobs": self.jobs, "idle_since": self.idle_since}
-        asked = {"asked": question["asked"], "told": question["told"]}
+        asked = {"asked": question["asked"], "overdue": question["overdue"]}
         self.tell({"kind": "inspection", "executors": 2, "cores": 8, **asked, **answer})
 
     def restarts_sidecar(self) -> None:
@@ -124,7 +124,7 @@ class Driver:
             self.translator.restore(decoded(record))
 
 
-def told(events: list[Event]) -> list[tuple[str, str, str]]:
+def changes(events: list[Event]) -> list[tuple[str, str, str]]:
     return [(e.attributes["spark.deadline.rule"], e.attributes["spark.status.new"], e.severity.value) for e in events]  # type: ignore[misc]
 
 
@@ -143,7 +143,7 @@ def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
     driver.works()
     assert driver.passes(5 * MINUTE - 1) == []
     (late,) = driver.passes(1)
-    assert told([late]) == [("batch", "OVERDUE", "WARN")]
+    assert changes([late]) == [("batch", "OVERDUE", "WARN")]
     assert late.body == (
         "Query 'clicks' has not committed batch 41 for 5 min (limit 5 min):"
         " waiting in KafkaOffsetReaderAdmin.fetchLatestOffsets, looking for new data"
@@ -153,11 +153,11 @@ def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
     assert late.attributes.items() >= expected.items()
     assert driver.passes(10 * MINUTE - 1) == []
     (very_late,) = driver.passes(1)
-    assert told([very_late]) == [("batch", "OVERDUE", "ERROR")]
+    assert changes([very_late]) == [("batch", "OVERDUE", "ERROR")]
     assert driver.passes(HOUR) == []
     driver.commits(41)
     recovered = driver.events[-1]
-    assert told([recovered]) == [("batch", "ON_TIME", "INFO")]
+    assert changes([recovered]) == [("batch", "ON_TIME", "INFO")]
     assert recovered.body == "Query 'clicks' committed batch 41 after 75 min (limit 5 min)"
     assert len(driver.events) == len({event.event_id for event in driver.events}) == 3
 
@@ -174,7 +174,7 @@ def test_waiting_for_a_trigger_does_not_count() -> None:
         assert driver.passes(HOUR - MINUTE) == []
     driver.works()
     assert driver.passes(5 * MINUTE - 1) == []
-    assert told(driver.passes(2 * SECOND)) == [("batch", "OVERDUE", "WARN"), ("progress", "OVERDUE", "WARN")]
+    assert changes(driver.passes(2 * SECOND)) == [("batch", "OVERDUE", "WARN"), ("progress", "OVERDUE", "WARN")]
 
 
 def test_available_now_and_once_are_judged_batch_by_batch() -> None:
@@ -184,7 +184,7 @@ def test_available_now_and_once_are_judged_batch_by_batch() -> None:
     for batch in range(20):
         assert driver.passes(4 * MINUTE) == []
         driver.commits(batch)
-    assert told(driver.passes(6 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
+    assert changes(driver.passes(6 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
     driver.tell(query_terminated())
     assert driver.events[-1].body == "Query 'clicks' ended after 6 min (limit 5 min)"
     assert driver.passes(HOUR) == []
@@ -206,7 +206,7 @@ def test_a_real_time_batch_counts_like_any_other() -> None:
     for batch in range(10):
         assert driver.passes(10 * MINUTE) == []
         driver.commits(batch)
-    assert told(driver.passes(13 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
+    assert changes(driver.passes(13 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
 
 
 def test_progress_counts_from_the_last_idle_report() -> None:
@@ -258,7 +258,7 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
     driver.idle_since = 1
     assert driver.passes(2 * MINUTE - 1) == []
     (late,) = driver.passes(1)
-    assert told([late]) == [("resources", "OVERDUE", "WARN")]
+    assert changes([late]) == [("resources", "OVERDUE", "WARN")]
     assert late.body == (
         "Stage 7 [count at x.py:3] gets no resources: 8 tasks wait and none has been running for 2 min (limit 2 min);"
         " 2 executors with 8 cores known"
@@ -266,7 +266,7 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
     assert late.attributes["spark.deadline.executors"] == 2
     driver.stages = [stage(running=8, finished=0)]
     driver.idle_since = 0
-    assert told(driver.passes(2 * SECOND)) == [("resources", "ON_TIME", "INFO")]
+    assert changes(driver.passes(2 * SECOND)) == [("resources", "ON_TIME", "INFO")]
 
 
 def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
@@ -290,9 +290,9 @@ def test_jobs_and_applications_have_limits() -> None:
     assert (late.attributes["spark.job.id"], late.attributes["spark.deadline.task_executor"]) == (3, "2")
     driver.tell({"kind": "job_end", "job_id": 3, "time": driver.now})
     assert driver.events[-1].body == "Job 3 (nightly) ended after 6 min (limit 5 min)"
-    assert told(driver.passes(HOUR)) == [("application", "OVERDUE", "WARN")]
+    assert changes(driver.passes(HOUR)) == [("application", "OVERDUE", "WARN")]
     driver.tell(application_end(time=driver.now))
-    assert told(driver.events[-1:]) == [("application", "ON_TIME", "INFO")]
+    assert changes(driver.events[-1:]) == [("application", "ON_TIME", "INFO")]
     assert driver.passes(24 * HOUR) == []
 
 
@@ -323,7 +323,7 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
     )
     assert late.attributes.get("spark.deadline.topic") == topic
     commits(5, 0)
-    assert told(driver.events[-1:]) == [("lag", "ON_TIME", "INFO")]
+    assert changes(driver.events[-1:]) == [("lag", "ON_TIME", "INFO")]
 
 
 def test_a_restarted_sidecar_repeats_nothing() -> None:
@@ -335,11 +335,11 @@ def test_a_restarted_sidecar_repeats_nothing() -> None:
     assert len(driver.passes(6 * MINUTE)) == 1
     driver.restarts_sidecar()
     assert driver.passes(MINUTE) == []
-    assert told(driver.passes(HOUR)) == [("batch", "OVERDUE", "ERROR")]
+    assert changes(driver.passes(HOUR)) == [("batch", "OVERDUE", "ERROR")]
     driver.restarts_sidecar()
     assert driver.passes(HOUR) == []
     driver.commits(1)
-    assert told(driver.events) == [
+    assert changes(driver.events) == [
         ("batch", "OVERDUE", "WARN"),
         ("batch", "OVERDUE", "ERROR"),
         ("batch", "ON_TIME", "INFO"),

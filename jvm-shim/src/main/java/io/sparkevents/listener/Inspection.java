@@ -15,20 +15,20 @@ import org.apache.spark.scheduler.SparkListenerEvent;
 import scala.Option;
 
 /**
- * Answer to the sidecar's question what runs now, for its deadlines.
+ * Work that runs now: the answer to a question of the sidecar, which checks deadlines.
  *
  * <p>It passes through Spark's listener bus, so that it follows all events that Spark posted before it: work that has
  * ended is never reported as running. If the bus drops it, the sidecar asks again.
  */
 public final class Inspection implements SparkListenerEvent {
   private final long asked;
-  private final String told;
+  private final String overdue;
   private final List<QueryThreads.Sample> queries;
   private final List<int[]> jobs = new ArrayList<>();
 
   /**
-   * Answers a question: {@code asked} (when), {@code told} (the sidecar's state, returned as it is), {@code runs} (runs
-   * of queries whose frames are wanted) and {@code jobs} (ids of jobs that may still run).
+   * Answers a question: {@code asked} (its time), {@code overdue} (the reported deadlines, returned unchanged), {@code
+   * runs} (query runs whose frames are wanted) and {@code jobs} (ids of jobs that may still run).
    */
   public static void answer(Map<?, ?> question, QueryThreads threads) {
     Option<SparkContext> active = SparkContext$.MODULE$.getActive();
@@ -39,7 +39,7 @@ public final class Inspection implements SparkListenerEvent {
 
   private Inspection(Map<?, ?> question, QueryThreads threads, SparkContext context) {
     asked = ((Number) question.get("asked")).longValue();
-    told = String.valueOf(question.get("told"));
+    overdue = String.valueOf(question.get("overdue"));
     queries = threads.look(String.valueOf(question.get("runs")));
     for (Object id : (List<?>) question.get("jobs")) {
       int job = ((Number) id).intValue();
@@ -59,7 +59,7 @@ public final class Inspection implements SparkListenerEvent {
     return false;
   }
 
-  /** Returns the record; the last one is part of the restore state, because it has the told deadlines. */
+  /** Returns the record; the restore state keeps the last one, which has the reported deadlines. */
   Record record(RunningWork.Snapshot work) {
     return new Record(
         "inspection",
@@ -67,7 +67,7 @@ public final class Inspection implements SparkListenerEvent {
         RestoreState.Change.begin("inspection", RestoreState.Rank.RUN),
         json -> {
           json.writeNumberField("asked", asked);
-          json.writeStringField("told", told);
+          json.writeStringField("overdue", overdue);
           json.writeArrayFieldStart("queries");
           for (QueryThreads.Sample query : queries) {
             write(json, query);
