@@ -133,7 +133,7 @@ def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: s
     events = [event for event in reported if event["class_scope"] == "spark.application"]
     started, ended, *failures = [event["attributes"] for event in events]
     assert started["spark.status.new"] == "RUNNING"
-    assert (ended["spark.status.new"], ended["spark.app.end_reason"]) == (expected.status, expected.reason)
+    assert (ended["spark.status.new"], ended["spark.app.end_reason"]) == (expected.status, expected.reason), events
     if expected.exit_code is not None:
         assert ended["spark.app.exit_code"] == expected.exit_code
     assert len(failures) == (expected.status == "FAILED")
