@@ -136,6 +136,8 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
     provisional: bool = False
     stopped_before: bool = False
     failure: Failure | None = None
+    #: The frame of the program that called ``System.exit``.
+    exit_caller: str | None = None
     #: The last message that the spark-sql shell printed as an error.
     shell_error: str | None = None
 

@@ -59,7 +59,10 @@ def _outcome(record: ApplicationEnd) -> tuple[str, str]:
         return "FINISHED", "finished: its program ended with exit code 0"
     if record.exit_signal and record.ending == "PYTHON_DIED":
         return "ENDED", f"ended: its Python process was killed by {record.exit_signal}"
-    return _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
+    status, sentence = _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
+    if record.exit_caller:
+        sentence = sentence.replace("System.exit", f"System.exit in {record.exit_caller}")
+    return status, sentence
 
 
 def _exit_code(record: ApplicationEnd) -> int | None:
@@ -156,6 +159,7 @@ class Applications:
             "spark.app.end_reason": record.ending,
             "spark.app.exit_code": _exit_code(record),
             "spark.app.exit_signal": record.exit_signal,
+            "spark.app.exit_caller": record.exit_caller,
             "spark.app.outcome_hint": "; ".join(hints) or None,
         }
         severity = Severity.WARN if record.ending == "PYTHON_DIED" else _SEVERITIES.get(new, Severity.INFO)

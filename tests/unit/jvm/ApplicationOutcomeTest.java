@@ -20,6 +20,8 @@ final class ApplicationOutcomeTest {
     is(ending("main", hooks + "java.lang.Shutdown.exit " + "org.apache.spark.deploy.SparkSubmit.doSubmit"), "PROGRAM_FAILED");
     is(ending("main", hooks + "java.lang.Shutdown.exit App.main " + submit), "EXITED");
     is(ending("main", hooks + "java.lang.Shutdown.exit java.lang.System.exit org.apache.spark.deploy.yarn.ApplicationMaster$.main"), "YARN_MASTER");
+    is(ending("main", hooks + "java.lang.Shutdown.exit org.apache.hadoop.util.ExitUtil.terminate org.apache.spark.deploy.yarn.ApplicationMaster.run"), "YARN_MASTER");
+    is(ending(false, "main", "org.apache.spark.deploy.yarn.ApplicationMaster.run", "cut", hooks + "java.lang.Shutdown.exit"), "YARN_MASTER");
     is(ending("worker", hooks + "java.lang.Shutdown.exit org.apache.spark.util.SparkUncaughtExceptionHandler.uncaughtException"), "SPARK_EXITED");
     is(ending(false, "main", "org.apache.spark.deploy.yarn.ApplicationMaster.runDriver", "Driver", hooks + "java.lang.Shutdown.exit App.main"), "EXITED_ON_YARN");
     is(ending("main", hooks + "java.lang.Shutdown.exit scala.sys.package$.exit App.main " + submit), "EXITED");

@@ -83,6 +83,14 @@ def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -
     assert event.observed_ts_millis == START + 9
 
 
+def test_an_exit_by_the_program_names_its_caller() -> None:
+    """The frame that called System.exit is in the body and in an attribute."""
+    caller = "com.acme.Job.main(Job.java:12)"
+    event = ending(application_end("EXITED", exit_caller=caller))
+    assert event.attributes["spark.app.exit_caller"] == caller
+    assert f"called System.exit in {caller};" in event.body
+
+
 @pytest.mark.parametrize("how", ["STOPPED", "EXITED", "SIGTERM"])
 def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     """A program passes such a code on purpose."""

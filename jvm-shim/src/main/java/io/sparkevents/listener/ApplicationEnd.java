@@ -148,6 +148,8 @@ public final class ApplicationEnd {
   }
 
   public Record record(boolean isProvisional) {
+    boolean isExitByUser = ending == ApplicationOutcome.EXITED || ending == ApplicationOutcome.EXITED_ON_YARN;
+    StackTraceElement exitCaller = isExitByUser ? ApplicationOutcome.exitCaller() : null;
     String shellError = ending == ApplicationOutcome.SPARK_SQL ? SqlShell.lastError() : null;
     return new Record(
         "application_end",
@@ -167,6 +169,9 @@ public final class ApplicationEnd {
           }
           if (stoppedBefore) {
             json.writeBooleanField("stopped_before", true);
+          }
+          if (exitCaller != null) {
+            json.writeStringField("exit_caller", Text.cut(exitCaller.toString()));
           }
           if (shellError != null) {
             json.writeStringField("shell_error", Text.cut(shellError));

@@ -59,7 +59,8 @@ public enum ApplicationOutcome {
 
   private static final String MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster";
 
-  private static final Pattern LANGUAGE = Pattern.compile("(java|jdk|sun|scala)\\.");
+  private static final Pattern LANGUAGE = Pattern.compile("(javax?|jdk|(com\\.)?sun|scala)\\.");
+  private static final Pattern PLATFORM = Pattern.compile("org\\.apache\\.(spark|hadoop)\\.");
 
   /** Inspects every thread of this JVM; call it while the application ends. */
   static ApplicationOutcome observe(boolean mainThrew) {
@@ -112,9 +113,20 @@ public enum ApplicationOutcome {
     }
     // The reason for the shutdown outranks a stop of the context in the program's own shutdown hook.
     if (shutdown != null) {
-      return shutdown == EXITED && onYarn ? EXITED_ON_YARN : shutdown;
+      return onYarn ? onYarn(shutdown) : shutdown;
     }
     return stop == null ? UNKNOWN : stop;
+  }
+
+  private static ApplicationOutcome onYarn(ApplicationOutcome shutdown) {
+    switch (shutdown) {
+      case EXITED:
+        return EXITED_ON_YARN;
+      case UNKNOWN:
+        return YARN_MASTER;
+      default:
+        return shutdown;
+    }
   }
 
   private static boolean isBySpark(ApplicationOutcome stop) {
@@ -166,19 +178,34 @@ public enum ApplicationOutcome {
     if (has(stack, SUBMIT) && !has(stack, APPLICATION) && !runsMain(stack)) {
       return PROGRAM_FAILED;
     }
-    if (!isCalledBySpark(stack)) {
+    StackTraceElement caller = caller(stack);
+    if (caller == null) {
+      return UNKNOWN;
+    }
+    if (!PLATFORM.matcher(caller.getClassName()).lookingAt()) {
       return EXITED;
     }
     return has(stack, MASTER) ? YARN_MASTER : SPARK_EXITED;
   }
 
-  private static boolean isCalledBySpark(StackTraceElement[] stack) {
+  /** Returns the first frame outside the libraries of the language, or null. */
+  private static StackTraceElement caller(StackTraceElement[] stack) {
     for (StackTraceElement frame : stack) {
       if (!LANGUAGE.matcher(frame.getClassName()).lookingAt()) {
-        return frame.getClassName().startsWith("org.apache.spark.");
+        return frame;
       }
     }
-    return false;
+    return null;
+  }
+
+  /** Returns the frame that called {@code System.exit}, while the shutdown hooks run, or null. */
+  static StackTraceElement exitCaller() {
+    for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
+      if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {
+        return caller(stack);
+      }
+    }
+    return null;
   }
 
   private static boolean runsMain(StackTraceElement[] stack) {
