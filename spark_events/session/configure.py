@@ -114,7 +114,8 @@ def configure(
 
     Class path entries and listeners that the builder or spark-defaults.conf already sets are kept. The call also
     installs exit hooks in this Python (``sys.excepthook``, ``sys.exit``, ``atexit``), which report to the JVM how the
-    program ended.
+    program ended. If Python started the JVM, its exit then waits until the JVM has delivered the last events: at most
+    20 s longer than ``events.shutdown.timeout``.
 
     Args:
         builder: ``SparkSession.builder``, before ``getOrCreate``.
@@ -139,7 +140,8 @@ def configure(
     for key, separator in ((_LISTENERS, ","), (_CLASS_PATH, os.pathsep)):
         present = str(so_far.get(key) or defaults.get(key) or "")
         values[key] = _joined(present, values[key], separator)
-    exit_hooks.install()
+    events = {key.removeprefix("spark."): value for key, value in values.items() if key.startswith("spark.events.")}
+    exit_hooks.install(read(Settings.of(events, "the arguments")).config.shutdown_timeout)
     values[exit_hooks.REPORTS_EXIT] = "true"
     for key, value in values.items():
         builder.config(key, value)  # type: ignore[attr-defined]

@@ -3,6 +3,9 @@
 Spark does not learn how a plain ``python app.py`` ended, and under spark-submit it learns only the exit code. The
 hooks wrap ``sys.excepthook`` and ``sys.exit``, and report when the interpreter exits. ``raise SystemExit(3)`` without
 ``sys.exit``, ``os._exit`` and signals bypass them.
+
+A container dies with its first process. If that is Python, the JVM would be killed before it has delivered the end, so
+Python's exit also waits for the JVM that it started.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import contextlib
 import functools
 import json
 import os
+import subprocess
 import sys
 import traceback
 from types import TracebackType
@@ -20,21 +24,31 @@ from typing import Any, NoReturn
 #: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
 REPORTS_EXIT = "spark.sparkEventsPythonTellsItsEnd"
 _DEEPEST = 20
+#: Seconds that Spark may take to stop, beyond the shutdown timeout of the events.
+_STOP_SECONDS = 20.0
+#: Since Python 3.12, the traceback of an uncaught SystemExit begins with the outermost frame.
+_TRACES_ARE_COMPLETE = sys.version_info >= (3, 12)
 
 
 class _Program:
-    """The last exception that may have ended this program."""
+    """The last exception that may have ended this program.
+
+    Attributes:
+        patience: seconds that Python's exit may wait for the end of the JVM.
+    """
 
     def __init__(self) -> None:
+        self.patience = _STOP_SECONDS
         self._pid = os.getpid()
         self._last: BaseException | None = None
         self._excepthook = sys.excepthook
-        self._exit = sys.exit
 
     def install(self) -> None:
         """Wrap the two functions and register the report."""
         sys.excepthook = self._uncaught
         sys.exit = self._exits
+        # Exit functions run last in, first out: the wait follows the report and the program's later exit functions.
+        atexit.register(self._await_jvm)
         self.report_first()
 
     def report_first(self) -> None:
@@ -47,11 +61,8 @@ class _Program:
         self._excepthook(kind, error, trace)
 
     def _exits(self, status: object = None, /) -> NoReturn:
-        try:
-            self._exit(status)  # type: ignore[arg-type]
-        except SystemExit as error:
-            self._last = error
-            raise
+        self._last = SystemExit(status)
+        raise self._last
 
     def _tell(self) -> None:
         if os.getpid() != self._pid:
@@ -64,6 +75,18 @@ class _Program:
         # The JVM may already have exited.
         with contextlib.suppress(Exception):
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
+
+    def _await_jvm(self) -> None:
+        """End the JVM as Python's own end would, by closing its standard input, and wait for it."""
+        from pyspark import SparkContext
+
+        # Under spark-submit the JVM started Python, and there is no process to wait for.
+        jvm = getattr(SparkContext._gateway, "proc", None)
+        if os.getpid() != self._pid or jvm is None:
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            jvm.stdin.close()
+            jvm.wait(self.patience)
 
     def _account(self) -> dict[str, Any]:
         error = self._last
@@ -83,7 +106,12 @@ def _left_the_program(error: BaseException) -> bool:
     After an exception that was caught, the program may have run on.
     """
     trace = error.__traceback__
-    return trace is not None and trace.tb_frame.f_back is None and trace.tb_frame.f_lineno == trace.tb_lineno
+    if trace is None:
+        # Before Python 3.12, no frame is added to a SystemExit that nothing catches.
+        return not _TRACES_ARE_COMPLETE
+    # A frame that catches an exception continues on another line.
+    is_last = trace.tb_frame.f_lineno == trace.tb_lineno
+    return is_last and (trace.tb_frame.f_back is None or not _TRACES_ARE_COMPLETE)
 
 
 def _status(code: object) -> int:
@@ -132,15 +160,24 @@ def _asked(error: BaseException, method: str) -> str | None:
 
 
 @functools.cache
-def install() -> _Program:
-    """Install the hooks; further calls in this process have no effect."""
+def _installed() -> _Program:
     program = _Program()
     program.install()
     return program
 
 
-def install_for(jvm: Any) -> None:
+def install(shutdown_timeout: float) -> None:
+    """Install the hooks; further calls in this process only change the timeout.
+
+    Args:
+        shutdown_timeout: seconds that the last events have for delivery.
+    """
+    _installed().patience = shutdown_timeout + _STOP_SECONDS
+
+
+def install_for(jvm: Any, shutdown_timeout: float) -> None:
     """Install the hooks and announce them to a running JVM."""
+    install(shutdown_timeout)
     # The report must run before the streams stop, whose exit function may have been registered after it.
-    install().report_first()
+    _installed().report_first()
     jvm.io.sparkevents.listener.PythonProgram.willReport()

@@ -148,7 +148,7 @@ def _open(session: Any, values: dict[str, str], patience: float) -> DriverBridge
         )
         return ClientBridge(session, values, _ORIGIN, patience)
     context = driver_of(session)
-    exit_hooks.install_for(session._jvm)
+    exit_hooks.install_for(session._jvm, patience)
     queries = [{"id": str(q.id), "run_id": str(q.runId), "name": q.name} for q in session.streams.active]
     request = json.dumps({"settings": values, "queries": queries})
     return DriverBridge(session._jvm.io.sparkevents.inprocess.InProcess.open(context, request))

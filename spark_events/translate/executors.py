@@ -7,7 +7,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from spark_events.bridge.records import ExecutorRemoved, StageCompleted
+from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import Draft
 from spark_events.translate.failures import Diagnosis
@@ -33,11 +33,29 @@ class Executors:
 
     def __init__(self) -> None:
         self.removed_count = 0
+        self._present: set[str] | None = set()
         self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
         self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
 
+    @property
+    def number(self) -> int | None:
+        """Number of executors now; None if it is unknown, because not all have been seen."""
+        return None if self._present is None else len(self._present)
+
+    def forget_number(self) -> None:
+        """Note that earlier executors have not been seen, as after a restart of the sidecar."""
+        self._present = None
+
+    def added(self, record: ExecutorAdded) -> Iterator[Draft]:
+        """Count an executor; make no event."""
+        if self._present is not None:
+            self._present.add(record.executor_id)
+        yield from ()
+
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """Remember why an executor was removed; make no event."""
+        if self._present is not None:
+            self._present.discard(record.executor_id)
         self.removed_count += record.executor_id not in self._removed
         self._removed[record.executor_id] = record
         if len(self._removed) > _REMEMBERED:

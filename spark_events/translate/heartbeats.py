@@ -73,12 +73,14 @@ class Heartbeats:
         running = self._queries.running()
         self._lags = {run.run_id: self._lags[run.run_id] for run in running if run.run_id in self._lags}
         batches, self._batches = self._batches, 0
+        executors = self._executors.number
         jobs, removed = len(self._jobs.running_titles()), self._executors.removed_count
         behind = sum(self._lags.values()) if self._lags else None
         facts = [
             f"{_several(len(running), 'query', 'queries')} and {counted(jobs, 'job')} running",
             f"{_several(batches, 'batch', 'batches')} committed since the last heartbeat",
         ]
+        facts += [] if executors is None else [counted(executors, "executor")]
         facts += [] if behind is None else [f"{counted(behind, 'row')} behind"]
         facts += [f"{counted(removed, 'executor')} removed so far"] if removed else []
         yield Draft(
@@ -95,6 +97,7 @@ class Heartbeats:
                     "spark.heartbeat.jobs": jobs,
                     "spark.heartbeat.batches": batches,
                     "spark.heartbeat.lag": behind,
+                    "spark.heartbeat.executors": executors,
                     "spark.heartbeat.executors_removed": removed,
                 }
             ),

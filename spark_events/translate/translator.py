@@ -98,6 +98,9 @@ class Translator:
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
+        # Executors that Spark reports before the application's start, whose events come after it.
+        self._early: list[ExecutorAdded | ExecutorRemoved] = []
+        self._executors = executors
         self._provisional: ApplicationEnd | None = None
         self._behind = 0
         last_failure = LastFailure()
@@ -125,7 +128,7 @@ class Translator:
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
-            ExecutorAdded: (_time, self._executor_events.added),
+            ExecutorAdded: (_time, _both(executors.added, self._executor_events.added)),
             ExecutorRemoved: (_time, _both(executors.removed, self._executor_events.removed)),
             Dropped: (_undated, self._dropped),
             Added: (_undated, lambda record: added(record, self._queries)),
@@ -198,6 +201,8 @@ class Translator:
         if isinstance(record, Inspection):
             self.deadlines.restore(record)
             return
+        if isinstance(record, ApplicationStart):
+            self._executors.forget_number()
         for _ in self._drafts(record):
             pass
 
@@ -228,6 +233,16 @@ class Translator:
         return queries + jobs
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
+        if isinstance(record, (ExecutorAdded, ExecutorRemoved)) and not self.knows_application:
+            self._early.append(record)
+            return ()
+        if not self._early:
+            return self._handled(record)
+        early, self._early = self._early, []
+        records = [record, *early] if isinstance(record, ApplicationStart) else [*early, record]
+        return itertools.chain.from_iterable(map(self._handled, records))
+
+    def _handled(self, record: Any) -> Iterable[Draft]:
         known = self._handlers.get(type(record))
         if known is None:
             return ()

@@ -120,7 +120,11 @@ def story() -> list[Event]:
     ended = Translator(everything)
     events = translated(ended, [*records, application_end("SUBMIT_STOPPED")])
     failure = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
-    failed = [application_start(), *records[-2:], application_end(exit_code=3, failure=failure, exit_caller="A.b(C.java:1)")]
+    failed = [
+        application_start(),
+        *records[-2:],
+        application_end(exit_code=3, failure=failure, exit_caller="A.b(C.java:1)"),
+    ]
     events += translated(Translator(everything), failed)
     killed = [application_start(), application_end("PYTHON_DIED", exit_signal="SIGSEGV")]
     events += translated(Translator(everything), killed)

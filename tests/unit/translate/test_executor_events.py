@@ -80,7 +80,7 @@ def test_a_lost_executor_names_what_it_took_along() -> None:
 
 def test_an_executor_that_the_driver_released_is_no_warning() -> None:
     """Dynamic allocation ends idle executors."""
-    _, (event,) = translated([removed(reason="Executor killed by driver.", tasks=0, stages=[])])
+    _, (event,) = translated([application_start(), removed(reason="Executor killed by driver.", tasks=0, stages=[])])
     assert (event.severity.value, event.attributes["spark.status.new"]) == ("DEBUG", "REMOVED")
 
 
@@ -95,10 +95,28 @@ def test_more_than_the_limit_is_counted() -> None:
     assert (rest.severity.value, rest.attributes["spark.executor.more_removed"]) == ("WARN", 27)
     _, events = translated([application_start(), *records, added("31", START + 40), application_end()], most=3)
     assert events[-1].body.startswith("Within one minute, 1 more executor was added and 27 more executors were removed")
-    _, events = translated([*records, removed("40", START + 70_000)], most=3)
+    _, events = translated([application_start(), *records, removed("40", START + 70_000)], most=3)
     assert [e.attributes.get("spark.executor.id") for e in events] == ["0", "1", "2", None, "40"]
 
 
 def test_no_events_without_a_limit() -> None:
     """The number 0 turns the events off."""
     assert translated([added(), removed()], most=0)[1] == []
+
+
+def test_an_executor_before_the_application_s_start_is_reported_after_it() -> None:
+    """Its event has the application's name, and the id that it would have in a replay."""
+    translator = Translator()
+    assert translator.translate(decoded({"at": START, **added()})) == []
+    started, executor = translator.translate(decoded(application_start()))
+    assert (started.name, executor.name) == ("JobStatusChangeEvent", "ExecutorStatusChangeEvent")
+    assert executor.attributes["spark.app.name"] == "shop"
+    assert (started.sequence, executor.sequence) == (1, 2)
+
+
+def test_an_executor_of_an_application_whose_start_is_missing_is_reported_with_the_next_record() -> None:
+    """The event lacks the application's name; it is not lost."""
+    translator = Translator()
+    translator.translate(decoded({"at": START, **added()}))
+    events = translator.translate(decoded(application_end()))
+    assert "ExecutorStatusChangeEvent" in [event.name for event in events]

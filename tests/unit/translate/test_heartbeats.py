@@ -63,7 +63,7 @@ def test_the_state_of_the_application() -> None:
     assert second.attributes["spark.heartbeat.lag"] == 4
     assert first.body == (
         "Application 'shop' is alive: 1 query and 0 jobs running, 3 batches committed since the last heartbeat,"
-        " 4 rows behind"
+        " 0 executors, 4 rows behind"
     )
 
 
@@ -78,3 +78,24 @@ def test_none_before_the_start_or_after_the_end_or_without_an_interval(interval:
         made.translate(decoded(application_start()))
         made.translate(decoded(application_end()))
     assert (made.next_deadline, beats(made, SLOT)) == (None, [])
+
+
+def test_a_heartbeat_counts_the_executors() -> None:
+    """A removed executor no longer counts."""
+    executors = [
+        {"kind": "executor_added", "at": START, "executor_id": name, "time": START, "host": "h", "cores": 4}
+        for name in ("1", "2", "3")
+    ]
+    lost = {"kind": "executor_removed", "at": START, "executor_id": "2", "time": START, "reason": "x"}
+    made = translator(*executors, application_start(), lost)
+    (beat,) = beats(made, START)
+    assert beat.attributes["spark.heartbeat.executors"] == 2
+    assert "2 executors" in beat.body
+
+
+def test_a_restarted_sidecar_does_not_guess_the_number_of_executors() -> None:
+    """It has not seen the executors that were added before."""
+    made = Translator(TranslateConfig(heartbeat_interval=60.0))
+    made.restore(decoded(application_start()))
+    (beat,) = beats(made, START)
+    assert "spark.heartbeat.executors" not in beat.attributes

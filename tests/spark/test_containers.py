@@ -1,0 +1,96 @@
+"""Tests of drivers in a container: the kernel kills every process of it together with the first one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import PATIENT, Lab, Run, file_reporter, pyspark_home, two_lines, wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
+
+#: A process namespace ends with its first process, as a container does.
+_CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _container() -> None:
+    """Skip where this user may not create a process namespace."""
+    if shutil.which("unshare") is None or subprocess.run([*_CONTAINER, "true"], check=False).returncode:
+        pytest.skip("this user may not create a process namespace (needs unshare and CAP_SYS_ADMIN)")
+
+
+def _run(lab: Lab, how: str) -> Run:
+    return lab.run("ending_hooked.py", "configure", how, program=[*_CONTAINER, sys.executable])
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "status", "exit_code"),
+    [
+        ("return", 0, "ENDED", None),
+        ("raise", 1, "FAILED", 1),
+        ("exit-3", 3, "FAILED", 3),
+        ("stop", 0, "FINISHED", None),
+    ],
+)
+def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_code: int | None) -> None:
+    """Python's exit waits until the JVM has delivered the end."""
+    run = _run(lab, how)
+    assert run.process.returncode == code, run.tail()
+    *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
+    attributes = event["attributes"]
+    assert (attributes["spark.status.new"], attributes.get("spark.app.exit_code")) == (status, exit_code)
+    failures = run.named("JobFailureEvent", spark_entity="application")
+    assert [failure["attributes"].get("exception.type") for failure in failures] == (
+        ["ValueError"] if how == "raise" else [None] * (status == "FAILED")
+    )
+
+
+def _lost(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["attributes"].get("spark.status.new") == "LOST"]
+
+
+def _watched(folder: Path) -> list[dict[str, Any]]:
+    """Check a folder once, as cron does; return the events that the command prints."""
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "watch", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
+    """The watcher reports the loss, and so does the next run; both reports have one event id."""
+    settings = {
+        **two_lines(),
+        **PATIENT,
+        **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
+        "events.heartbeat.interval": "1s",
+        "events.reporter.audit.heartbeats": "true",
+        "events.reporter.audit.delivery.guarantee": "at-least-once",
+    }
+    submit = str(pyspark_home() / "bin" / "spark-submit")
+    state: dict[str, str | None] = {"XDG_STATE_HOME": str(tmp_path)}
+    killed = lab.start("starved.py", defaults=settings, env=state, program=[*_CONTAINER, submit])
+    killed.wait_for("a heartbeat", lambda: killed.named("HeartbeatEvent"))
+    assert _watched(killed.folder) == []
+    killed.process.kill()
+    wait_for("the container to be gone", lambda: not killed.processes())
+    last = max(event["observed_ts_millis"] for event in killed.named("HeartbeatEvent"))
+    (reported,) = wait_for("the report of the watcher", lambda: _watched(killed.folder))
+    assert reported["attributes"]["spark.status.new"] == "LOST"
+    assert reported["severity"] == "FATAL"
+    # The last moment at which the driver is known to have lived.
+    assert reported["observed_ts_millis"] == last
+    assert _watched(killed.folder) == []
+
+    successor = lab.start("starved.py", defaults=settings, env=state)
+    (early,) = successor.wait_for("the report of the next run", lambda: _lost(successor.events()))
+    assert early["event_id"] == reported["event_id"]
+    assert "starved" in early["body"]
+    successor.command("release")
+    assert successor.wait() == 0, successor.tail()
