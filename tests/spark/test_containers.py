@@ -69,7 +69,7 @@ def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
         **two_lines(),
         **PATIENT,
         **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
-        "events.heartbeat.interval": "1s",
+        "events.heartbeat.interval": "5s",
         "events.reporter.audit.heartbeats": "true",
         "events.reporter.audit.delivery.guarantee": "at-least-once",
     }
