@@ -11,7 +11,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from spark_events._version import __version__
 from spark_events.bridge.acknowledgements import Acknowledgements, Answers
@@ -22,6 +22,7 @@ from spark_events.bridge.records import (
     Decoder,
     Goodbye,
     Hello,
+    Inspection,
     JvmShutdown,
     Restored,
     Unknown,
@@ -55,7 +56,9 @@ _CLOCK_SECONDS = 60.0
 #: In the numbering of the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: Records that the session handles itself.
-_SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Goodbye, Restored, JvmShutdown, Unknown})
+_SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
+#: Of these, the records that are translated and acknowledged all the same.
+_Numbered: TypeAlias = ApplicationStart | ApplicationEnd | Inspection | JvmShutdown | Unknown
 _LOG = logging.getLogger(__name__)
 
 
@@ -88,7 +91,8 @@ class DriverSession:
         log: handler of this process's log lines; None: the session leaves logging alone.
         first_sequence: number of the first event, unless the driver sends a higher one.
         strict: raise if a reporter's settings are unusable, instead of disabling that reporter.
-        amend: adds this process's knowledge to the record of the application's end.
+        amend: adds this process's knowledge of the driver's Python to the record of the application's end, and to
+            inspections.
 
     Attributes:
         driver: process id of the driver; 0 if unknown.
@@ -105,7 +109,7 @@ class DriverSession:
         log: LogLines | None = None,
         first_sequence: int = 1,
         strict: bool = False,
-        amend: Callable[[ApplicationEnd], ApplicationEnd] = lambda end: end,
+        amend: Callable[[ApplicationEnd | Inspection], ApplicationEnd | Inspection] = lambda record: record,
     ) -> None:
         self.driver = 0
         self._source = source
@@ -308,7 +312,7 @@ class DriverSession:
         if lines:
             self._dispatch(entries)
 
-    def _understand(self, record: object) -> ApplicationStart | ApplicationEnd | JvmShutdown | Unknown | None:
+    def _understand(self, record: object) -> _Numbered | None:
         """Handle a session record; return a record to translate and ack, or None."""
         if isinstance(record, Goodbye):
             self._goodbye = record
@@ -319,7 +323,7 @@ class DriverSession:
         if isinstance(record, ApplicationStart):
             self._look_for_predecessors(record)
             return record
-        if isinstance(record, ApplicationEnd):
+        if isinstance(record, (ApplicationEnd, Inspection)):
             return self._amend(record)
         if isinstance(record, JvmShutdown):
             self._jvm_is_going_down = True

@@ -81,7 +81,7 @@ def main() -> NoReturn:
             answers,
             lambda: _is_gone(session.driver or parent),
             log=driver_log,
-            amend=lambda end: end if program is None else program.amend(end),
+            amend=lambda record: record if program is None else program.amend(record),
         )
         if session.begin():
             program = PythonProgram.of(session.driver or parent)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from spark_events.bridge.records import ApplicationEnd
+from spark_events.bridge import python_stacks
+from spark_events.bridge.records import ApplicationEnd, Inspection
 
 _PROC = Path("/proc")
 #: Environment variable of a JVM started by a plain ``python app.py``, and of a Python started by spark-submit.
@@ -70,8 +71,13 @@ class PythonProgram:
             return None
         return None
 
-    def amend(self, end: ApplicationEnd) -> ApplicationEnd:
-        """Add the process's exit status to the end of an application that was caused by the end of the process."""
+    def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
+        """Add the stacks of the process to an inspection, and its exit status to the end that the process caused."""
+        if isinstance(record, Inspection):
+            return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))
+        return self._with_exit(record)
+
+    def _with_exit(self, end: ApplicationEnd) -> ApplicationEnd:
         if end.program_exit_code is not None or end.ending not in ("GATEWAY_CLOSED", "PYTHON_DIED", "PROGRAM_FAILED"):
             return end
         status = self._exit_status()

@@ -6,7 +6,7 @@ listed here: such fields are ignored, and such kinds become :class:`Unknown`.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -272,17 +272,33 @@ class RunningStage(msgspec.Struct, frozen=True, kw_only=True):
     longest: LongestTask | None = None
 
 
+class PythonFrame(NamedTuple):
+    """A frame of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+
 class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
     """The thread of a running query.
 
     ``busy_since`` is 0 while the query waits for its next trigger or for data. ``frames`` are
-    ``package.Class.method(File:line)``, innermost first, without frames that say nothing about the place.
+    ``package.Class.method(File:line)``, innermost first, without frames that say nothing about the place. ``python``:
+    the stacks of the Python functions that the JVM calls at the moment, innermost frame first, if the thread waits for
+    one of them.
     """
 
     run_id: str
     busy_since: int = 0
     continuous: bool = False
     frames: list[str] = []
+    python: list[list[PythonFrame]] = []
+
+    @property
+    def is_in_python(self) -> bool:
+        """Whether the thread waits for a Python function."""
+        return any(frame.startswith("py4j.reflection.PythonProxyHandler.") for frame in self.frames)
 
 
 class Inspection(_Line, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ import traceback
 from types import TracebackType
 from typing import Any, NoReturn
 
+from spark_events.bridge import python_stacks
+
 #: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
 REPORTS_EXIT = "spark.sparkEventsPythonTellsItsEnd"
 _DEEPEST = 20
@@ -163,11 +165,14 @@ def _asked(error: BaseException, method: str) -> str | None:
 def _installed() -> _Program:
     program = _Program()
     program.install()
+    python_stacks.serve()
     return program
 
 
 def install(shutdown_timeout: float) -> None:
-    """Install the hooks; further calls in this process only change the timeout.
+    """Install the hooks, and answer the sidecar's questions for Python stacks.
+
+    Further calls in this process only change the timeout.
 
     Args:
         shutdown_timeout: seconds that the last events have for delivery.

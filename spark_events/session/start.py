@@ -11,8 +11,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from spark_events.bridge import python_stacks
 from spark_events.bridge.client import ClientBridge
 from spark_events.bridge.driver import DriverBridge
+from spark_events.bridge.records import ApplicationEnd, Inspection
 from spark_events.config import Setting, Settings
 from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, SessionError
@@ -98,6 +100,7 @@ def start(
                     if reporters is None and not _is_served(session, given_settings)
                     else _ours(given_settings)
                 ),
+                amend=_with_stacks,
                 first_sequence=_next_sequence.get(application, 1),
                 # Mistakes in arguments raise; mistakes in the application's configuration disable only the affected
                 # reporter.
@@ -116,6 +119,10 @@ def start(
     for subscription in before:
         stream.subscribe(subscription)
     return stream
+
+
+def _with_stacks(record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
+    return python_stacks.amend(record, python_stacks.stacks) if isinstance(record, Inspection) else record
 
 
 def _size(history: object) -> int:

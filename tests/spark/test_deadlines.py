@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, pyspark_home, two_lines
+from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, line_of, pyspark_home, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -17,7 +17,7 @@ LIMIT = 2_000
 # The first batch of a slow driver may be overdue at another place; the wait is for these.
 PLACES = {
     "source": "waiting in HangingFileSystem.block, looking for new data",
-    "python": "waiting in a Python function",
+    "python": "waiting in Python at control.py:",
     "commit": "waiting in HangingFileSystem.block, committing",
     "task": "has 0 of 1 task done, 1 running, 0 waiting; task 0 on executor driver",
 }
@@ -85,6 +85,15 @@ def test_the_event_names_the_place(run: Run, name: str) -> None:
     assert PLACES[name] in event["body"]
     assert event["severity"] in ("WARN", "ERROR")
     assert event["attributes"]["spark.deadline.limit_ms"] == LIMIT
+
+
+def test_a_foreach_batch_has_its_line(run: Run) -> None:
+    """The event names the innermost line of the user's Python and has the stack up to the function."""
+    attributes = run.seen["python"]["attributes"]  # type: ignore[attr-defined]
+    assert attributes["spark.deadline.location"].endswith("in wait_until_received")
+    line = line_of("hangs.py", "# the place")
+    assert f"hangs.py:{line} in sleep_until\n" in attributes["spark.deadline.stack"]
+    assert attributes["spark.deadline.stack"].endswith("in wait_in_python")
 
 
 def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:

@@ -89,10 +89,17 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
 
 
 def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
-    """The same status changes with the same times and ids."""
+    """The same status changes with the same times and ids.
+
+    Only the numbers may differ: two threads of Spark report the loss of the executor and of its output, and the
+    listener and the log may see them in different orders.
+    """
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "AllSubtasksStatusChangeEvent"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     live = run.named("AllSubtasksStatusChangeEvent")
     assert len(live) >= 6
-    assert [json.loads(line) for line in done.stdout.splitlines()] == live
+    replayed = [json.loads(line) for line in done.stdout.splitlines()]
+    for event in [*live, *replayed]:
+        del event["sequence"]
+    assert replayed == live

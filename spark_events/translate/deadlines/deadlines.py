@@ -153,7 +153,7 @@ class Deadlines:
                 place: Place | None = None
                 if thread is not None and thread.frames:
                     stages = [s for s in record.stages if s.properties.get("sql.streaming.queryId") == run.run.query_id]
-                    place = place_of(thread, stages, now, self._diagnostics.code.is_own_class)
+                    place = place_of(thread, stages, now, self._diagnostics.code)
                 yield from run.inspected(thread, now, self._forgiven, place)
         yield from self._jobs.inspected(record, self._forgiven)
         yield from self._stage.inspected(record, self._forgiven)

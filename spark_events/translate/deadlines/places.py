@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from spark_events.bridge.records import QueryThread, RunningStage
+from spark_events.bridge.records import PythonFrame, QueryThread, RunningStage
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import counted, lasting
+from spark_events.translate.user_code import UserCode
 
 __all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
 
@@ -22,7 +24,6 @@ _WAITING = re.compile(
     r"|.*\$Proxy\d*"
 )
 _JOB = "org.apache.spark.scheduler.DAGScheduler.runJob"
-_PYTHON = "py4j.reflection.PythonProxyHandler."
 #: What a trigger does, by a method of Spark around the place; the first that fits.
 _PHASES = (
     ("constructNextBatch", "looking for new data"),
@@ -43,16 +44,14 @@ class Place(NamedTuple):
     attributes: dict[str, AttributeValue | None]
 
 
-def place_of(
-    thread: QueryThread, stages: Sequence[RunningStage], now: int, is_own: Callable[[str], bool]
-) -> Place | None:
+def place_of(thread: QueryThread, stages: Sequence[RunningStage], now: int, code: UserCode) -> Place | None:
     """Return where a query hangs; None if its thread has no frames.
 
     Args:
         thread: the query's thread.
         stages: the running stages of the query.
         now: milliseconds since the epoch.
-        is_own: whether a class belongs to the user's own code.
+        code: recognises the user's own code.
     """
     frames = thread.frames
     if not frames:
@@ -63,14 +62,15 @@ def place_of(
         "spark.deadline.stack": "\n".join(frames[:_MOST_FRAMES]),
     }
     parsed = [match for frame in frames if (match := _FRAME.match(frame))]
-    own = next((frame for frame in parsed if is_own(frame["class"])), None)
+    own = next((frame for frame in parsed if code.is_own_class(frame["class"])), None)
     if own is not None:
         attributes["spark.deadline.location"] = f"{own['place']} in {_name(own)}"
     if any(frame.startswith(_JOB) for frame in frames):
         text = "; ".join(tasks_of(stage, now) for stage in stages[:3]) or "a Spark job runs"
         attributes |= _longest(stages)
-    elif any(frame.startswith(_PYTHON) for frame in frames):
-        text = "waiting in a Python function, which foreachBatch or a Python source calls"
+    elif thread.is_in_python:
+        text, places = _python_place(thread.python, code)
+        attributes |= places
     else:
         named = own or next((frame for frame in parsed if not _WAITING.match(frame["class"])), None)
         name = frames[0] if named is None else _name(named)
@@ -79,6 +79,24 @@ def place_of(
         if phase is not None and phase != "processing":
             text += f", {phase}"
     return Place(text, attributes)
+
+
+def _python_place(stacks: Sequence[list[PythonFrame]], code: UserCode) -> tuple[str, dict[str, AttributeValue | None]]:
+    """Return the lines of the Python functions that the JVM calls; more than one if several queries call one."""
+    lines = []
+    for frames in stacks:
+        outermost_first = frames[::-1]
+        own = code.innermost([frame.file for frame in outermost_first])
+        frame = frames[0] if own is None else outermost_first[own]
+        lines.append(f"{os.path.basename(frame.file)}:{frame.line} in {frame.function}")
+    if not lines:
+        return "waiting in a Python function, which foreachBatch or a Python source calls", {}
+    place = " or ".join(lines[:3])
+    stack = "\n\n".join(
+        "\n".join(f"{frame.file}:{frame.line} in {frame.function}" for frame in frames[:_MOST_FRAMES])
+        for frames in stacks
+    )
+    return f"waiting in Python at {place}", {"spark.deadline.location": place, "spark.deadline.stack": stack}
 
 
 def tasks_of(stage: RunningStage, now: int) -> str:

@@ -7,7 +7,10 @@ from control import FOLDER, announce, put, received, wait_until_received
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
-spark = SparkSession.builder.appName("hangs").getOrCreate()
+import spark_events
+
+# `configure` also lets the sidecar ask this Python for the line of the foreachBatch.
+spark = spark_events.configure(SparkSession.builder.appName("hangs")).getOrCreate()
 os.makedirs(f"{FOLDER}/in", exist_ok=True)
 put(f"{FOLDER}/in", 0, [{"n": 1}])
 FLAGS = ("hang-list-in", "hang-create-commits")

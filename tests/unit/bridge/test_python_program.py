@@ -55,6 +55,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     while amended is end:
         # Exiting takes a while on a busy machine.
         amended = program.amend(end)
+    assert isinstance(amended, ApplicationEnd)
     return amended
 
 

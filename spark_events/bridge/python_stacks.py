@@ -1,0 +1,123 @@
+"""Stacks of the Python functions that Spark calls in the driver, such as that of ``foreachBatch``.
+
+The shim sees the threads of the JVM alone. The driver's Python therefore answers on a Unix socket, in a folder that
+only its user can open; the sidecar asks when a query is overdue. The answer needs the interpreter lock, so a function
+that holds it (a long call of a C extension) is not seen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from spark_events.bridge.records import Inspection, PythonFrame
+
+#: Functions of PySpark in which the JVM calls Python: foreachBatch, foreach, and Python's listeners.
+_CALLED_BY_JVM = ("pyspark/sql/utils.py", "call")
+_DEEPEST = 50
+_MOST_STACKS = 20
+_TIMEOUT_SECONDS = 0.5
+_MOST_BYTES = 1 << 20
+
+
+def stacks() -> list[list[PythonFrame]]:
+    """Return the stack of each Python function that the JVM calls now in this process, innermost frame first."""
+    found = [_frames(frame) for frame in sys._current_frames().values()]
+    return [frames for frames in found if frames][:_MOST_STACKS]
+
+
+def _frames(frame: FrameType | None) -> list[PythonFrame]:
+    """Return the frames above PySpark's call; an empty list if the thread is in no such call."""
+    frames: list[PythonFrame] = []
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == _CALLED_BY_JVM[1] and code.co_filename.replace(os.sep, "/").endswith(_CALLED_BY_JVM[0]):
+            return frames
+        if len(frames) < _DEEPEST:
+            frames.append(PythonFrame(code.co_filename, frame.f_lineno or 0, code.co_name))
+        frame = frame.f_back
+    return []
+
+
+def _address(pid: int) -> Path:
+    return Path(tempfile.gettempdir()) / f"spark-events-{os.getuid()}" / f"python-{pid}.sock"
+
+
+def _is_private(folder: Path) -> bool:
+    about = folder.lstat()
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077
+
+
+def serve() -> None:
+    """Answer questions for :func:`stacks` on a daemon thread; does nothing where Unix sockets are missing."""
+    if not hasattr(socket, "AF_UNIX"):
+        return
+    path = _address(os.getpid())
+    # Without the socket, an event only lacks the line.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(path.parent):
+            return
+        path.unlink(missing_ok=True)
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(path))
+        server.listen(4)
+        atexit.register(_remove, path, os.getpid())
+        threading.Thread(target=_answer, args=(server,), name="spark-events-stacks", daemon=True).start()
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        path.unlink(missing_ok=True)
+
+
+def _answer(server: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            with connection:
+                connection.settimeout(_TIMEOUT_SECONDS)
+                connection.sendall(msgspec.json.encode(stacks()))
+
+
+def amend(record: Inspection, of: Callable[[], list[list[PythonFrame]]]) -> Inspection:
+    """Add Python stacks to the queries that wait for a Python function.
+
+    Args:
+        record: the answer of the shim.
+        of: returns the stacks; called only if a query waits for a Python function.
+    """
+    if not any(query.is_in_python for query in record.queries):
+        return record
+    found = of()
+    queries = [
+        msgspec.structs.replace(query, python=found) if query.is_in_python else query for query in record.queries
+    ]
+    return msgspec.structs.replace(record, queries=queries)
+
+
+def ask(pid: int) -> list[list[PythonFrame]]:
+    """Return the stacks of another process, at most 0.5 s later; an empty list if it does not answer."""
+    path = _address(pid)
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        if not _is_private(path.parent):
+            return []
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_TIMEOUT_SECONDS)
+            client.connect(str(path))
+            text = b""
+            while len(text) < _MOST_BYTES and (more := client.recv(1 << 16)):
+                text += more
+        return msgspec.json.decode(text, type=list[list[PythonFrame]])
+    return []

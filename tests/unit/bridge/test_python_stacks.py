@@ -1,0 +1,110 @@
+"""Tests of the stacks of Python functions that the JVM calls; with a real process and a real socket."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_events.bridge import python_stacks
+from spark_events.bridge.records import Inspection, PythonFrame, QueryThread
+
+#: Stands for PySpark's function in which the JVM calls ``foreachBatch``.
+_CALL = compile("def call(function):\n    function()\n", "/lib/pyspark/sql/utils.py", "exec")
+_SERVER = """
+import sys
+from spark_events.bridge import python_stacks
+def book():
+    print("ready", flush=True)
+    sys.stdin.readline()
+python_stacks.serve()
+exec(compile("def call(function):\\n    function()\\n", "/lib/pyspark/sql/utils.py", "exec"))
+call(book)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder for temporary files of this process and of the processes that it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Process whose main thread is in a function that the JVM calls."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    if process.poll() is None:
+        process.communicate("\n", timeout=60)
+
+
+def test_the_functions_that_the_jvm_calls() -> None:
+    """Other threads are not listed, and neither are the frames below the call."""
+    names: dict[str, Callable[[Callable[[], None]], None]] = {}
+    exec(_CALL, names)
+    entered, leave = threading.Event(), threading.Event()
+
+    def book() -> None:
+        entered.set()
+        leave.wait(60)
+
+    thread = threading.Thread(target=names["call"], args=(book,))
+    thread.start()
+    entered.wait(60)
+    (frames,) = python_stacks.stacks()
+    leave.set()
+    thread.join()
+    assert frames[-1].function == "book"
+    assert frames[-1].file == __file__
+
+
+def test_another_process_answers(server: subprocess.Popen[str]) -> None:
+    """The sidecar asks the driver's Python by its process id."""
+    (frames,) = python_stacks.ask(server.pid)
+    assert [frame.function for frame in frames] == ["book"]
+    assert isinstance(frames[0], PythonFrame)
+
+
+def test_a_process_that_does_not_answer(folder: Path) -> None:
+    """Without a socket, after the process's end, and in a folder that others may use, there are no stacks."""
+    assert python_stacks.ask(os.getpid()) == []
+    private = folder / f"spark-events-{os.getuid()}"
+    private.mkdir(mode=0o777)
+    private.chmod(0o777)
+    python_stacks.serve()
+    assert list(private.iterdir()) == []
+
+
+def test_the_socket_is_gone_after_the_end(server: subprocess.Popen[str], folder: Path) -> None:
+    """The process removes it when it exits."""
+    (path,) = folder.glob("spark-events-*/*.sock")
+    server.communicate("\n", timeout=60)
+    assert not path.exists()
+
+
+def test_only_queries_in_python_are_amended() -> None:
+    """The stacks are asked for once, and only if a query waits for Python."""
+    asked: list[int] = []
+
+    def of() -> list[list[PythonFrame]]:
+        asked.append(1)
+        return [[PythonFrame("/jobs/payments.py", 16, "book")]]
+
+    jvm = QueryThread(run_id="r1", frames=["org.apache.spark.A.b(A.scala:1)"])
+    python = QueryThread(run_id="r2", frames=["py4j.reflection.PythonProxyHandler.invoke(P.java:1)"])
+    record = Inspection(asked=1, overdue="", queries=[jvm])
+    assert python_stacks.amend(record, of) is record
+    amended = python_stacks.amend(Inspection(asked=1, overdue="", queries=[jvm, python, python]), of)
+    assert [len(query.python) for query in amended.queries] == [0, 1, 1]
+    assert asked == [1]
