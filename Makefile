@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker collector junit connect yarn check lint types spelling test test-matrix demo bench wheel clean
+.PHONY: help setup environments jar broker collector junit connect kafka-connector yarn check lint types spelling test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -35,6 +35,9 @@ junit: setup ## fetch JUnit for the shim's own tests, which are skipped without 
 
 yarn: setup ## fetch the YARN cluster for tests/spark/test_yarn_endings.py, which is skipped without it
 	@bash .ci/jars yarn
+
+kafka-connector: setup ## fetch Spark's Kafka source for tests/spark/test_lost_broker.py, which is skipped without it
+	@bash .ci/jars kafka-connector
 
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5

@@ -66,7 +66,8 @@ class Kafka:
             f"{_JARS}/*",
         ]
         self.server = Server(self._folder, [*run, "kafka.Kafka", "server.properties"])
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # As in Kafka's own ids, no leading "-", which the command would read as an option.
+        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self._format = [*run, "kafka.tools.StorageTool", "format", "--config", "server.properties"]
         self._format += ["--cluster-id", cluster]
 

@@ -1,0 +1,62 @@
+"""Test of a Kafka broker that disappears: the query hangs in its source, and the event says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ROOT
+from reporters.peers.kafka import Kafka
+from reporters.peers.processes import missing
+from spark.harness import PATIENT, Lab, file_reporter, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
+
+_JARS = ROOT / ".tools" / "kafka-connector" / "jars"
+
+
+@pytest.fixture
+def broker() -> Iterator[Kafka]:
+    """Broker with a topic that has one message."""
+    if not _JARS.is_dir():
+        missing("there is no Kafka source for Spark in .tools/kafka-connector; make kafka-connector fetches it")
+    broker = Kafka()
+    broker.start()
+    try:
+        broker.make_topic("clicks")
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": broker.servers})
+        producer.produce("clicks", b"1")
+        assert producer.flush(60) == 0
+        yield broker
+    finally:
+        broker.remove()
+
+
+def test_a_broker_that_disappears_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
+    """The query neither commits nor reports itself idle; the place is Spark's Kafka source."""
+    settings = {
+        **two_lines(),
+        **PATIENT,
+        **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
+        "events.deadline.progress": "2s",
+        "spark.jars": ",".join(map(str, sorted(_JARS.glob("*.jar")))),
+    }
+    run = lab.start("kafka_source.py", broker.servers, "clicks", defaults=settings)
+    run.wait_until_announced("read")
+    broker.stop()
+
+    def overdue() -> dict[str, Any] | None:
+        for event in run.named("DeadlineStatusChangeEvent", spark_deadline_rule="progress"):
+            if "Kafka" in str(event["attributes"].get("spark.deadline.place")):
+                return event
+        return None
+
+    event = run.wait_for("the overdue query", overdue)
+    assert event["attributes"]["spark.streaming.query.name"] == "clicks"
+    assert event["attributes"]["spark.deadline.phase"] == "looking for new data"
+    assert "looking for new data" in event["body"]
+    run.end()
