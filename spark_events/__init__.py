@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Any
 from spark_events._version import __version__
 
 if TYPE_CHECKING:
-    from spark_events.enrichment import Cache, CircuitBreaker, Context, Retry, enrich, enrich_batch
+    from spark_events.enrichment import (
+        Buffer,
+        Cache,
+        CircuitBreaker,
+        Context,
+        Key,
+        Limits,
+        OnFailure,
+        Replay,
+        Retry,
+        enrich,
+        enrich_batch,
+    )
     from spark_events.errors import (
         ConfigError,
         EnrichmentError,
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
     from spark_events.session.stream import EventStream
 
 __all__ = [
+    "Buffer",
     "Cache",
     "CircuitBreaker",
     "ConfigError",
@@ -42,9 +55,13 @@ __all__ = [
     "InvalidChoiceError",
     "InvalidEventError",
     "InvalidPlanError",
+    "Key",
+    "Limits",
     "MemoryReporter",
     "MissingExtraError",
+    "OnFailure",
     "PermanentError",
+    "Replay",
     "Reporter",
     "ReporterFactory",
     "Retry",
@@ -67,7 +84,20 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(
-        ("Cache", "CircuitBreaker", "Context", "Retry", "enrich", "enrich_batch"), "spark_events.enrichment"
+        (
+            "Buffer",
+            "Cache",
+            "CircuitBreaker",
+            "Context",
+            "Key",
+            "Limits",
+            "OnFailure",
+            "Replay",
+            "Retry",
+            "enrich",
+            "enrich_batch",
+        ),
+        "spark_events.enrichment",
     ),
     **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
     "MemoryReporter": "spark_events.reporters.memory",

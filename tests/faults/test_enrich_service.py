@@ -20,7 +20,7 @@ from fakes import eventually
 from lateness import Witness
 
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.plan import CircuitBreaker, Retry
+from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 pytestmark = pytest.mark.faults
 

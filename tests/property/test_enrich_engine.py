@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.plan import Cache, Retry
+from spark_events.enrichment.settings import Cache, Retry
 
 _TICK = 0.001
 _ATTEMPTS = 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spark_events.enrichment.api.closures import pickled
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
-from spark_events.enrichment.driver.checkpoint import Storage, settle
+from spark_events.enrichment.driver.checkpoint import settle
 from spark_events.enrichment.driver.driver_channel import batch_channel
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
 from spark_events.enrichment.driver.release import held
@@ -26,6 +26,7 @@ from spark_events.enrichment.driver.replay import (
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post
 from spark_events.enrichment.driver.warnings import warn_of_storage
 from spark_events.enrichment.engine.statistics import merged
+from spark_events.enrichment.settings import Limits, Replay
 from spark_events.enrichment.signature import name_of, qualified_name
 from spark_events.enrichment.worker.replay import ReplayStore
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
@@ -40,15 +41,7 @@ _LOG = logging.getLogger(__name__)
 _MAX_PROBLEMS_LOGGED = 10
 
 
-def run(
-    request: Request,
-    batch: MicroBatch,
-    storage: Storage,
-    replay_store: str | None,
-    replay_version: str = "1",
-    *,
-    tell_workers: bool = True,
-) -> tuple[DataFrame, DataFrame | None]:
+def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -> tuple[DataFrame, DataFrame | None]:
     """Make all calls of a batch and wait for their answers.
 
     Returns:
@@ -60,7 +53,8 @@ def run(
     """
     df, plan = request.df, request.plan
     name = name_of(plan.fn)
-    replay = _store(request, batch, replay_store, replay_version)
+    storage = limits.buffer.storage
+    replay = _store(request, batch, repeated.store, repeated.version)
     warn_of_storage(df, storage)
     held.begin(df, batch)
     if replay is not None:
@@ -70,7 +64,7 @@ def run(
         # Registered before the calls: if the caller catches the error, Spark commits the batch all the same.
         held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
-    with batch_channel(df, wanted=tell_workers) as channel:
+    with batch_channel(df, wanted=limits.driver_channel) as channel:
         address = None if channel is None else channel.address
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, channel=address))
         settled = settle(lazy, storage, channel)
@@ -100,21 +94,19 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
     return settled.select(*own, *answers), None
 
 
-def _store(request: Request, batch: MicroBatch, root: Any, version: Any) -> ReplayStore | None:
+def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> ReplayStore | None:
     if root is None:
         return None
     if not isinstance(root, str | os.PathLike):
         raise InvalidPlanError(
-            f"replay_store is {root!r}; allowed: the address of a folder that all executors can reach"
+            f"Replay.store is {root!r}; allowed: the address of a folder that all executors can reach"
         )
     if not (root := os.fspath(root)):
-        raise InvalidPlanError("replay_store is empty; allowed: the address of a folder that all executors can reach")
+        raise InvalidPlanError("Replay.store is empty; allowed: the address of a folder that all executors can reach")
     if not batch.query or batch.batch is None:
         raise InvalidPlanError(
-            "replay_store needs the query and batch of its answers: outside of a stream, pass query and batch_id"
+            "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"
         )
-    if not isinstance(version, str) or not version:
-        raise InvalidPlanError(f"replay_version is {version!r}; allowed: a non-empty string, such as '1'")
     # Pickle first: its error message is clearer than the errors of the checks below.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))

@@ -21,7 +21,7 @@ _NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
 
 
 def arranged(
-    df: DataFrame, key: Sequence[str] | None, sort_within_key: str | Column | Sequence[str | Column] | None
+    df: DataFrame, key: Sequence[str] | None, order_by: str | Column | Sequence[str | Column] | None
 ) -> DataFrame:
     """Return a DataFrame whose rows with equal keys share a partition: ``df`` itself if they already do.
 
@@ -29,28 +29,25 @@ def arranged(
     columns only, not by key: rows of different keys then alternate, and their calls run concurrently.
 
     Raises:
-        InvalidPlanError: when ``sort_within_key`` is missing, is given without ``key``, or cannot be applied.
+        InvalidPlanError: when ``order_by`` is missing, or cannot be applied.
     """
     if key is None:
-        if sort_within_key is not None:
-            raise InvalidPlanError("sort_within_key is set without key: set both, or neither")
         return df
     columns = existing(df, "key", key)
     together = _are_together(df, columns)
-    if sort_within_key is None:
+    if order_by is None:
         if together:
             return df
         raise InvalidPlanError(
             f"key={list(columns)!r}: rows with equal keys may be in different partitions. A shuffle would "
-            "gather them but lose their order: give sort_within_key, the columns that restore the order"
+            "gather them but lose their order: give Key(…, order_by=…), the columns that restore the order"
         )
     sort: list[Any] = (
-        [sort_within_key] if isinstance(sort_within_key, str) or not isinstance(sort_within_key, Sequence)
-        else list(sort_within_key)
+        [order_by] if isinstance(order_by, str) or not isinstance(order_by, Sequence) else list(order_by)
     )  # fmt: skip
-    by = [quoted(*existing(df, "sort_within_key", [one])) if isinstance(one, str) else one for one in sort]
+    by = [quoted(*existing(df, "Key.order_by", [one])) if isinstance(one, str) else one for one in sort]
     if not by:
-        raise InvalidPlanError("sort_within_key is empty; allowed: one or more columns")
+        raise InvalidPlanError("Key.order_by is empty; allowed: one or more columns")
     if df.isStreaming:
         raise InvalidPlanError("Spark cannot sort a streaming DataFrame: use key with enrich_batch, in foreachBatch")
     gathered = df if together else df.repartition(*(quoted(column) for column in columns))

@@ -1,80 +1,114 @@
-"""Options of an enrichment, and their conversion to a plan for a DataFrame."""
+"""Check of the arguments, and their conversion to a plan for a DataFrame."""
 
 from __future__ import annotations
 
-import dataclasses
+import difflib
+import functools
 import importlib.util
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_events.enrichment.api.schema import existing
-from spark_events.enrichment.plan import Cache, CircuitBreaker, OnFailure, Plan, Retry
+from spark_events.enrichment.checks import columns_of, instance
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Action, Cache, Key, Limits, OnFailure, Replay, Retry
 from spark_events.errors import InvalidPlanError, MissingExtraError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchOptions", "Options", "check_libraries", "plan_of"]
+__all__ = ["check_libraries", "names_checked", "plan_of"]
 
-#: Named arguments of both functions (`_NAMED`), and options that only `enrich_batch` accepts (`_OF_A_BATCH`).
-_NAMED = (
-    "output",
-    "input_cols",
-    "sort_within_key",
-    "failure_column",
-    "idempotency_cols",
-    "concurrent_tasks",
-)
-_OF_A_BATCH = frozenset(
-    {"storage", "replay_store", "replay_version", "batch_id", "query", "max_failure_ratio", "tell_workers"}
-)
+F = TypeVar("F", bound=Callable[..., Any])
 
-
-class BatchOptions(TypedDict, total=False):
-    """Options that ``enrich`` and ``enrich_batch`` share: :class:`Plan` documents each of them."""
-
-    resource: Callable[[], AbstractAsyncContextManager[Any]] | None
-    max_in_flight: int
-    timeout: float | None
-    total_timeout: float | None
-    retry: Retry | None
-    rate_limit: float | None
-    circuit_breaker: CircuitBreaker | None
-    key: str | Sequence[str] | None
-    coalesce_by: str | Sequence[str] | None
-    cache: Cache | None
-    batch_size: int | None
-    max_failure_ratio: float | None
-    buffer_rows: int
-    buffer_bytes: int
+#: Present names of the arguments of earlier versions.
+_MOVED = {
+    **{
+        name: f"limits=Limits({name}=…)"
+        for name in (
+            "max_in_flight", "timeout", "total_timeout", "rate_limit", "concurrent_tasks", "circuit_breaker"
+        )
+    },
+    "tell_workers": "limits=Limits(driver_channel=…)",
+    "buffer_rows": "limits=Limits(buffer=Buffer(rows=…))",
+    "buffer_bytes": "limits=Limits(buffer=Buffer(bytes=…))",
+    "storage": "limits=Limits(buffer=Buffer(storage=…))",
+    "sort_within_key": "key=Key(…, order_by=…)",
+    "coalesce_by": "cache=Cache(by=…, ttl=0)",
+    "failure_column": "on_failure=OnFailure('column', column=…)",
+    "max_failure_ratio": "on_failure=OnFailure(…, max_ratio=…)",
+    "idempotency_cols": "replay=Replay(idempotency_cols=…)",
+    "replay_store": "replay=Replay(store=…)",
+    "replay_version": "replay=Replay(version=…)",
+    "query": "replay=Replay(query=…)",
+    "batch_id": "replay=Replay(batch_id=…)",
+}  # fmt: skip
 
 
-class Options(BatchOptions, total=False):
-    """The shared options and ``on_failure``, which :func:`enrich_batch` declares as a named argument."""
+def names_checked(function: F) -> F:
+    """Make a function reject unknown and earlier argument names with a message that has the right one."""
+    known = list(inspect.signature(function).parameters)
 
-    on_failure: OnFailure
+    @functools.wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        for name in named:
+            if name in known:
+                continue
+            if name in _MOVED:
+                raise InvalidPlanError(f"{function.__name__}() no longer takes `{name}`; use {_MOVED[name]}")
+            near = difflib.get_close_matches(name, [*known, *_MOVED], n=1)
+            meant = f"; did you mean {_MOVED.get(near[0], near[0])}?" if near else f"; allowed: {', '.join(known)}"
+            raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}{meant}")
+        return function(*args, **named)
+
+    return checked  # type: ignore[return-value]
 
 
-def plan_of(df: DataFrame, fn: Any, options: Options) -> Plan:
-    """Return the plan, with column names spelled as in the DataFrame.
+def plan_of(
+    df: DataFrame,
+    fn: Any,
+    resource: Any,
+    key: Any,
+    batch_size: int | None,
+    limits: Limits,
+    retry: Retry | None,
+    on_failure: Action | OnFailure[Any],
+    cache: Cache | None,
+    replay: Replay,
+) -> tuple[Plan, OnFailure[Any]]:
+    """Return the plan, with column names spelled as in the DataFrame, and the treatment of failures.
 
     Raises:
-        InvalidPlanError: when an option is unknown, a value is invalid, or a column does not exist.
+        InvalidPlanError: when an argument is invalid, or a column does not exist.
     """
-    allowed = {field.name for field in dataclasses.fields(Plan) if field.name != "fn"}
-    unknown = [name for name in options if name not in allowed]
-    if unknown:
-        both, of_a_batch = ", ".join(sorted({*allowed, *_NAMED} - _OF_A_BATCH)), ", ".join(sorted(_OF_A_BATCH))
-        raise InvalidPlanError(f"unknown option {unknown[0]!r}; allowed: {both}; with enrich_batch also: {of_a_batch}")
+    instance("limits", limits, Limits, none=False)
+    instance("retry", retry, Retry)
+    instance("cache", cache, Cache)
+    instance("replay", replay, Replay, none=False)
+    failures = on_failure if isinstance(on_failure, OnFailure) else OnFailure(on_failure)
     _check_names(df)
-    plan = Plan(fn, **options)  # type: ignore[arg-type]  # names become tuples there
-    found: dict[str, Any] = {}
-    for name in ("key", "coalesce_by"):
-        if getattr(plan, name) is not None:
-            found[name] = existing(df, name, getattr(plan, name))
-    return dataclasses.replace(plan, **found)
+    columns = columns_of("key", key.columns if isinstance(key, Key) else key)
+    by = None if cache is None else cache.by
+    plan = Plan(
+        fn,
+        resource=resource,
+        max_in_flight=limits.max_in_flight,
+        timeout=limits.timeout,
+        total_timeout=limits.total_timeout,
+        retry=retry,
+        rate_limit=limits.rate_limit,
+        circuit_breaker=limits.circuit_breaker,
+        key=None if columns is None else existing(df, "key", columns),
+        coalesce_by=None if by is None else existing(df, "Cache.by", by),
+        cache=cache if cache is not None and cache.ttl else None,
+        batch_size=batch_size,
+        on_failure=failures.action,
+        max_failure_ratio=failures.max_ratio,
+        buffer_rows=limits.buffer.rows,
+        buffer_bytes=limits.buffer.bytes,
+    )
+    return plan, failures
 
 
 def _check_names(df: DataFrame) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_events.enrichment.api.closures import definition_of, pickled
 from spark_events.enrichment.api.key_order import arranged
-from spark_events.enrichment.api.options import Options, plan_of
 from spark_events.enrichment.api.schema import (
     Output,
     check_carried,
@@ -22,13 +21,14 @@ from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
 from spark_events.enrichment.driver.warnings import warn_of_settings
 from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Key, Limits, Replay
 from spark_events.enrichment.worker.map_in_arrow import Mapper
 from spark_events.enrichment.worker.report import COLUMN, FAILURE_TYPE
 from spark_events.enrichment.worker.task import Task
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from spark_events.enrichment.engine.assembly import Definition
@@ -54,21 +54,19 @@ class Request:
     def of(
         cls,
         df: DataFrame,
-        fn: Any,
+        plan: Plan,
         output: str | StructType,
         input_cols: str | Sequence[str] | None,
-        sort_within_key: str | Column | Sequence[str | Column] | None,
+        key: str | Sequence[str] | Key | None,
         failure_column: str,
-        idempotency_cols: str | Sequence[str] | None,
-        concurrent_tasks: int | None,
-        options: Options,
+        limits: Limits,
+        replay: Replay,
     ) -> Request:
         """Validate the arguments as far as possible before a task runs.
 
         Raises:
             InvalidPlanError: when an argument or a combination of arguments is invalid.
         """
-        plan = plan_of(df, fn, options)
         takes_column = plan.on_failure in ("column", "dead_letter")
         if not df.columns:
             raise InvalidPlanError("the DataFrame has no columns, so Spark passes no rows to fn: add a column")
@@ -77,14 +75,14 @@ class Request:
             check_failure_column(df, failure_column)
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
         inputs = existing(df, "input_cols", input_cols)
-        identity = existing(df, "idempotency_cols", idempotency_cols)
+        identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols)
         check_collation(df, "key", plan.key or ())
-        check_collation(df, "coalesce_by", plan.coalesce_by or ())
+        check_collation(df, "Cache.by", plan.coalesce_by or ())
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
         warn_of_settings(df, plan)
-        ordered = arranged(df, plan.key, sort_within_key)
-        rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, concurrent_tasks))
+        ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
+        rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, limits.concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)
 
     def definition(self) -> Definition:

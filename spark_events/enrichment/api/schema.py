@@ -63,7 +63,7 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
             raise InvalidPlanError("output has a column with an empty name; allowed: columns with a name")
         if failure_column and name.lower() == failure_column.lower():
             raise InvalidPlanError(
-                f"output has a column {name!r}, but failure_column is {failure_column!r}: rename one of them"
+                f"output has a column {name!r}, but OnFailure.column is {failure_column!r}: rename one of them"
             )
         if name.lower() in taken:
             raise InvalidPlanError(
@@ -102,18 +102,16 @@ def check_carried(df: DataFrame) -> None:
         )
 
 
-def check_failure_column(df: DataFrame, name: object) -> None:
+def check_failure_column(df: DataFrame, name: str) -> None:
     """Check that the column for failures can be added.
 
     Raises:
-        InvalidPlanError: when the name is empty or exists already (compared without case, as Spark does).
+        InvalidPlanError: when the name exists already (compared without case, as Spark does).
     """
-    if not isinstance(name, str) or not name:
-        raise InvalidPlanError(f"failure_column is {name!r}; allowed: a non-empty column name")
     for column in df.columns:
         if column.lower() == name.lower():
             raise InvalidPlanError(
-                f"failure_column is {name!r}, but the DataFrame has a column {column!r} already: choose another name, "
+                f"OnFailure.column is {name!r}, but the DataFrame has a column {column!r} already: choose another name, "
                 "or drop that column first"
             )
 

@@ -12,10 +12,11 @@ import contextlib
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.driver_channel import may_have_two_results
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
+from spark_events.enrichment.settings import Storage
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
 from spark_events.errors import InvalidPlanError
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from spark_events.enrichment.driver.driver_channel import DriverChannel
 
-#: Where a settled batch is stored: on its executors, on two executors for each partition, or in the checkpoint
-#: directory.
-Storage = Literal["local", "replicated", "reliable"]
 _FIRST_WITH_LEVELS = (4, 0)
 #: Local property of a Spark thread: if "true", a checkpoint job first writes the marked checkpoints of its ancestors.
 _ANCESTORS_FIRST = "spark.checkpoint.checkpointAllMarkedAncestors"
@@ -65,23 +63,21 @@ class Settled:
         self.reports: list[PartitionReport] = []
 
 
-def check_storage(df: DataFrame, storage: Any) -> None:
+def check_storage(df: DataFrame, storage: Storage) -> None:
     """Check the storage before any task runs.
 
     Raises:
-        InvalidPlanError: when the storage is unknown, or this Spark or session does not support it.
+        InvalidPlanError: when this Spark or session does not support the storage.
     """
-    if storage not in get_args(Storage):
-        raise InvalidPlanError(f"storage is {storage!r}; allowed: {', '.join(map(repr, get_args(Storage)))}")
     if storage == "replicated" and _version(df) < _FIRST_WITH_LEVELS:
-        raise InvalidPlanError("storage='replicated' needs Spark 4; with Spark 3.5 use 'local' or 'reliable'")
+        raise InvalidPlanError("Buffer.storage='replicated' needs Spark 4; with Spark 3.5 use 'local' or 'reliable'")
     if storage == "reliable" and is_connect(df):
         raise InvalidPlanError(
-            "storage='reliable' does not work with Connect, whose clients cannot delete its files; use another"
+            "Buffer.storage='reliable' does not work with Connect, whose clients cannot delete its files; use another"
         )
     if storage == "reliable" and df.sparkSession.sparkContext.getCheckpointDir() is None:
         raise InvalidPlanError(
-            "storage='reliable' needs a checkpoint directory: call spark.sparkContext.setCheckpointDir(...)"
+            "Buffer.storage='reliable' needs a checkpoint directory: call spark.sparkContext.setCheckpointDir(...)"
         )
 
 
@@ -203,7 +199,7 @@ def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     if not _rdd(marked).isCheckpointed():
         # Any later job over it would repeat the calls.
         raise RuntimeError(
-            "Spark did not write the checkpoint of storage='reliable'; the batch fails to avoid repeated calls"
+            "Spark did not write the checkpoint of Buffer.storage='reliable'; the batch fails to avoid repeated calls"
         )
 
 

@@ -62,22 +62,19 @@ def is_local(df: DataFrame) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
+def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> MicroBatch:
     """Return the batch's identity from the caller's arguments or, without them, from Spark.
 
     Raises:
-        InvalidPlanError: when an argument is invalid, or Spark does not report a query and batch that are required.
+        InvalidPlanError: when Spark does not report a query and batch that are required.
     """
-    if batch_id is not None and (not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0):
-        raise InvalidPlanError(f"batch_id is {batch_id!r}; allowed: the number that foreachBatch passed")
-    if query is not None and (not isinstance(query, str) or not query):
-        raise InvalidPlanError(f"query is {query!r}; allowed: a name that stays the same over restarts")
     if is_connect(df):
         streams = _CONNECT_WORKER in os.environ
         if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
                 "Spark Connect does not report the query and batch of this DataFrame, which idempotency keys need: "
-                "give batch_id=batch_id, as foreachBatch passed it, and query='name', a fixed name of the query"
+                "give replay=Replay(query='name', batch_id=batch_id), with a fixed name of the query and the number that "
+                "foreachBatch passed"
             )
         return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext
@@ -89,7 +86,8 @@ def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
         raise InvalidPlanError(
             "this thread of foreachBatch did not inherit its query and batch from Spark, so idempotency keys would be "
             "equal in every batch: start a pyspark.InheritableThread, or submit "
-            "pyspark.inheritable_thread_target(function) to the pool; or give batch_id=batch_id and query='name'"
+            "pyspark.inheritable_thread_target(function) to the pool; or give replay=Replay(query='name', "
+            "batch_id=batch_id)"
         )
     spark_query = spark_query or ""
     return MicroBatch(query or spark_query, batch_id, _run_of(df, spark_query), spark_query, streams=bool(spark_query))

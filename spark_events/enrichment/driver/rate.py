@@ -84,7 +84,7 @@ def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
             return None
         raise InvalidPlanError(
             "rate_limit applies to the whole job, but Spark does not report how many tasks run at a time here: "
-            "give concurrent_tasks"
+            "give Limits.concurrent_tasks"
         )
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
@@ -95,21 +95,19 @@ def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
     if rate is not None and 1 / rate > _LONG_SECONDS:
         _LOG.warning(
             "rate_limit=%g is shared by %s concurrent tasks, so each task waits %.0f s before its first call;"
-            " if fewer tasks run at a time, give concurrent_tasks",
+            " if fewer tasks run at a time, give Limits.concurrent_tasks",
             plan.rate_limit, tasks, 1 / rate,
         )  # fmt: skip
     return rate
 
 
-def tasks_at_a_time(df: DataFrame, plan: Plan, given: Any) -> int | None:
+def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None) -> int | None:
     """Return the number of tasks that run concurrently, or None if it is unknown.
 
     The caller's number is used if given. Otherwise it is the number of the cluster's task slots, including slots that
     may still be added, or the number of partitions if that is known and smaller.
     """
     if given is not None:
-        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise InvalidPlanError(f"concurrent_tasks is {given!r}; allowed: a whole number of at least 1")
         return given
     if is_connect(df):
         return None

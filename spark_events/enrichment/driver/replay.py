@@ -1,6 +1,6 @@
 """Driver side of the replay store: checks before a batch, warnings, and deletion after it.
 
-The key of stored answers consists of the function's name, ``replay_version``, the output and the columns that form a
+The key of stored answers consists of the function's name, ``Replay.version``, the output and the columns that form a
 request. The function's code is not part of it: a changed function with the same version gets the stored answers.
 """
 
@@ -43,7 +43,7 @@ def check_store(root: str, *, shared: bool) -> None:
             _try(system, path)
     except Exception as error:
         raise InvalidPlanError(
-            f"replay_store is {root!r}, which cannot be used ({type(error).__name__}: {error}); allowed: a folder that "
+            f"Replay.store is {root!r}, which cannot be used ({type(error).__name__}: {error}); allowed: a folder that "
             "the driver and all executors can write to, as an absolute path or as an address that pyarrow supports: "
             "file:///folder, hdfs://host/folder, s3://bucket/folder, gs://bucket/folder"
         ) from None
@@ -85,12 +85,12 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
     if known == digest:
         return
     problem = (
-        f"replay_store: {store.function}, or an object that it uses, differs from the function that stored answers for "
+        f"Replay.store: {store.function}, or an object that it uses, differs from the function that stored answers for "
         f"{batch} in this process"
     )
     if batch.streams:
-        raise InvalidPlanError(f"{problem}; give each enrichment of a batch its own replay_version")
-    _LOG.warning("%s; the stored answers are used all the same: give another replay_version to call again", problem)
+        raise InvalidPlanError(f"{problem}; give each enrichment of a batch its own Replay.version")
+    _LOG.warning("%s; the stored answers are used all the same: give another Replay.version to call again", problem)
 
 
 def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
@@ -107,7 +107,7 @@ def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
         _definitions.update({(*run, folder): "" for folder in found})
         _LOG.warning(
             "replay store %s contains %s answers for %s, all of another definition (another function, output, "
-            "replay_version or other columns); all rows are called again",
+            "Replay.version or other columns); all rows are called again",
             store.root, f"{answers:,}", batch,
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ def warn_of_rate(df: DataFrame) -> None:
         [
             "Spark does not report how many executors may still be added: rate_limit is divided by the largest number "
             "of concurrent tasks so far, and is exceeded if executors are added later; set spark.cores.max on a "
-            "standalone cluster, or give concurrent_tasks"
+            "standalone cluster, or give Limits.concurrent_tasks"
         ],
     )
 
@@ -83,7 +83,7 @@ def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
         yield (
             f"{key} is {timeout}: Spark removes an executor that is idle for this time, with its part of the stored "
             "batch. While other executors still call, Spark repeats its calls; afterwards the batch fails. Unset it, "
-            "or give storage='reliable'"
+            "or give Buffer(storage='reliable')"
         )
 
 

@@ -30,7 +30,8 @@ from spark_events.enrichment.engine.failure import (
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
-from spark_events.enrichment.plan import Plan, Retry
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Retry
 
 __all__ = ["CallAttempts", "back_off"]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from spark_events.enrichment.engine.limits import Gate
-from spark_events.enrichment.plan import CircuitBreaker
+from spark_events.enrichment.settings import CircuitBreaker
 
 __all__ = ["DestinationBreaker"]
 

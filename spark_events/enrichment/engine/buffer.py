@@ -17,7 +17,7 @@ _DEEP, _MANY = 6, 32
 _SHARES = 8
 
 
-class Buffer:
+class RowBuffer:
     """Rows and bytes that a run holds, compared with the plan's limits.
 
     Rows without an answer already count with the mean size of an answer, because their answers cannot be refused later.

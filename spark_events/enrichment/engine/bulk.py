@@ -11,7 +11,7 @@ from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
 from spark_events.enrichment.engine.failure import AttemptError, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import Taken
 from spark_events.enrichment.engine.verdicts import NotAcceptedError, Verdict, verdict_on
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 __all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one"]
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from spark_events.enrichment.engine.buffer import SAMPLE, Buffer
+from spark_events.enrichment.engine.buffer import SAMPLE, RowBuffer
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.errors import InvalidPlanError
 
@@ -53,7 +53,7 @@ class RowBatch:
 
     __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "rows")
 
-    def __init__(self, chunk: Chunk, admitted: float, buffer: Buffer) -> None:
+    def __init__(self, chunk: Chunk, admitted: float, buffer: RowBuffer) -> None:
         self.chunk = chunk
         self.rows = chunk.rows
         self.left = len(chunk.rows)

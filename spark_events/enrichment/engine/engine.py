@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_events.enrichment.engine.assembly import Definition, assemble
-from spark_events.enrichment.engine.buffer import Buffer
+from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.bulk import Misfit
 from spark_events.enrichment.engine.calls import PENDING, Chunk, RowBatch
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
@@ -78,7 +78,7 @@ class Engine:
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._held: deque[RowBatch] = deque()
         flying = plan.max_in_flight * (plan.batch_size or 1)
-        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, flying, self._notify)
+        self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._notify)
         # Minimum number of calls in reserve, so that workers stay busy while a chunk is fetched and converted to rows.
         self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
         self._pool: Pool | None = None

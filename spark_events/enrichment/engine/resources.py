@@ -19,7 +19,8 @@ from spark_events.enrichment.engine.attempts import back_off
 from spark_events.enrichment.engine.failure import RowFailure, message_of, type_of
 from spark_events.enrichment.engine.frames import where_raised
 from spark_events.enrichment.engine.verdicts import judge
-from spark_events.enrichment.plan import Plan, Retry
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Retry
 from spark_events.enrichment.signature import name_of
 
 __all__ = ["Resources", "open_resource"]

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 __all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from spark_events.enrichment.plan import Cache, CircuitBreaker, Plan, Retry
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Cache, CircuitBreaker, Retry
 from spark_events.errors import InvalidPlanError
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from spark_events.enrichment.driver.warnings import warn_of_settings, warn_of_storage
-from spark_events.enrichment.plan import Cache, CircuitBreaker, Plan, Retry
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Cache, CircuitBreaker, Retry
 
 APPLICATIONS = itertools.count()
 

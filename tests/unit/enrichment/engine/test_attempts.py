@@ -17,7 +17,7 @@ from fakes import PATIENCE, eventually
 from lateness import Witness
 
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
 pytestmark = pytest.mark.usefixtures("each_loop")

@@ -6,7 +6,7 @@ from enrich_engine import chunks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.enrichment.engine.buffer import Buffer
+from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.bulk import Groups
 from spark_events.enrichment.engine.calls import GroupCall, RowBatch
 
@@ -15,7 +15,7 @@ SIZE = 4
 
 def batch_of(rows: range) -> RowBatch:
     (chunk,) = chunks_of(rows, len(rows))
-    return RowBatch(chunk, 0.0, Buffer(100, 1 << 20, 1, lambda: None))
+    return RowBatch(chunk, 0.0, RowBuffer(100, 1 << 20, 1, lambda: None))
 
 
 def taken(groups: Groups) -> list[int] | None:

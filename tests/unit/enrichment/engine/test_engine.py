@@ -20,7 +20,7 @@ from fakes import PATIENCE, eventually
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 
 class InFlight:

@@ -12,7 +12,7 @@ from enrich_engine import Run, chunks_of
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 
 def test_calls_of_a_key_are_sequential_and_in_order() -> None:

@@ -21,7 +21,7 @@ from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.limits import RateLimit
 from spark_events.enrichment.engine.process import current_process
-from spark_events.enrichment.plan import CircuitBreaker, Retry
+from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 
 class StatusError(Exception):

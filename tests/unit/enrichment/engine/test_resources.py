@@ -16,7 +16,7 @@ from enrich_engine import Run, chunks_of, definition
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.engine.resources import Resources
-from spark_events.enrichment.plan import Cache, Retry
+from spark_events.enrichment.settings import Cache, Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
 

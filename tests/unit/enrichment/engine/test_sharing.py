@@ -19,7 +19,7 @@ from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.limits import Gate
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.engine.sharing import AnswerCache
-from spark_events.enrichment.plan import Cache, Retry
+from spark_events.enrichment.settings import Cache, Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
 

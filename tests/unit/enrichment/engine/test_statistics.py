@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_events.enrichment.engine import statistics
 from spark_events.enrichment.engine.statistics import bucket, buckets, merged, middle, quantile, summary
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))

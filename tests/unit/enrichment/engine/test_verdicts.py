@@ -18,7 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spark_events.enrichment.engine.verdicts import Verdict, essence_of, judge
-from spark_events.enrichment.plan import Retry
+from spark_events.enrichment.settings import Retry
 
 RETRY = Retry()
 REQUEST = httpx.Request("GET", "http://x")

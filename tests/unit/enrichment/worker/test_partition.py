@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrichment.engine.engine import Definition
-from spark_events.enrichment.plan import Cache, Plan, Retry
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Cache, Retry
 from spark_events.enrichment.worker.answers import AnswerWriter
 from spark_events.enrichment.worker.driver_channel import TaskAttempt
 from spark_events.enrichment.worker.partition import Partition

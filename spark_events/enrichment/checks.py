@@ -1,0 +1,64 @@
+"""Validation of the values of options; each message has the option, the value and the allowed values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NoReturn
+
+from spark_events.errors import InvalidPlanError
+
+__all__ = ["columns_of", "flag", "instance", "one_of", "refuse", "seconds", "whole"]
+
+
+def refuse(name: str, given: object, allowed: str) -> NoReturn:
+    """Raise the error for an invalid value."""
+    raise InvalidPlanError(f"{name} is {given!r}; allowed: {allowed}")
+
+
+def whole(name: str, given: object, least: int, most: int | None = None) -> None:
+    """Check a whole number between two limits."""
+    allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    if not isinstance(given, int) or isinstance(given, bool) or given < least or (most is not None and given > most):
+        refuse(name, given, allowed)
+
+
+def seconds(name: str, given: object, *, none: bool = False, zero: bool = False, what: str = "") -> None:
+    """Check a finite number, usually of seconds; ``none`` and ``zero`` allow these values."""
+    if none and given is None:
+        return
+    allowed = (what or f"seconds, {'0 or more' if zero else 'above 0'}") + (", or None" if none else "")
+    number = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    if not number or given < 0 or (given == 0 and not zero):  # type: ignore[operator]
+        refuse(name, given, allowed)
+
+
+def flag(name: str, given: object) -> None:
+    """Check a boolean."""
+    if not isinstance(given, bool):
+        refuse(name, given, "True or False")
+
+
+def one_of(name: str, given: object, allowed: Sequence[str]) -> None:
+    """Check a text with few allowed values."""
+    if given not in allowed:
+        refuse(name, given, ", ".join(map(repr, allowed)))
+
+
+def instance(name: str, given: object, kind: type, *, none: bool = True) -> None:
+    """Check the type of an object of options."""
+    if (given is not None or not none) and not isinstance(given, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        refuse(name, given, f"{article} {kind.__name__}" + (", or None" if none else ""))
+
+
+def columns_of(name: str, given: object) -> tuple[str, ...] | None:
+    """Return one or several column names as a tuple; None stays None."""
+    if given is None:
+        return None
+    columns = (given,) if isinstance(given, str) else given
+    if not isinstance(columns, Sequence) or not columns or not all(isinstance(one, str) and one for one in columns):
+        refuse(name, given, "one or more column names")
+    if len(set(columns)) != len(columns):
+        refuse(name, given, "each column once")
+    return tuple(columns)

@@ -1,0 +1,297 @@
+"""Options that users construct: small, immutable, validated on construction, and cheap to pickle for executors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+
+from spark_events.enrichment.checks import columns_of, flag, instance, one_of, refuse, seconds, whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = [
+    "Action", "Buffer", "Cache", "CircuitBreaker", "Key", "Limits", "OnFailure", "Replay", "Retry", "Storage",
+]  # fmt: skip
+
+#: Treatment of a row whose attempts are exhausted.
+Action = Literal["fail", "null", "column", "dead_letter"]
+A_co = TypeVar("A_co", bound=Action, covariant=True)
+#: Where a settled result is stored.
+Storage = Literal["local", "replicated", "reliable"]
+
+_TIMEOUT = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Retry:
+    """Conditions and pauses for retries of a failed attempt.
+
+    Pauses double from ``initial`` up to ``max``.
+
+    Args:
+        attempts: total number of attempts; 1 means no retry.
+        initial: seconds before the second attempt.
+        max: the longest pause in seconds (a Retry-After from the destination may be longer).
+        jitter: upper bound, in seconds, of the random time that is added to a pause.
+        on: exception types to retry, or a function of the exception that returns whether to retry. Default: temporary
+            errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
+        on_result: a function of the call's result that returns whether to retry.
+        honor_retry_after: whether a 429 or 503 with a Retry-After header pauses all calls of the worker process for
+            that time.
+
+    Raises:
+        InvalidPlanError: when a value is invalid.
+    """
+
+    attempts: int = 4
+    initial: float = 0.1
+    max: float = 10.0
+    jitter: float = 0.1
+    on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] | None = None
+    on_result: Callable[[Any], bool] | None = None
+    honor_retry_after: bool = True
+
+    def __post_init__(self) -> None:
+        whole("Retry.attempts", self.attempts, 1)
+        seconds("Retry.initial", self.initial, zero=True)
+        seconds("Retry.max", self.max, zero=True)
+        seconds("Retry.jitter", self.jitter, zero=True)
+        if self.max < self.initial:
+            refuse("Retry.max", self.max, f"at least Retry.initial, which is {self.initial!r}")
+        object.__setattr__(self, "on", _exceptions(self.on))
+        if self.on_result is not None and not callable(self.on_result):
+            refuse("Retry.on_result", self.on_result, "a function of the result")
+        flag("Retry.honor_retry_after", self.honor_retry_after)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CircuitBreaker:
+    """Thresholds after which a destination counts as down.
+
+    With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
+    open the breaker: calls wait, and one at a time probes the destination. A success closes the breaker. If no probe
+    succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Only
+    temporary errors count as failures (connection errors, timeouts, 5xx), not the destination's rejection of a row
+    (4xx).
+
+    Args:
+        failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
+        give_up_after: seconds from the opening of the breaker until the destination counts as down.
+
+    Raises:
+        InvalidPlanError: when a value is invalid.
+    """
+
+    failures: int = 20
+    give_up_after: float = 5.0
+
+    def __post_init__(self) -> None:
+        whole("CircuitBreaker.failures", self.failures, 1)
+        seconds("CircuitBreaker.give_up_after", self.give_up_after, zero=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Buffer:
+    """Space for rows and answers.
+
+    Args:
+        rows: maximum number of rows that a task holds until it can return them in order.
+        bytes: the same limit as an estimated number of bytes.
+        storage: where ``enrich_batch`` stores the settled result: ``local`` on its executors, in memory first;
+            ``replicated`` on two executors for each partition (Spark 4); ``reliable`` in the checkpoint directory
+            (slower; survives the loss of every executor).
+
+    Raises:
+        InvalidPlanError: when a value is invalid.
+    """
+
+    rows: int = 50_000
+    bytes: int = 64 * 1024 * 1024
+    storage: Storage = "local"
+
+    def __post_init__(self) -> None:
+        whole("Buffer.rows", self.rows, 1)
+        whole("Buffer.bytes", self.bytes, 1)
+        one_of("Buffer.storage", self.storage, get_args(Storage))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of calls in flight, time, rate and space.
+
+    Args:
+        max_in_flight: maximum number of concurrent calls per task.
+        timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
+        total_timeout: seconds for a call with all its attempts and pauses; None: no limit.
+        rate_limit: attempts per second of the whole job; None: no limit.
+        concurrent_tasks: the number of tasks that share ``rate_limit``; required if Spark does not report it.
+        circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
+        buffer: space for rows and answers.
+        driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs; it notifies the tasks
+            at once when the batch is abandoned. Without it, and with Connect, tasks continue to call until Spark kills
+            them after two to four seconds; Connect on Spark 4.0 does not kill them, so they continue to the end of the
+            batch.
+
+    Raises:
+        InvalidPlanError: when a value or a combination of values is invalid.
+    """
+
+    max_in_flight: int = 100
+    timeout: float | None = _TIMEOUT
+    total_timeout: float | None = 120.0
+    rate_limit: float | None = None
+    concurrent_tasks: int | None = None
+    circuit_breaker: CircuitBreaker | None = dataclasses.field(default_factory=CircuitBreaker)
+    buffer: Buffer = dataclasses.field(default_factory=Buffer)
+    driver_channel: bool = True
+
+    def __post_init__(self) -> None:
+        whole("Limits.max_in_flight", self.max_in_flight, 1, 100_000)
+        seconds("Limits.timeout", self.timeout, none=True)
+        seconds("Limits.total_timeout", self.total_timeout, none=True)
+        if self.timeout is not None and self.total_timeout is not None and self.timeout > self.total_timeout:
+            if self.timeout != _TIMEOUT:
+                refuse("Limits.timeout", self.timeout, f"at most total_timeout, which is {self.total_timeout!r}")
+            object.__setattr__(self, "timeout", self.total_timeout)
+        seconds("Limits.rate_limit", self.rate_limit, none=True, what="a number of attempts per second above 0")
+        if self.concurrent_tasks is not None:
+            whole("Limits.concurrent_tasks", self.concurrent_tasks, 1)
+            if self.rate_limit is None:
+                refuse("Limits.concurrent_tasks", self.concurrent_tasks, "None without rate_limit, which they share")
+        instance("Limits.circuit_breaker", self.circuit_breaker, CircuitBreaker)
+        instance("Limits.buffer", self.buffer, Buffer, none=False)
+        flag("Limits.driver_channel", self.driver_channel)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cache:
+    """Answers that equal rows share: within a task, and for ``ttl`` seconds in the worker process.
+
+    Each combination of function, resource, output, and column names and types has its own answers. The least recently
+    used answer is evicted.
+
+    Args:
+        by: the columns that identify a request; rows of one partition that are equal in them share one call. For one
+            call across all partitions, repartition by these columns first, which loses the order of the rows. None:
+            all input columns, and equal rows share a call only while it is in flight or cached.
+        max_entries: maximum number of answers per worker process.
+        ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
+
+    Raises:
+        InvalidPlanError: when a value or a combination of values is invalid.
+    """
+
+    by: str | Sequence[str] | None = None
+    max_entries: int = 100_000
+    ttl: float = 300.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", columns_of("Cache.by", self.by))
+        whole("Cache.max_entries", self.max_entries, 1)
+        seconds("Cache.ttl", self.ttl, zero=True)
+        if not self.ttl and self.by is None:
+            refuse("Cache.ttl", self.ttl, "seconds above 0 without Cache.by, because nothing would be shared")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Key:
+    """Columns whose equal rows are called one after another, in order.
+
+    Args:
+        columns: the columns of the key.
+        order_by: the order of the rows of one key, required if the rows must be shuffled.
+
+    Raises:
+        InvalidPlanError: when a value is invalid.
+    """
+
+    columns: str | Sequence[str]
+    order_by: str | Column | Sequence[str | Column] | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is None:
+            refuse("Key.columns", self.columns, "one or more column names")
+        object.__setattr__(self, "columns", columns_of("key", self.columns))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OnFailure(Generic[A_co]):
+    """Treatment of rows whose attempts are exhausted; ``on_failure="null"`` is short for ``OnFailure("null")``.
+
+    Args:
+        action: ``fail``: the batch fails. ``null``: the answers are null. ``column``: the answers are null, and an
+            additional column has the reason. ``dead_letter``: ``enrich_batch`` returns the rows in a second DataFrame.
+        column: the name of the column with the reason, with ``column`` and ``dead_letter``.
+        max_ratio: ratio of failed rows above which a batch fails nevertheless; None: no limit.
+
+    Raises:
+        InvalidPlanError: when a value or a combination of values is invalid.
+    """
+
+    action: A_co
+    column: str = "failure"
+    max_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of("OnFailure.action", self.action, get_args(Action))
+        if not isinstance(self.column, str) or not self.column:
+            refuse("OnFailure.column", self.column, "a non-empty column name")
+        if self.column != "failure" and self.action not in ("column", "dead_letter"):
+            refuse("OnFailure.column", self.column, f"only with 'column' or 'dead_letter', not with {self.action!r}")
+        given = self.max_ratio
+        if given is None:
+            return
+        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given <= 1:
+            refuse("OnFailure.max_ratio", given, "a ratio from 0 to 1, or None")
+        if self.action == "fail":
+            refuse("OnFailure.max_ratio", given, "None with 'fail', where a single failed row fails the batch")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replay:
+    """Identity of rows and batches, and answers that a repeated batch reuses.
+
+    Args:
+        store: the address of a folder that all executors reach. Answers of a failed batch are stored there, and its
+            replay makes only the missing calls. None: a repeated batch repeats all its calls.
+        version: part of the key of stored answers. The code of ``fn`` is not part of it: if ``fn`` changes its answers,
+            change the version, or a replay uses the answers of the earlier code.
+        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and for stored answers. None: all.
+        query: a name that stays the same over restarts; required whenever ``batch_id`` is.
+        batch_id: the number that ``foreachBatch`` passed. Spark reports it, except with Connect and in threads that do
+            not inherit Spark's local properties; also required with ``store`` outside of a stream.
+
+    Raises:
+        InvalidPlanError: when a value is invalid.
+    """
+
+    store: str | None = None
+    version: str = "1"
+    idempotency_cols: str | Sequence[str] | None = None
+    query: str | None = None
+    batch_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.version, str) or not self.version:
+            refuse("Replay.version", self.version, "a non-empty string, such as '1'")
+        object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
+        if self.query is not None and (not isinstance(self.query, str) or not self.query):
+            refuse("Replay.query", self.query, "a name that stays the same over restarts")
+        if self.batch_id is not None:
+            whole("Replay.batch_id", self.batch_id, 0)
+
+
+def _exceptions(given: object) -> object:
+    """Return exception types as a tuple and a function unchanged."""
+    kinds = (given,) if isinstance(given, type) else given
+    if kinds is None or (callable(kinds) and not isinstance(kinds, Sequence)):
+        return kinds
+    if not isinstance(kinds, Sequence) or not kinds:
+        refuse("Retry.on", given, "exception types, or a function of the exception")
+    for kind in kinds:
+        # CancelledError is a BaseException; retrying it would make calls that cannot be cancelled.
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            refuse("Retry.on", kind, "subclasses of Exception")
+    return tuple(kinds)
