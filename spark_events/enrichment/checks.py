@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["columns_of", "flag", "instance", "one_of", "refuse", "seconds", "whole"]
+__all__ = ["columns_of", "flag", "instance", "one_of", "ratio", "refuse", "seconds", "text", "whole"]
 
 
 def refuse(name: str, given: object, allowed: str) -> NoReturn:
@@ -37,6 +37,18 @@ def flag(name: str, given: object) -> None:
     """Check a boolean."""
     if not isinstance(given, bool):
         refuse(name, given, "True or False")
+
+
+def text(name: str, given: object, allowed: str) -> None:
+    """Check a text that must not be empty."""
+    if not isinstance(given, str) or not given:
+        refuse(name, given, allowed)
+
+
+def ratio(name: str, given: object) -> None:
+    """Check a number from 0 to 1."""
+    if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given <= 1:
+        refuse(name, given, "a ratio from 0 to 1, or None")
 
 
 def one_of(name: str, given: object, allowed: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
-from spark_events.enrichment.checks import columns_of, flag, instance, one_of, refuse, seconds, whole
+from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -236,17 +236,13 @@ class OnFailure(Generic[A_co]):
 
     def __post_init__(self) -> None:
         one_of("OnFailure.action", self.action, get_args(Action))
-        if not isinstance(self.column, str) or not self.column:
-            refuse("OnFailure.column", self.column, "a non-empty column name")
+        text("OnFailure.column", self.column, "a non-empty column name")
         if self.column != "failure" and self.action not in ("column", "dead_letter"):
             refuse("OnFailure.column", self.column, f"only with 'column' or 'dead_letter', not with {self.action!r}")
-        given = self.max_ratio
-        if given is None:
-            return
-        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given <= 1:
-            refuse("OnFailure.max_ratio", given, "a ratio from 0 to 1, or None")
-        if self.action == "fail":
-            refuse("OnFailure.max_ratio", given, "None with 'fail', where a single failed row fails the batch")
+        if self.max_ratio is not None:
+            ratio("OnFailure.max_ratio", self.max_ratio)
+            if self.action == "fail":
+                refuse("OnFailure.max_ratio", self.max_ratio, "None with 'fail', where one failed row fails the batch")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -258,7 +254,7 @@ class Replay:
             replay makes only the missing calls. None: a repeated batch repeats all its calls.
         version: part of the key of stored answers. The code of ``fn`` is not part of it: if ``fn`` changes its answers,
             change the version, or a replay uses the answers of the earlier code.
-        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and for stored answers. None: all.
+        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
         query: a name that stays the same over restarts; required whenever ``batch_id`` is.
         batch_id: the number that ``foreachBatch`` passed. Spark reports it, except with Connect and in threads that do
             not inherit Spark's local properties; also required with ``store`` outside of a stream.
@@ -274,11 +270,10 @@ class Replay:
     batch_id: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.version, str) or not self.version:
-            refuse("Replay.version", self.version, "a non-empty string, such as '1'")
+        text("Replay.version", self.version, "a non-empty string, such as '1'")
         object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
-        if self.query is not None and (not isinstance(self.query, str) or not self.query):
-            refuse("Replay.query", self.query, "a name that stays the same over restarts")
+        if self.query is not None:
+            text("Replay.query", self.query, "a name that stays the same over restarts")
         if self.batch_id is not None:
             whole("Replay.batch_id", self.batch_id, 0)
 

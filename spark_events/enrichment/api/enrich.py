@@ -74,7 +74,7 @@ def enrich(
         "OnFailure.max_ratio": failures.max_ratio is not None,
         "Replay.store, version, query and batch_id": replay != Replay(idempotency_cols=replay.idempotency_cols),
         "Limits.driver_channel": not limits.driver_channel,
-        "Buffer.storage": limits.buffer.storage != Buffer.storage,
+        "Buffer.storage": limits.buffer.storage != Buffer().storage,
     }
     for name, is_set in of_a_batch.items():
         if is_set:

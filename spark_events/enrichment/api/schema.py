@@ -111,8 +111,8 @@ def check_failure_column(df: DataFrame, name: str) -> None:
     for column in df.columns:
         if column.lower() == name.lower():
             raise InvalidPlanError(
-                f"OnFailure.column is {name!r}, but the DataFrame has a column {column!r} already: choose another name, "
-                "or drop that column first"
+                f"OnFailure.column is {name!r}, but the DataFrame has a column {column!r} already: choose another "
+                "name, or drop that column first"
             )
 
 

@@ -73,8 +73,8 @@ def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> Micro
         if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
                 "Spark Connect does not report the query and batch of this DataFrame, which idempotency keys need: "
-                "give replay=Replay(query='name', batch_id=batch_id), with a fixed name of the query and the number that "
-                "foreachBatch passed"
+                "give replay=Replay(query='name', batch_id=batch_id), with a fixed name of the query and the number "
+                "that foreachBatch passed"
             )
         return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext

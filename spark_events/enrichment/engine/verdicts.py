@@ -1,7 +1,4 @@
-"""Classification of failed attempts: whether a retry may help, and the state of the destination.
-
-Client libraries are recognised by class names, because none of them may be installed.
-"""
+"""Classification of failed attempts: whether a retry may help, and the state of the destination."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spark_events.enrichment.engine.client_errors import DOWN, FINAL, SILENT, Verdict, by_code, by_type, families
 from spark_events.enrichment.settings import Retry
 
 __all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
@@ -26,27 +24,6 @@ __all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
 
 class NotAcceptedError(Exception):
     """``on_result`` rejected the result of a call."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
-    """Classification of one failed attempt.
-
-    Attributes:
-        retryable: whether another attempt may succeed.
-        timeout: whether no answer arrived in time.
-        throttled: whether the destination rejected the call because it receives too many.
-        outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
-        answered: whether the destination answered and so is not down.
-        retry_after: seconds that the destination asks to wait, at most one day; None if it does not ask.
-    """
-
-    retryable: bool
-    timeout: bool = False
-    throttled: bool = False
-    outage: bool = False
-    answered: bool = False
-    retry_after: float | None = None
 
 
 _TOO_MANY = 429
@@ -64,31 +41,6 @@ _FIRST_EPOCH = 1e9
 _DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _DURATION_UNITS = (3600.0, 60.0, 1.0, 0.001)
 
-# Top-level package and class name; subclasses match as well.
-_TIMEOUTS = {
-    ("httpx", "TimeoutException"),
-    ("httpcore", "TimeoutException"),
-    ("aiohttp", "ServerTimeoutError"),
-    ("requests", "Timeout"),
-    ("urllib3", "TimeoutError"),
-}
-_CONNECTIONS = {
-    ("httpx", "NetworkError"),
-    ("httpx", "ProxyError"),
-    ("httpx", "RemoteProtocolError"),
-    ("httpcore", "NetworkError"),
-    ("httpcore", "ProxyError"),
-    ("httpcore", "RemoteProtocolError"),
-    ("aiohttp", "ClientConnectionError"),
-    ("aiohttp", "ClientPayloadError"),
-    ("requests", "ConnectionError"),
-    ("requests", "ChunkedEncodingError"),
-    ("urllib3", "ProtocolError"),
-    ("urllib3", "NewConnectionError"),
-    ("urllib3", "MaxRetryError"),
-}
-# Connection errors by class, but permanent: a retry finds the same certificate.
-_MISTAKES = {("aiohttp", "ClientConnectorCertificateError"), ("requests", "SSLError")}
 _NETWORK_ERRNOS = {
     getattr(errno, name)
     for name in (
@@ -144,9 +96,15 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
 
 
 def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
-    if isinstance(error.__cause__, Exception) and ("aiohttp", "HttpProcessingError") in _families(error.__cause__):
+    cause, of_database = error.__cause__, getattr(error, "orig", None)
+    if isinstance(cause, Exception) and ("aiohttp", "HttpProcessingError") in families(cause):
         # The response was not valid HTTP; aiohttp reports that as status 400, which the destination never sent.
-        return Verdict(retryable=True, outage=True)
+        return DOWN
+    if isinstance(of_database, Exception) and ("sqlalchemy", "DBAPIError") in families(error):
+        return _nature(of_database, wall)
+    coded = by_code(error)
+    if coded is not None:
+        return coded
     status = _status(error)
     if status is not None:
         delay = _asked(error, status, wall)
@@ -159,22 +117,19 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
             answered=status not in _SERVER_ERRORS or throttled,
             retry_after=delay,
         )
-    families = _families(error)
-    if families & _MISTAKES or isinstance(error, ssl.SSLCertVerificationError):
-        return Verdict(retryable=False)
-    if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or families & _TIMEOUTS:
-        # A wait for the client's own connection pool is no sign of an outage.
-        return Verdict(retryable=True, timeout=True, outage=("httpx", "PoolTimeout") not in families)
-    if families & _CONNECTIONS or _is_connection_error(error):
-        return Verdict(retryable=True, outage=True)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return FINAL
+    typed = by_type(error)
+    if typed is not None:
+        return typed
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return SILENT
+    if _is_connection_error(error):
+        return DOWN
     delay = getattr(error, "retry_after", None)
     if isinstance(delay, (int, float)) and delay >= 0:
         return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(delay, _LONGEST_PAUSE)))
-    return Verdict(retryable=False)
-
-
-def _families(error: BaseException) -> set[tuple[str, str]]:
-    return {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
+    return FINAL
 
 
 def _is_connection_error(error: BaseException) -> bool:
@@ -187,13 +142,24 @@ def _is_connection_error(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status of an exception (aiohttp, urllib) or of its response (httpx, requests), or None."""
+    """Return the HTTP status of an exception (aiohttp, urllib) or of its response (httpx, requests, botocore)."""
+    metadata = _metadata(error)
+    if metadata:
+        value = metadata.get("HTTPStatusCode")
+        return value if isinstance(value, int) and value in _STATUSES else None
     for holder in (getattr(error, "response", None), error):
         for name in ("status_code", "status", "code"):
             value = getattr(holder, name, None)
             if isinstance(value, int) and value in _STATUSES:
                 return int(value)
     return None
+
+
+def _metadata(error: BaseException) -> dict[str, Any]:
+    """Return what botocore says about an HTTP response, or an empty dictionary."""
+    response = getattr(error, "response", None)
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
@@ -213,6 +179,8 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
 
 def _headers(error: BaseException) -> dict[str, str]:
     """Return the response's headers by lower-case name."""
+    if metadata := _metadata(error):
+        return {str(name).lower(): str(value) for name, value in metadata.get("HTTPHeaders", {}).items()}
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
         if hasattr(headers, "items"):

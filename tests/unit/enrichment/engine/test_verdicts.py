@@ -17,7 +17,8 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from spark_events.enrichment.engine.verdicts import Verdict, essence_of, judge
+from spark_events.enrichment.engine.client_errors import Verdict
+from spark_events.enrichment.engine.verdicts import essence_of, judge
 from spark_events.enrichment.settings import Retry
 
 RETRY = Retry()
@@ -54,8 +55,9 @@ class Group(BaseExceptionGroup):
     """Double of ``ExceptionGroup``."""
 
 
-SILENT = Verdict(retryable=True, timeout=True, outage=True)
-BROKEN = Verdict(retryable=True, outage=True)
+SILENT = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
+BROKEN = Verdict(retryable=True, outage=True, unreachable=True)
+OUT_OF_ORDER = Verdict(retryable=True, outage=True)
 MISTAKE = Verdict(retryable=False)
 
 
@@ -109,9 +111,9 @@ def test_exceptions_are_classified(error: BaseException, verdict: Verdict) -> No
         (404, Verdict(retryable=False, answered=True)),
         (408, Verdict(retryable=True, timeout=True, answered=True)),
         (429, Verdict(retryable=True, throttled=True, answered=True)),
-        (500, BROKEN),
-        (503, BROKEN),
-        (599, BROKEN),
+        (500, OUT_OF_ORDER),
+        (503, OUT_OF_ORDER),
+        (599, OUT_OF_ORDER),
     ],
 )
 def test_statuses_are_classified(client: Any, status: int, verdict: Verdict) -> None:
@@ -175,7 +177,7 @@ def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds:
 def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
     """Services send them with every response; the circuit breaker must still see an outage."""
     headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
-    assert judge(httpx_status(503, **headers), RETRY) == BROKEN
+    assert judge(httpx_status(503, **headers), RETRY) == OUT_OF_ORDER
     assert judge(httpx_status(503, **{"retry-after-ms": "1500"}), RETRY).retry_after == 1.5
 
 

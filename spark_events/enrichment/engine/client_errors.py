@@ -1,0 +1,157 @@
+"""Errors of client libraries, recognised by type name and code, because none of the libraries may be installed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["BUSY", "DOWN", "FINAL", "SILENT", "Verdict", "by_code", "by_type", "families"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """Classification of one failed attempt.
+
+    Attributes:
+        retryable: whether another attempt may succeed.
+        timeout: whether no answer arrived in time.
+        throttled: whether the destination rejected the call because it receives too many.
+        outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
+        answered: whether the destination answered and so is not down.
+        unreachable: whether there was no connection, or it broke or stayed silent.
+        retry_after: seconds that the destination asks to wait, at most one day; None if it does not ask.
+    """
+
+    retryable: bool
+    timeout: bool = False
+    throttled: bool = False
+    outage: bool = False
+    answered: bool = False
+    unreachable: bool = False
+    retry_after: float | None = None
+
+
+DOWN: Final = Verdict(retryable=True, outage=True, unreachable=True)
+SILENT: Final = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
+BUSY: Final = Verdict(retryable=True, throttled=True, answered=True)
+FINAL: Final = Verdict(retryable=False)
+#: The destination asks to repeat the call: another transaction won, or another server took over.
+_AGAIN = Verdict(retryable=True, answered=True)
+_REJECTED = Verdict(retryable=False, answered=True)
+#: The wait for the client's own connection pool took too long, which is no sign of an outage.
+_POOL = Verdict(retryable=True, timeout=True)
+
+#: By top-level package and class name. Of an error's classes, the most derived one decides.
+_TYPES: dict[tuple[str, str], Verdict] = {
+    (library, name): verdict
+    for libraries, names, verdict in (
+        ("httpx httpx2", "PoolTimeout", _POOL),
+        ("httpx httpcore httpx2 httpcore2", "TimeoutException", SILENT),
+        ("httpx httpcore httpx2 httpcore2", "NetworkError ProxyError RemoteProtocolError", DOWN),
+        ("aiohttp", "ServerTimeoutError", SILENT),
+        # A connection error by class, but permanent: a retry finds the same certificate.
+        ("aiohttp", "ClientConnectorCertificateError", FINAL),
+        ("aiohttp", "ClientConnectionError ClientPayloadError", DOWN),
+        ("requests", "ConnectTimeout Timeout", SILENT),
+        ("requests botocore", "SSLError", FINAL),
+        ("requests", "ConnectionError ChunkedEncodingError", DOWN),
+        ("urllib3", "TimeoutError", SILENT),
+        ("urllib3", "ProtocolError NewConnectionError MaxRetryError", DOWN),
+        ("botocore", "ConnectTimeoutError ReadTimeoutError", SILENT),
+        ("botocore", "ConnectionError HTTPClientError ResponseStreamingError IncompleteReadError", DOWN),
+        ("openai anthropic", "APITimeoutError", SILENT),
+        ("openai anthropic", "APIConnectionError", DOWN),
+        ("redis valkey", "AuthenticationError AuthorizationError", FINAL),
+        ("redis valkey", "MaxConnectionsError", _POOL),
+        ("redis valkey", "TimeoutError", SILENT),
+        ("redis valkey", "ConnectionError ClusterDownError", DOWN),
+        ("redis valkey", "TryAgainError ReadOnlyError", _AGAIN),
+        ("pymongo", "WaitQueueTimeoutError", _POOL),
+        ("pymongo", "NetworkTimeout", SILENT),
+        ("pymongo", "ConnectionFailure", DOWN),
+        ("psycopg_pool", "PoolTimeout TooManyRequests", _POOL),
+        ("psycopg", "ConnectionTimeout", SILENT),
+        # Without an SQLSTATE: the client lost the connection or could not open it.
+        ("psycopg psycopg2", "OperationalError", DOWN),
+    )
+    for library in libraries.split()
+    for name in names.split()
+}
+
+_SQL_STATES = {
+    "53300": BUSY,  # too many connections
+    "57P01": DOWN,  # shutdown by the administrator
+    "57P02": DOWN,  # shutdown after a crash
+    "57P03": DOWN,  # starting up
+    "40001": _AGAIN,  # serialization failure
+    "40P01": _AGAIN,  # deadlock
+}
+_GRPC_CODES = {
+    "UNAVAILABLE": DOWN,
+    "RESOURCE_EXHAUSTED": BUSY,
+    "DEADLINE_EXCEEDED": SILENT,
+}
+#: Of a shutdown, an election or a lost connection between MongoDB's servers.
+_MONGO_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}
+_AWS_THROTTLING = {
+    "BandwidthLimitExceeded", "EC2ThrottledException", "LimitExceededException", "PriorRequestNotComplete",
+    "ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException",
+    "SlowDown", "ThrottledException", "Throttling", "ThrottlingException", "TooManyRequestsException",
+    "TransactionInProgressException",
+}  # fmt: skip
+#: Code of a 429 that no waiting resolves: the account has no credit left.
+_NO_CREDIT = "insufficient_quota"
+
+
+def families(error: BaseException) -> list[tuple[str, str]]:
+    """Return the top-level packages and names of an error's classes, the most derived one first."""
+    return [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+
+
+def by_type(error: BaseException) -> Verdict | None:
+    """Return the verdict by the types of client libraries, or None."""
+    return next((_TYPES[family] for family in families(error) if family in _TYPES), None)
+
+
+def by_code(error: BaseException) -> Verdict | None:
+    """Return the verdict by a code other than an HTTP status, or None."""
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(state, str):
+        return DOWN if state.startswith("08") else _SQL_STATES.get(state, _REJECTED)
+    for family in families(error):
+        if family in _CODED:
+            return _CODED[family](error)
+    return None
+
+
+def _of_grpc(error: Any) -> Verdict | None:
+    with contextlib.suppress(Exception):  # an RpcError of another origin has no code
+        return _GRPC_CODES.get(error.code().name, _REJECTED)
+    return None
+
+
+def _of_mongo(error: Any) -> Verdict | None:
+    return _AGAIN if error.code in _MONGO_CODES else _REJECTED
+
+
+def _of_aws(error: Any) -> Verdict | None:
+    return BUSY if error.response.get("Error", {}).get("Code") in _AWS_THROTTLING else None
+
+
+def _of_openai(error: Any) -> Verdict | None:
+    return _REJECTED if error.code == _NO_CREDIT else None
+
+
+def _of_asyncpg(error: Any) -> Verdict | None:
+    return DOWN if str(error).endswith("is closed") else None
+
+
+_CODED: dict[tuple[str, str], Callable[[Any], Verdict | None]] = {
+    ("grpc", "RpcError"): _of_grpc,
+    ("pymongo", "OperationFailure"): _of_mongo,
+    ("botocore", "ClientError"): _of_aws,
+    ("openai", "APIError"): _of_openai,
+    ("asyncpg", "InterfaceError"): _of_asyncpg,
+}

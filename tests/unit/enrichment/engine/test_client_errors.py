@@ -1,0 +1,108 @@
+"""Tests of the classification of errors of databases and SDKs, with doubles of the libraries that are not installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+import sqlalchemy.exc
+from grpc.aio import AioRpcError, Metadata
+
+from spark_events.enrichment.engine.client_errors import Verdict
+from spark_events.enrichment.engine.verdicts import judge
+from spark_events.enrichment.settings import Retry
+
+
+def double(path: str, text: str = "x", **attributes: Any) -> Exception:
+    """Return an exception of a class with this module and name; several paths are a class and its bases."""
+    kind: type[Exception] = Exception
+    for one in reversed(path.split()):
+        module, _, name = one.rpartition(".")
+        kind = type(name, (kind,), {"__module__": module})
+    error = kind(text)
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+def of_postgres(state: str) -> Exception:
+    return double("asyncpg.exceptions.PostgresError", sqlstate=state)
+
+
+def of_aws(code: str, status: int) -> Exception:
+    metadata = {"HTTPStatusCode": status, "HTTPHeaders": {"retry-after": "3"}}
+    response = {"Error": {"Code": code}, "ResponseMetadata": metadata}
+    return double("botocore.exceptions.ClientError", response=response)
+
+
+def of_grpc(code: grpc.StatusCode) -> Exception:
+    return AioRpcError(code, Metadata(), Metadata())
+
+
+def of_openai(code: str) -> Exception:
+    return double("openai.RateLimitError openai.APIError", code=code, status_code=429)
+
+
+SILENT = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
+DOWN = Verdict(retryable=True, outage=True, unreachable=True)
+BUSY = Verdict(retryable=True, throttled=True, answered=True)
+AGAIN = Verdict(retryable=True, answered=True)
+REJECTED = Verdict(retryable=False, answered=True)
+MISTAKE = Verdict(retryable=False)
+POOL = Verdict(retryable=True, timeout=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        *((of_postgres(state), DOWN) for state in ("08000", "08006", "57P01", "57P02", "57P03")),
+        (of_postgres("53300"), BUSY),
+        *((of_postgres(state), AGAIN) for state in ("40001", "40P01")),
+        (of_postgres("42P01"), REJECTED),
+        (double("asyncpg.exceptions._base.InterfaceError", "cannot perform operation: connection is closed"), DOWN),
+        (double("asyncpg.exceptions._base.InterfaceError", "another operation is in progress"), MISTAKE),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), DOWN),
+        (psycopg.errors.AdminShutdown("x"), DOWN),
+        (psycopg.errors.SerializationFailure("x"), AGAIN),
+        (psycopg.errors.ConnectionTimeout("x"), SILENT),
+        (psycopg.errors.UndefinedTable("x"), REJECTED),
+        (psycopg.ProgrammingError("x"), MISTAKE),
+        (double("psycopg2.OperationalError", pgcode="57P01"), DOWN),
+        (double("psycopg_pool.PoolTimeout psycopg.OperationalError", sqlstate=None), POOL),
+        (sqlalchemy.exc.OperationalError("select", {}, psycopg.errors.AdminShutdown("x")), DOWN),
+        (sqlalchemy.exc.ProgrammingError("select", {}, psycopg.errors.UndefinedTable("x")), REJECTED),
+        (double("redis.exceptions.ConnectionError"), DOWN),
+        (double("redis.exceptions.TimeoutError"), SILENT),
+        (double("redis.exceptions.BusyLoadingError redis.exceptions.ConnectionError"), DOWN),
+        (double("redis.exceptions.AuthenticationError redis.exceptions.ConnectionError"), MISTAKE),
+        (double("redis.exceptions.MaxConnectionsError redis.exceptions.ConnectionError"), POOL),
+        (double("redis.exceptions.ResponseError"), MISTAKE),
+        (double("pymongo.errors.AutoReconnect pymongo.errors.ConnectionFailure"), DOWN),
+        (double("pymongo.errors.NetworkTimeout pymongo.errors.ConnectionFailure"), SILENT),
+        (double("pymongo.errors.OperationFailure", code=189), AGAIN),
+        (double("pymongo.errors.OperationFailure", code=500), REJECTED),
+        (of_grpc(grpc.StatusCode.UNAVAILABLE), DOWN),
+        (of_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED), BUSY),
+        (of_grpc(grpc.StatusCode.DEADLINE_EXCEEDED), SILENT),
+        (of_grpc(grpc.StatusCode.INVALID_ARGUMENT), REJECTED),
+        (grpc.RpcError("without a code"), MISTAKE),
+        (of_aws("ThrottlingException", 400), BUSY),
+        (of_aws("ProvisionedThroughputExceededException", 400), BUSY),
+        (of_aws("Unavailable", 503), Verdict(retryable=True, throttled=True, answered=True, retry_after=3.0)),
+        (of_aws("InternalServerError", 500), Verdict(retryable=True, outage=True)),
+        (of_aws("ValidationException", 400), REJECTED),
+        (double("botocore.exceptions.EndpointConnectionError botocore.exceptions.ConnectionError"), DOWN),
+        (double("botocore.exceptions.ReadTimeoutError botocore.exceptions.HTTPClientError"), SILENT),
+        (double("botocore.exceptions.NoCredentialsError"), MISTAKE),
+        (double("openai.APIConnectionError openai.APIError", code=None), DOWN),
+        (double("openai.APITimeoutError openai.APIConnectionError openai.APIError", code=None), SILENT),
+        (of_openai("rate_limit_exceeded"), BUSY),
+        (of_openai("insufficient_quota"), REJECTED),
+    ],
+    ids=lambda one: f"{type(one).__name__}-{one}" if isinstance(one, Exception) else "",
+)
+def test_errors_are_classified_by_type_and_code(error: Exception, verdict: Verdict) -> None:
+    """Temporary ones are retried; a rejection counts as an answer."""
+    assert judge(error, Retry()) == verdict
