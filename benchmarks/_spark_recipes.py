@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from spark_events import enrich_batch
+from spark_events import Limits, enrich_batch
 
 __all__ = ["RECIPES", "Call"]
 
@@ -24,7 +24,7 @@ def _enrich(df: DataFrame, call: Call, in_flight: int) -> DataFrame:
     async def fn(row: Any) -> dict[str, int]:
         return {"answer": await call(row.id)}
 
-    return enrich_batch(df, fn, output="answer long", max_in_flight=in_flight)
+    return enrich_batch(df, fn, output="answer long", limits=Limits(max_in_flight=in_flight))
 
 
 async def _in_groups(rows: list[int], call: Call, in_flight: int) -> list[int]:

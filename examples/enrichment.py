@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Enrich a stream with a slow HTTP service that sometimes rejects a call.
 
-Usage: python enrichment.py [--dir DIR]. Starts the service itself, on loopback; needs spark-events and pyspark.
+Usage: python enrichment.py [--dir DIR]. Starts the service itself, on loopback; needs spark-events, pyspark and
+aiohttp.
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import logging
@@ -13,15 +13,15 @@ import os
 import random
 import tempfile
 import threading
-import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import aiohttp
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from spark_events import Context, Retry, enrich_batch
+from spark_events import Cache, Context, Limits, Retry, enrich_batch
 
 ORDERS = 200
 
@@ -44,36 +44,24 @@ class Countries(BaseHTTPRequestHandler):
         """Suppress the access log."""
 
 
-class Client:
-    """HTTP client of the standard library; in production use httpx.AsyncClient or aiohttp.ClientSession."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    async def get(self, path: str, idempotency_key: str) -> dict[str, str]:
-        request = urllib.request.Request(self.url + path, headers={"Idempotency-Key": idempotency_key})
-
-        def call() -> dict[str, str]:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                found: dict[str, str] = json.load(answer)
-                return found
-
-        return await asyncio.to_thread(call)
-
-
-def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[Client]]:
+def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[aiohttp.ClientSession]]:
     """Return the function that opens the client once per Python worker; micro-batches share the client."""
 
     @contextlib.asynccontextmanager
-    async def open_client() -> AsyncIterator[Client]:
-        yield Client(url)
+    async def open_client() -> AsyncIterator[aiohttp.ClientSession]:
+        # aiohttp allows 100 connections by default; 0 leaves the limit to enrich_batch.
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield session
 
     return open_client
 
 
 async def country_of(row: Row, ctx: Context) -> dict[str, str]:
     """Enrich one row; each task runs up to 20 of these calls at the same time."""
-    found = await ctx.resource.get(f"/users/{row.user_id}", ctx.idempotency_key)
+    headers = {"Idempotency-Key": ctx.idempotency_key}
+    async with ctx.resource.get(f"/users/{row.user_id}", headers=headers) as answer:
+        answer.raise_for_status()
+        found = await answer.json(content_type=None)
     return {"country": found["country"]}
 
 
@@ -102,8 +90,8 @@ def main() -> None:
             country_of,
             output="country string not null",
             resource=open_client,
-            max_in_flight=20,
-            coalesce_by="user_id",  # 200 orders of 50 users: 50 calls
+            limits=Limits(max_in_flight=20),
+            cache=Cache(by="user_id", ttl=0),  # 200 orders of 50 users: 50 calls
             retry=Retry(attempts=6, initial=0.05),
         )
         enriched.write.mode("overwrite").json(str(base / "enriched" / str(batch_id)))

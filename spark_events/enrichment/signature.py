@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ __all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_nam
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
+#: Annotations, as text, of several rows or answers and of a single one.
+_SEVERAL = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:list|List|Sequence|Iterable|Collection)\b")
+_SINGLE = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:Row|dict|Dict|Mapping)\b")
 
 
 def name_of(fn: Callable[..., Any]) -> str:
@@ -52,6 +56,26 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
     required, most = _arity(fn)
     if required > 2 or most < 1:
         raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; wanted: {wanted}")
+    first, answer = _annotations(fn)
+    if not bulk and (_SEVERAL.search(first) or _SEVERAL.search(answer)):
+        raise InvalidPlanError(
+            f"{name_of(fn)} takes {inspect.signature(fn)}, so it is a function of several rows: give batch_size, or "
+            "accept one row and return one mapping"
+        )
+    if bulk and (_SINGLE.search(first) or _SINGLE.search(answer)):
+        raise InvalidPlanError(
+            f"{name_of(fn)} takes {inspect.signature(fn)}, so it is a function of one row: leave out batch_size, or "
+            "accept a list of rows and return a list with one mapping for each"
+        )
+
+
+def _annotations(fn: Callable[..., Any]) -> tuple[str, str]:
+    """Return the annotations of the first argument and of the result as text; "" if there are none."""
+    signature = inspect.signature(fn)
+    first = next((one.annotation for one in signature.parameters.values() if one.kind in _POSITIONAL), "")
+    given = ("" if one is inspect.Signature.empty else one for one in (first, signature.return_annotation))
+    argument, answer = (one if isinstance(one, str) else str(one) for one in given)
+    return argument, answer
 
 
 def takes_context(fn: Callable[..., Any]) -> bool:

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from spark.harness import SMALL_SPARK, java_variables, pyspark_home
 
-from spark_events import CircuitBreaker, Retry, enrich_batch
+from spark_events import CircuitBreaker, Limits, Retry, enrich_batch
 
 __all__ = [
     "GIVES_UP",
@@ -37,9 +37,8 @@ __all__ = [
 ONCE = Retry(attempts=1)
 #: The circuit breaker gives up at the first call that finds the destination down.
 GIVES_UP: dict[str, Any] = {
-    "max_in_flight": 1,
+    "limits": Limits(max_in_flight=1, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0)),
     "retry": ONCE,
-    "circuit_breaker": CircuitBreaker(failures=1, give_up_after=0),
 }
 
 
@@ -166,8 +165,5 @@ def at_ten_a_second(spark: SparkSession, port: int) -> DataFrame:
         lookup,
         output="name string, score double",
         resource=opener(port),
-        rate_limit=10,
-        max_in_flight=1,
-        timeout=None,
-        total_timeout=None,
+        limits=Limits(rate_limit=10, max_in_flight=1, timeout=None, total_timeout=None),
     )

@@ -19,11 +19,22 @@ from pyspark.sql import DataFrame, SparkSession, functions, types
 from spark.enriching import GIVES_UP, ONCE, first, lookup, opener
 from spark.harness import spark_version, wait_for
 
-from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
+from spark_events import (
+    Buffer,
+    EnrichmentError,
+    InvalidPlanError,
+    Key,
+    Limits,
+    OnFailure,
+    Replay,
+    enrich,
+    enrich_batch,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
+RELIABLE = Limits(buffer=Buffer(storage="reliable"))
 
 
 def called(service: EnrichService) -> dict[str, int]:
@@ -73,7 +84,9 @@ def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, servic
         "id", "struct(id as a, array(cast(id as string)) as b) as nested", "cast(id as decimal(20,3)) as d",
         "map('k', id) as m", "timestamp_seconds(id) as t",
     )  # fmt: skip
-    out = enrich_batch(df, lookup, output=OUTPUT, input_cols="id", resource=opener(service.port), max_in_flight=20)
+    out = enrich_batch(
+        df, lookup, output=OUTPUT, input_cols="id", resource=opener(service.port), limits=Limits(max_in_flight=20)
+    )
     partition = functions.spark_partition_id().alias("place")
     assert out.select(partition, *df.columns).collect() == df.select(partition, *df.columns).collect()
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(200)]
@@ -158,7 +171,7 @@ def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, ser
     service.script(**script)
     nulls = enrich_batch(df, lookup, on_failure="null", **common).collect()
     assert [row.id for row in nulls if row.name is None and row.score is None] == [3, 7]
-    rows = enrich_batch(df, lookup, on_failure="column", failure_column="why", **common).collect()
+    rows = enrich_batch(df, lookup, on_failure=OnFailure("column", "why"), **common).collect()
     assert [(row.id, row.why.type, row.why.attempts) for row in rows if row.why is not None] == [
         (3, "ConnectionError", 1),
         (7, "ConnectionError", 1),
@@ -216,12 +229,12 @@ def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSessi
 
 @pytest.mark.any_spark
 def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichService) -> None:
-    """max_failure_ratio applies to the whole batch, and the limit itself is allowed."""
-    common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE, "on_failure": "null"}
+    """The ratio applies to the whole batch, and the limit itself is allowed."""
+    common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
     service.script(rules=[rule("[37]", forever={"status": 500})])
-    assert enrich_batch(spark.range(10), lookup, max_failure_ratio=0.2, **common).count() == 10
-    with pytest.raises(EnrichmentError, match=r"2 of 10 rows have no answer, over max_failure_ratio=0\.1"):
-        enrich_batch(spark.range(10), lookup, max_failure_ratio=0.1, **common)
+    assert enrich_batch(spark.range(10), lookup, on_failure=OnFailure("null", max_ratio=0.2), **common).count() == 10
+    with pytest.raises(EnrichmentError, match=r"2 of 10 rows have no answer, over OnFailure\.max_ratio=0\.1"):
+        enrich_batch(spark.range(10), lookup, on_failure=OnFailure("null", max_ratio=0.1), **common)
 
 
 def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkSession, service: EnrichService) -> None:
@@ -267,7 +280,7 @@ def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession
         await ctx.resource.get(f"{row.k}-{row.n}")
         return {"done": True}
 
-    out = enrich_batch(df, by_key, output="done boolean", key="k", sort_within_key="n", resource=opener(service.port))
+    out = enrich_batch(df, by_key, output="done boolean", key=Key("k", order_by="n"), resource=opener(service.port))
     assert out.count() == 60
     calls = service.calls()
     assert len(calls) == 60
@@ -281,7 +294,7 @@ def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession
 def test_a_shuffle_that_loses_the_order_must_be_requested(spark: SparkSession, service: EnrichService) -> None:
     """A single partition, and a DataFrame partitioned by the key, need no shuffle."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port)}
-    with pytest.raises(InvalidPlanError, match="give sort_within_key"):
+    with pytest.raises(InvalidPlanError, match="give Key"):
         enrich_batch(spark.range(0, 10, 1, 2), lookup, key="id", **common)
     assert called(service) == {}
     assert enrich_batch(spark.range(0, 10, 1, 1), lookup, key="id", **common).count() == 10
@@ -312,7 +325,7 @@ def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkS
     ]
     try:
         for one in scattered:
-            with pytest.raises(InvalidPlanError, match="give sort_within_key"):
+            with pytest.raises(InvalidPlanError, match="give Key"):
                 enrich(one, same, output=OUTPUT, key="k")
         for together in (by_key, by_key.where("id > 1").drop("j"), cached, cached.drop("j")):
             enrich(together, same, output=OUTPUT, key="k")
@@ -334,7 +347,7 @@ def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     spark: SparkSession, service: EnrichService
 ) -> None:
     """The same rows in other partitions have the same keys."""
-    common: Any = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly", "batch_id": 3}
+    common: Any = {"output": OUTPUT, "resource": opener(service.port), "replay": Replay(query="nightly", batch_id=3)}
     enrich_batch(spark.range(0, 40, 1, 2), lookup, **common)
     first = {call.key: call.idempotency_key for call in service.calls()}
     service.script()
@@ -342,7 +355,7 @@ def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     assert {call.key: call.idempotency_key for call in service.calls()} == first
     assert len(set(first.values())) == 40
     service.script()
-    enrich_batch(spark.range(0, 40, 1, 2), lookup, **{**common, "batch_id": 4})
+    enrich_batch(spark.range(0, 40, 1, 2), lookup, **{**common, "replay": Replay(query="nightly", batch_id=4)})
     assert not {call.idempotency_key for call in service.calls()} & set(first.values())
 
 
@@ -353,10 +366,15 @@ def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
     """With one call per row; files in the checkpoint directory are deleted with the batch."""
     if storage == "replicated" and spark_version() < (4,):
         with pytest.raises(InvalidPlanError, match="needs Spark 4"):
-            enrich_batch(spark.range(3), lookup, output=OUTPUT, storage=storage)
+            enrich_batch(spark.range(3), lookup, output=OUTPUT, limits=Limits(buffer=Buffer(storage=storage)))
         return
     spark.sparkContext.setCheckpointDir(str(tmp_path))
-    common: Any = {"output": OUTPUT, "resource": opener(service.port), "storage": storage, "retry": ONCE}
+    common: Any = {
+        "output": OUTPUT,
+        "resource": opener(service.port),
+        "limits": Limits(buffer=Buffer(storage=storage)),
+        "retry": ONCE,
+    }
     out = enrich_batch(spark.range(0, 20, 1, 3), lookup, **common)
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(20)]
     assert out.count() == 20
@@ -413,7 +431,7 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     with ThreadPoolExecutor() as pool:
         ended = pool.submit(end)
         with pytest.raises(Exception, match=r"cancelled|cannot be read"):
-            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), storage="reliable")
+            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), limits=RELIABLE)
         ended.result()
     over.touch()
     assert set(tmp_path.glob("*/*")) == before
@@ -435,8 +453,7 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
         noted,
         output="part long, began double",
         resource=opener(service.port),
-        rate_limit=30,
-        max_in_flight=50,
+        limits=Limits(rate_limit=30, max_in_flight=50),
     )
     rows = out.collect()
     assert called(service) == once_each(120)
@@ -454,7 +471,7 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
     async def double(row: Any) -> dict[str, Any]:
         return {"twice": 2 * row.id}
 
-    out = enrich_batch(spark.range(0, 1_000_000, 1, 1), double, output="twice long", max_in_flight=1000)
+    out = enrich_batch(spark.range(0, 1_000_000, 1, 1), double, output="twice long", limits=Limits(max_in_flight=1000))
     total = first(out.selectExpr("sum(twice) as total", "count(*) as rows"))
     assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
 
@@ -469,21 +486,14 @@ def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession
 
         return name
 
-    def answer(fn: Any, **options: Any) -> str:
-        made = enrich_batch(
-            spark.range(1),
-            fn,
-            **{"output": "name string", "query": str(tmp_path), "batch_id": 0, **options},
-            replay_store=tmp_path.as_uri(),
-        )
-        return str(first(made).name)
+    def answer(fn: Any, output: str = "name string", version: str = "1") -> str:
+        replay = Replay(store=tmp_path.as_uri(), version=version, query=str(tmp_path), batch_id=0)
+        return str(first(enrich_batch(spark.range(1), fn, output=output, replay=replay)).name)
 
     assert answer(make("old")) == "old0"
     assert answer(make("new")) == "old0"
-    assert answer(make("new"), replay_version="2") == "new0"
+    assert answer(make("new"), version="2") == "new0"
     assert answer(make("newer"), output="name string not null") == "newer0"
-    with pytest.raises(InvalidPlanError, match="replay_version is 2; allowed: a non-empty string"):
-        answer(make("new"), replay_version=2)
 
 
 @pytest.mark.any_spark
@@ -497,9 +507,9 @@ def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path)
     async def of_all(row: Any) -> dict[str, Any]:
         return {"name": f"{row.a} {row.b}"}
 
-    def answers(rows: DataFrame, fn: Any, **options: Any) -> list[Any]:
-        common: dict[str, Any] = {"output": "name string", "query": "q", "batch_id": 0}
-        made = enrich_batch(rows, fn, replay_store=tmp_path.as_uri(), **common, **options)
+    def answers(rows: DataFrame, fn: Any, input_cols: Any, idempotency_cols: str) -> list[Any]:
+        replay = Replay(store=tmp_path.as_uri(), idempotency_cols=idempotency_cols, query="q", batch_id=0)
+        made = enrich_batch(rows, fn, output="name string", input_cols=input_cols, replay=replay)
         return sorted(row.name for row in made.collect())
 
     by_order: dict[str, Any] = {"input_cols": "country", "idempotency_cols": "a"}
@@ -517,12 +527,13 @@ def test_a_damaged_replay_store_only_costs_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver's log says what was ignored and what was not stored, once for all tasks."""
-    common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "replay_store": tmp_path.as_uri()}
+    common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
 
     def run(batch_id: int) -> tuple[int, int, list[str]]:
         service.script()
         caplog.clear()
-        rows = enrich_batch(spark.range(0, 8, 1, 2), lookup, query="q", batch_id=batch_id, **common).count()
+        replay = Replay(store=tmp_path.as_uri(), query="q", batch_id=batch_id)
+        rows = enrich_batch(spark.range(0, 8, 1, 2), lookup, replay=replay, **common).count()
         return rows, len(service.calls()), [record.getMessage() for record in caplog.records]
 
     assert run(1) == (8, 8, [])
@@ -540,7 +551,8 @@ def test_a_damaged_replay_store_only_costs_calls(
 @pytest.mark.any_spark
 def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
     """Unlike micro-batches, they may run at the same time."""
-    common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly"}
-    made = [enrich_batch(spark.range(3), lookup, batch_id=number, **common) for number in range(2)]
+    common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
+    ids = [Replay(query="nightly", batch_id=number) for number in range(2)]
+    made = [enrich_batch(spark.range(3), lookup, replay=replay, **common) for replay in ids]
     assert [df.count() for df in made] == [3, 3]
     assert called(service) == dict.fromkeys("012", 2)

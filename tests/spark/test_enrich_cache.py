@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from spark.enriching import by_value, session
 from spark.harness import spark_version
 
-from spark_events import Cache, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import Cache, InvalidPlanError, Limits, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -45,7 +45,7 @@ async def another(row: Any, ctx: Any) -> dict[str, str]:
 
 def answer(spark: SparkSession, query: str, **options: Any) -> str:
     """Return the answer for the query's only row."""
-    (row,) = enrich_batch(spark.sql(query), another, output="answer string", cache=Cache(), **options).collect()
+    (row,) = enrich_batch(spark.sql(query), another, output="answer string", **{"cache": Cache(), **options}).collect()
     return str(row.answer)
 
 
@@ -60,15 +60,18 @@ ROW = "select 7 as id, 1 as home, 1 as work"
         ({"query": ROW, "resource": PRODUCTION}, {"query": ROW, "resource": TEST}),
         ({"query": "select 1 as a, 2 as b"}, {"query": "select 1 as b, 2 as a"}),
         ({"query": ROW, "input_cols": ["home"]}, {"query": ROW, "input_cols": ["work"]}),
-        ({"query": ROW, "coalesce_by": "home"}, {"query": ROW, "coalesce_by": "work"}),
-        ({"query": ROW, "coalesce_by": "id"}, {"query": ROW, "coalesce_by": "id", "input_cols": ["id", "home"]}),
+        ({"query": ROW, "cache": Cache(by="home")}, {"query": ROW, "cache": Cache(by="work")}),
+        (
+            {"query": ROW, "cache": Cache(by="id")},
+            {"query": ROW, "cache": Cache(by="id"), "input_cols": ["id", "home"]},
+        ),
         ({"query": ROW}, {"query": ROW, "retry": Retry(on_result=lambda result: not result["answer"])}),
         ({"query": "select 1 as v"}, {"query": "select 1.0D as v"}),
         ({"query": "select 1 as v"}, {"query": "select true as v"}),
         ({"query": "select 1 as v"}, {"query": "select 1L as v"}),
         ({"query": "select 1.0 as v"}, {"query": "select 1.00 as v"}),
         ({"query": "select array(1) as v"}, {"query": "select array(1.0D) as v"}),
-        ({"query": ROW, "coalesce_by": "id"}, {"query": ROW.replace("7", "7.0D"), "coalesce_by": "id"}),
+        ({"query": ROW, "cache": Cache(by="id")}, {"query": ROW.replace("7", "7.0D"), "cache": Cache(by="id")}),
     ],
 )
 def test_another_request_is_not_answered_from_the_cache(
@@ -92,7 +95,7 @@ def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None
     """Across partitions only after a shuffle by the columns."""
     equal = spark.range(0, 40, 1, 4).selectExpr("id", "'DE' as country")
     for df, calls in ((equal, 4), (equal.repartition(4, "country"), 1)):
-        made = enrich_batch(df, another, output="answer string", coalesce_by="country")
+        made = enrich_batch(df, another, output="answer string", cache=Cache(by="country", ttl=0))
         assert len({row.answer for row in made.collect()}) == calls
 
 
@@ -114,7 +117,7 @@ def test_a_collated_column_cannot_identify_rows(
     df = spark.sql(f"select 1 as id, {text} as name, 'b' collate UTF8_BINARY as plain")
     rows: dict[str, dict[str, Any]] = {
         "key": {"key": ["id", "name"]},
-        "coalesce_by": {"coalesce_by": "name", "cache": Cache()},
+        "Cache.by": {"cache": Cache(by="name")},
         "cache": {"cache": Cache()},
     }
     for option, options in rows.items():
@@ -124,9 +127,9 @@ def test_a_collated_column_cannot_identify_rows(
             form(df, another, output="answer string", **options)
     form(df, another, output="answer string")
     form(df, another, output="answer string", key="id", cache=Cache(), input_cols=["id", "plain"])
-    form(df, another, output="answer string", coalesce_by="plain", cache=Cache())
+    form(df, another, output="answer string", cache=Cache(by="plain"))
     folded = df.selectExpr("*", "lower('A' collate UTF8_LCASE) collate UTF8_BINARY as folded")
-    form(folded, another, output="answer string", coalesce_by="folded", key="folded")
+    form(folded, another, output="answer string", cache=Cache(by="folded", ttl=0), key="folded")
 
 
 def client_of(url: str) -> Callable[[], Any]:
@@ -160,8 +163,7 @@ def test_retry_after_of_one_service_does_not_delay_another(
             output="answer long",
             resource=client_of(url),
             on_failure="null",
-            total_timeout=20,
-            rate_limit=1000,
+            limits=Limits(total_timeout=20, rate_limit=1000),
         )
         return made.where("answer is not null").count()
 

@@ -15,11 +15,24 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark.enriching import first
 
-from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import (
+    Buffer,
+    Cache,
+    EnrichmentError,
+    InvalidPlanError,
+    Key,
+    Limits,
+    OnFailure,
+    Replay,
+    Retry,
+    enrich,
+    enrich_batch,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SECRET = "hunter2"
+RELIABLE = Limits(buffer=Buffer(storage="reliable"))
 LOCK = threading.Lock()
 
 
@@ -58,41 +71,34 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (
             fine,
             {"output": "failure long", "on_failure": "column"},
-            "output .* 'failure', but failure_column is 'failure'",
+            "output .* 'failure', but OnFailure.column is 'failure'",
         ),
         (
             fine,
-            {"output": "Why long", "on_failure": "dead_letter", "failure_column": "why"},
-            "output has a column 'Why', but failure_column is 'why': rename one of them",
+            {"output": "Why long", "on_failure": OnFailure("dead_letter", "why")},
+            "output has a column 'Why', but OnFailure.column is 'why': rename one of them",
         ),
         (
             fine,
-            {"on_failure": "column", "failure_column": "ID"},
-            "failure_column is 'ID', but the DataFrame has a column 'id' already: choose another name, or drop that",
+            {"on_failure": OnFailure("column", "ID")},
+            "OnFailure.column is 'ID', but the DataFrame has a column 'id' already: choose another name, or drop that",
         ),
-        (fine, {"on_failure": "dead_letter", "failure_column": "id"}, "failure_column is 'id', but the DataFrame has"),
-        (
-            fine,
-            {"on_failure": "column", "failure_column": ""},
-            "failure_column is ''; allowed: a non-empty column name",
-        ),
+        (fine, {"on_failure": OnFailure("dead_letter", "id")}, "OnFailure.column is 'id', but the DataFrame has"),
+        (fine, {"on_failure": "ignore"}, "OnFailure.action is 'ignore'; allowed: 'fail', 'null', 'column', 'dead_le"),
         (fine, {"input_cols": ["id", "nope"]}, "input_cols contains 'nope', which does not exist; allowed: id, twice"),
         (fine, {"key": "nope"}, "key contains 'nope'"),
-        (fine, {"coalesce_by": "nope"}, "coalesce_by contains 'nope'"),
-        (fine, {"sort_within_key": "id"}, "sort_within_key is set without key"),
-        (fine, {"key": "id", "sort_within_key": []}, "sort_within_key is empty"),
-        (fine, {"max_in_fligth": 3}, "unknown option 'max_in_fligth'; allowed: .*max_in_flight"),
-        (fine, {"max_in_flight": 0}, "max_in_flight is 0; allowed"),
-        (fine, {"storage": "disk"}, "storage is 'disk'; allowed: 'local', 'replicated', 'reliable'"),
-        (fine, {"storage": "reliable"}, "call spark.sparkContext.setCheckpointDir"),
-        (fine, {"replay_store": "/tmp/x"}, "outside of a stream, pass query and batch_id"),
+        (fine, {"cache": Cache(by="nope")}, "Cache.by contains 'nope'"),
+        (fine, {"key": Key("id", order_by=[])}, "Key.order_by is empty"),
+        (fine, {"max_in_flight": 3}, r"no longer takes `max_in_flight`; use limits=Limits\(max_in_flight=…\)"),
+        (fine, {"limits": 3}, "limits is 3; allowed: a Limits"),
+        (fine, {"retry": 3}, "retry is 3; allowed: a Retry, or None"),
+        (fine, {"limits": RELIABLE}, "call spark.sparkContext.setCheckpointDir"),
+        (fine, {"replay": Replay(store="/tmp/x")}, "outside of a stream, pass Replay.query and batch_id"),
         *(
-            (fine, {"replay_store": store, "query": "q", "batch_id": 1}, f"replay_store is {store!r}.*; allowed: ")
-            for store in ("relative/dir", "s4://bucket/x", "http://host/x", "s3://", "/dev/null/x", "/dev/null", 3)
+            (fine, {"replay": Replay(store=store, query="q", batch_id=1)}, f"Replay.store is {store!r}.*; allowed: ")
+            for store in ("relative/dir", "s4://bucket/x", "http://host/x", "s3://", "/dev/null/x", "/dev/null")
         ),
-        (fine, {"replay_store": "", "query": "q", "batch_id": 1}, "replay_store is empty; allowed: "),
-        (fine, {"batch_id": "1"}, "batch_id is '1'; allowed"),
-        (fine, {"concurrent_tasks": 0}, "concurrent_tasks is 0; allowed"),
+        (fine, {"replay": Replay(store="", query="q", batch_id=1)}, "Replay.store is empty; allowed: "),
         (holds_a_lock, {}, "fn holds_a_lock .* cannot be pickled for the executors: it uses 'LOCK', of type lock"),
     ],
 )
@@ -111,9 +117,9 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
         assert made.columns == ["id", "failure", "x"]
     for form in (enrich, enrich_batch):
-        with pytest.raises(InvalidPlanError, match="failure_column is 'failure', but the DataFrame has a column"):
+        with pytest.raises(InvalidPlanError, match=r"OnFailure\.column is 'failure', but the DataFrame has a column"):
             form(failed, fine, output="x long", on_failure="column")
-    made = enrich_batch(failed, fine, output="x long", on_failure="column", failure_column="why")
+    made = enrich_batch(failed, fine, output="x long", on_failure=OnFailure("column", "why"))
     assert made.columns == ["id", "failure", "x", "why"]
 
 
@@ -147,16 +153,19 @@ def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
 
 
 def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, df: DataFrame) -> None:
-    """Dead letters and max_failure_ratio need a settled batch, and enrich_batch needs a batch."""
+    """They need a settled batch; and enrich_batch needs a batch."""
     with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
         enrich(df, fine, output="x long", on_failure="dead_letter")
-    with pytest.raises(InvalidPlanError, match="max_failure_ratio applies to a whole batch"):
-        enrich(df, fine, output="x long", max_failure_ratio=0.1, on_failure="null")
+    with pytest.raises(InvalidPlanError, match=r"OnFailure\.max_ratio applies to a whole batch"):
+        enrich(df, fine, output="x long", on_failure=OnFailure("null", max_ratio=0.1))
+    for options in ({"replay": Replay(version="2")}, {"limits": RELIABLE}, {"limits": Limits(driver_channel=False)}):
+        with pytest.raises(InvalidPlanError, match="applies to a whole batch: use enrich_batch"):
+            enrich(df, fine, output="x long", **options)
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(InvalidPlanError, match="use enrich for a streaming DataFrame"):
         enrich_batch(streaming, fine, output="x long")
     with pytest.raises(InvalidPlanError, match="cannot sort a streaming DataFrame"):
-        enrich(streaming, fine, output="x long", key="value", sort_within_key="timestamp")
+        enrich(streaming, fine, output="x long", key=Key("value", order_by="timestamp"))
 
 
 def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import LongType, StructField, StructType
 from spark.enriching import first
 
-from spark_events import InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import Cache, InvalidPlanError, Key, OnFailure, Replay, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -68,15 +68,15 @@ def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
 
 def test_failures_and_dead_letters_may_have_any_column_names(df: DataFrame) -> None:
     """In a column, settled or lazy, and in a separate DataFrame."""
-    once: Any = {"output": OUTPUT, "failure_column": "why.not", "retry": Retry(attempts=1)}
+    once: Any = {"output": OUTPUT, "retry": Retry(attempts=1)}
     for made in (
-        enrich_batch(df, both, on_failure="column", **once),
-        enrich(df, both, on_failure="column", **once),
+        enrich_batch(df, both, on_failure=OnFailure("column", "why.not"), **once),
+        enrich(df, both, on_failure=OnFailure("column", "why.not"), **once),
     ):
         *answered, failed = values(made)
         assert answered == [(*row, None) for row in ANSWERED]
         assert (failed[:5], failed[5].type) == ((5, 50, 1, None, None), "ValueError")
-    good, dead = enrich_batch(df, both, on_failure="dead_letter", **once)
+    good, dead = enrich_batch(df, both, on_failure=OnFailure("dead_letter", "why.not"), **once)
     assert values(good) == ANSWERED
     assert dead.columns == ["a.b", "c`d", "a", "k", "why.not"]
     assert [row["why.not"].message for row in dead.collect()] == ["five"]
@@ -88,9 +88,9 @@ def test_failures_and_dead_letters_may_have_any_column_names(df: DataFrame) -> N
     "arguments",
     [
         {"input_cols": ["a.b"]},
-        {"input_cols": "A.B", "coalesce_by": "a.b"},
-        {"input_cols": ["a.b"], "key": "a.b", "sort_within_key": "c`d"},
-        {"input_cols": ["a.b"], "key": "c`d", "sort_within_key": ["A.B", "k"]},
+        {"input_cols": "A.B", "cache": Cache(by="a.b", ttl=0)},
+        {"input_cols": ["a.b"], "key": Key("a.b", order_by="c`d")},
+        {"input_cols": ["a.b"], "key": Key("c`d", order_by=["A.B", "k"])},
     ],
 )
 def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[str, Any]) -> None:
@@ -102,14 +102,16 @@ def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[st
 def test_sort_expressions_are_not_names(df: DataFrame) -> None:
     """Only strings are names."""
     made = enrich_batch(
-        df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key="k", sort_within_key=col("`a.b`").desc()
+        df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key=Key("k", order_by=col("`a.b`").desc())
     )
     assert [row[0] for row in values(made)] == [5, 4, 3, 2, 1, 0]
 
 
 def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
     """Keys by such a column equal keys by a column of another name."""
-    made = [row.x for row in enrich_batch(df, keyed, output="x string", idempotency_cols="a.b").collect()]
+    made = [
+        row.x for row in enrich_batch(df, keyed, output="x string", replay=Replay(idempotency_cols="a.b")).collect()
+    ]
     renamed = df.withColumnRenamed("a.b", "e").select("e")
     assert made == [row.x for row in enrich_batch(renamed, keyed, output="x string").collect()]
     assert len(set(made)) == 6

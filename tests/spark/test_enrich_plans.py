@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from spark_events import InvalidPlanError, enrich
+from spark_events import InvalidPlanError, Limits, enrich
 from spark_events.enrichment.driver.rate import partitions_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -46,7 +46,7 @@ def test_partitioning_is_unknown_after_a_function_over_batches(
     """Spark reports partitioning by a column of that name, but the function may have changed the column."""
     df = spark.range(0, 40, 1, 2).selectExpr("id % 3 as k", "id").repartition(2, "k")
     enrich(df, same, output="answer string", key="k")
-    with pytest.raises(InvalidPlanError, match="give sort_within_key"):
+    with pytest.raises(InvalidPlanError, match="give Key"):
         enrich(through(df), same, output="answer string", key="k")
     enrich(through(df).repartition(2, "k"), same, output="answer string", key="k")
 
@@ -93,7 +93,7 @@ def test_defining_an_enrichment_runs_no_job(
     """No sampling for a sort, no broadcast, subquery or cache, and no calls of an inner enrichment."""
     df = made(spark.range(0, 40, 1, 2))
     before = jobs(spark)
-    enrich(df, same, output="answer string", rate_limit=100)
+    enrich(df, same, output="answer string", limits=Limits(rate_limit=100))
     counted = partitions_of(df)
     assert jobs(spark) == before
     if planned is not None:

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.enriching import GIVES_UP, ONCE, by_value, lookup, opener, session, stream
 from spark.harness import committed, wait_for
 
-from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
+from spark_events import Buffer, EnrichmentError, InvalidPlanError, Limits, Replay, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -30,7 +30,7 @@ OUTPUT = "name string, score double"
 SECONDS = 240
 #: Step without an answer, so that only the caller can end the call.
 HELD = {"held": True}
-WITHOUT_END: Any = {"timeout": None, "total_timeout": None}
+WITHOUT_END = Limits(max_in_flight=2, timeout=None, total_timeout=None)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,9 @@ def test_a_batch_is_committed_after_its_last_answer(
     """By the times of the commit file and of the service's log."""
     service.script(delay=0.02, tail=[0.2, 0.3])
     offset = time.time() - time.monotonic()
-    query = stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, max_in_flight=3))
+    query = stream(
+        spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, limits=Limits(max_in_flight=3))
+    )
     finish(query)
     assert committed(tmp_path / "checkpoint") == [0, 1]
     for batch in (0, 1):
@@ -145,7 +147,7 @@ def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     add_file(source, 2)
     before = stored(spark)
     seen = []
-    write = writing(tmp_path / "sink", service, query=query)
+    write = writing(tmp_path / "sink", service, replay=Replay(query=query))
 
     def process(df: DataFrame, batch_id: int) -> None:
         write(df, batch_id)
@@ -164,7 +166,7 @@ def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
     """At the next batch and at the end; each row is called once, and nothing else is stored."""
     folder = tmp_path / "reliable"
     spark.sparkContext.setCheckpointDir(str(folder))
-    write = writing(tmp_path / "sink", service, storage="reliable")
+    write = writing(tmp_path / "sink", service, limits=Limits(buffer=Buffer(storage="reliable")))
     before = stored(spark)
     seen = []
 
@@ -228,7 +230,7 @@ def test_a_replay_makes_only_missing_calls(
 ) -> None:
     """The store is empty after the last commit."""
     store = tmp_path / "store"
-    options = {"retry": ONCE, "replay_store": store.as_uri()}
+    options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("1[36]", forever={"status": 503})])
     process = writing(tmp_path / "sink", service, **options)
     with pytest.raises(StreamingQueryException, match="2 of 10 rows"):
@@ -251,7 +253,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
 ) -> None:
     """One message with their number; two enrichments in one batch cause none."""
     store = tmp_path / "store"
-    options = {"retry": ONCE, "replay_store": store.as_uri()}
+    options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("13", forever={"status": 503})])
     with pytest.raises(StreamingQueryException, match="1 of 10 rows"):
         finish(stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, **options)))
@@ -353,15 +355,15 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
         enriched("own", same, resource=opener(port))
         in_thread("inheritable", "inheritable", same)
         in_thread("target", "target", same)
-        in_thread("plain", "given", same, batch_id=batch_id, query="mine")
+        in_thread("plain", "given", same, replay=Replay(query="mine", batch_id=batch_id))
         in_thread("plain", "apart", spark.range(1))
-        for arguments in ({}, {"batch_id": batch_id}, {"query": "mine"}):
-            in_thread("plain", "plain", same, **arguments)
+        for replay in (Replay(), Replay(batch_id=batch_id), Replay(query="mine")):
+            in_thread("plain", "plain", same, replay=replay)
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     assert known == 2 * [(way, 1) for way in ("own", "inheritable", "target", "given", "apart")]
     assert len(refused) == 6
-    assert all("start a pyspark.InheritableThread" in error and "or give batch_id=" in error for error in refused)
+    assert all("start a pyspark.InheritableThread" in error and "or give replay=Replay(" in error for error in refused)
     keys = {call.key: call.idempotency_key for call in service.calls()}
     assert len(service.calls()) == len(keys) == 10
     for batch in (0, 1):
@@ -374,7 +376,7 @@ def test_a_stopped_query_makes_no_further_calls(
 ) -> None:
     """The driver notifies the workers: calls in flight are cancelled, and neither calls nor commits follow."""
     service.script(rules=[rule(".*", forever=HELD)])
-    process = writing(tmp_path / "sink", service, max_in_flight=2, **WITHOUT_END)
+    process = writing(tmp_path / "sink", service, limits=WITHOUT_END)
     spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(2)
     query = spark_stream.writeStream.foreachBatch(process).option("checkpointLocation", str(tmp_path / "c")).start()
     wait_for("two calls of each task", lambda: len(service.calls()) == 4)
@@ -417,7 +419,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
     with ThreadPoolExecutor() as pool:
         ended = pool.submit(end)
         with pytest.raises(Exception, match=r"cancelled|cannot be read"):
-            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2, **WITHOUT_END)
+            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), limits=WITHOUT_END)
         ended.result()
     wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
     # The reading task is not an enrichment task, so it gets no notification; wait for its end.

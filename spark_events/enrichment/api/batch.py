@@ -137,7 +137,8 @@ def _warn(reports: list[PartitionReport]) -> None:
             "user code blocked a worker's event loop for %.1f s, which delayed all its calls; use async calls at %s",
             seconds, where,
         )  # fmt: skip
-    for warning in _few(dict.fromkeys(warning for report in reports for warning in report.warnings)):
+    warnings = [*numbers["hints"], *(warning for report in reports for warning in report.warnings)]
+    for warning in _few(dict.fromkeys(warnings)):
         _LOG.warning("%s", warning)
     if numbers["abandoned"]:
         _LOG.warning("%s calls did not end after cancellation and were abandoned", f"{numbers['abandoned']:,}")

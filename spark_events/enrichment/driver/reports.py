@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect
 from spark_events.enrichment.engine.statistics import merged, summary
+from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.report import PartitionReport, Sample, described, position_of
 from spark_events.errors import EnrichmentError
@@ -36,7 +37,7 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
     if plan.on_failure == "fail":
         rule = ""
     elif plan.max_failure_ratio is not None and failed > _as_written(plan.max_failure_ratio) * rows:
-        rule = f", over max_failure_ratio={plan.max_failure_ratio}"
+        rule = f", over OnFailure.max_ratio={plan.max_failure_ratio}"
     else:
         return None
     samples = _varied([sample for report in reports for sample in report.samples])
@@ -46,7 +47,8 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
         f"{position_of(one.partition, one.row)}: {described(one.failure)}" for one in samples[:_SAMPLES_NAMED]
     )
     return EnrichmentError(
-        f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). Examples: {examples}",
+        f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). Examples: {examples}"
+        f"{hints(plan, (one.failure for one in samples))}",
         failed=failed,
         rows=rows,
         batch_id=batch.batch,

@@ -244,6 +244,7 @@ class CallAttempts:
         counts = self._counts
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
+        counts.unreachable += verdict.unreachable
         if verdict.retry_after is not None and self._retry.honor_retry_after:
             # The destination may reject all calls in flight together; that counts as one closing.
             counts.gate_closed += self.gate.close(verdict.retry_after, crowded=True)

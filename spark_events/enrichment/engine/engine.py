@@ -16,6 +16,7 @@ from spark_events.enrichment.engine.assembly import Definition, assemble
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.bulk import Misfit
 from spark_events.enrichment.engine.calls import PENDING, Chunk, RowBatch
+from spark_events.enrichment.engine.client_limits import shortcomings
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
@@ -240,6 +241,8 @@ class Engine:
             self._uncancel()
             resource = RowFailure("resource", "CancelledError", "other code on the event loop cancelled the opening")
         refusal = resource if isinstance(resource, RowFailure) else None
+        if refusal is None:
+            self._counts.hints.update(dict.fromkeys(shortcomings(resource, plan), 1))
         if self._ending:
             # The run ended just as the resource opened: asyncio.wait_for may then return it and lose the cancellation.
             if plan.resource is not None and refusal is None:
@@ -276,7 +279,8 @@ class Engine:
                 await pool.stop()
             finally:
                 if plan.resource is not None and refusal is None:
-                    process.resources.release(key)
+                    # A client whose connection broke may not open another one by itself.
+                    process.resources.release(key, broken=self._counts.only_unreachable)
 
     def _uncancel(self) -> None:
         uncancel = getattr(self._life, "uncancel", None)  # since Python 3.11

@@ -13,6 +13,8 @@ from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
 _OURS = str(Path(__file__).parents[1])
+_OPENER = str(Path(__file__).with_name("resources.py"))
+_IMPORTER = "<frozen importlib._bootstrap>"
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 # Code that calls the user's function or other callbacks on the loop.
 _CALLERS = (_OURS, str(Path(asyncio.__file__).parent))
@@ -53,15 +55,21 @@ class Holder(NamedTuple):
         entry: the frame that the loop called: the user's function, or another callback or task.
         mine: the innermost frame of the user's own code; the entry if the code is installed as a library.
         inside: the innermost frame.
+        imports: whether the call imports a module.
+        opens: whether the call opens a resource.
     """
 
     entry: FrameType
     mine: FrameType
     inside: FrameType
+    imports: bool = False
+    opens: bool = False
 
     def describe(self) -> str:
         """Describe the user's line and the library function that it is in."""
         there = location(self.mine.f_code, self.mine.f_lineno)
+        if self.imports:
+            return f"{there}, inside an import; move it to the top of the module, or into resource"
         if self.inside is self.mine:
             return there
         return f"{there}, inside {self.inside.f_code.co_name} of {Path(self.inside.f_code.co_filename).name}"
@@ -69,15 +77,17 @@ class Holder(NamedTuple):
 
 def holder_of(frame: FrameType | None) -> Holder | None:
     """Return the call that occupies the loop's thread at this frame, or None if only the loop itself runs."""
-    inside, mine, entry = frame, None, None
+    inside, mine, entry, imports = frame, None, None, False
     while frame is not None and not frame.f_code.co_filename.startswith(_CALLERS):
         entry = frame
+        imports = imports or frame.f_code.co_filename == _IMPORTER
         if mine is None and not is_foreign(frame.f_code.co_filename):
             mine = frame
         frame = frame.f_back
     if entry is None or inside is None or entry.f_code.co_filename == threading.__file__:
         return None
-    return Holder(entry, mine or entry, inside)
+    opens = frame is not None and frame.f_code.co_filename == _OPENER
+    return Holder(entry, mine or entry, inside, imports, opens)
 
 
 def where_raised(traceback: TracebackType | None) -> str:

@@ -128,13 +128,17 @@ class Resources:
                 self._drop(key)
             raise
 
-    def release(self, key: str) -> None:
-        """Release a task's use of the resource, which stays open for a while for the next task."""
+    def release(self, key: str, *, broken: bool = False) -> None:
+        """Release a task's use of the resource, which stays open for a while for the next task unless it is broken."""
         holder = self._holders.get(key)
         if holder is None or not holder.users:
             return
         holder.users -= 1
         if holder.users:
+            return
+        if broken:
+            _LOG.warning("no call reached its destination; the next task opens the resource again")
+            self._drop(key)
             return
         # Keeps the dictionary ordered by the start of the idle time.
         self._holders[key] = self._holders.pop(key)
@@ -172,12 +176,13 @@ class Resources:
 async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
     """Return the plan's resource, None if the plan has none, or a :class:`RowFailure` if opening failed.
 
-    Opening has the attempts and timeouts of a call.
+    Opening has the attempts and timeouts of a call; no row has been called then.
     """
     opener, retry = plan.resource, plan.retry or Retry(attempts=1)
     if opener is None:
         return None
-    deadline = math.inf if plan.total_timeout is None else time.monotonic() + plan.total_timeout
+    began = time.monotonic()
+    deadline = math.inf if plan.total_timeout is None else began + plan.total_timeout
     for attempt in itertools.count(1):
         try:
             return await resources.acquire(key, opener, plan.timeout)
@@ -194,8 +199,8 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
             failed, is_over = broken, True
         pause = back_off(retry, attempt)
         if is_over or attempt >= retry.attempts or time.monotonic() + pause >= deadline:
-            message = f"resource {name_of(opener)} cannot be opened: {message_of(failed)}"
-            where = where_raised(failed.__traceback__)
-            return RowFailure("resource", type_of(failed), message, attempts=attempt, where=where)
+            tried = f" ({attempt} attempts in {time.monotonic() - began:.1f} s)" if attempt > 1 else ""
+            message = f"resource {name_of(opener)} cannot be opened{tried}: {message_of(failed)}"
+            return RowFailure("resource", type_of(failed), message, where=where_raised(failed.__traceback__))
         await asyncio.sleep(pause)
     return None

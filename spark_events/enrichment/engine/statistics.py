@@ -82,6 +82,8 @@ class EngineCounts:
         failures: failed rows by type of their last failure.
         kinds: failed rows by kind.
         blocked: seconds for which the loop was blocked, by code line.
+        unreachable: attempts that reached no destination, or got no answer from it.
+        hints: tasks by warning about the user's resource.
     """
 
     def __init__(self) -> None:
@@ -97,6 +99,8 @@ class EngineCounts:
         self.failures: defaultdict[str, int] = defaultdict(int)
         self.kinds: defaultdict[str, int] = defaultdict(int)
         self.blocked: dict[str, float] = {}
+        self.unreachable = 0
+        self.hints: dict[str, int] = {}
 
     def begin(self) -> None:
         """Count the start of an attempt."""
@@ -126,6 +130,11 @@ class EngineCounts:
         self.failures[failure.type] += rows
         self.kinds[failure.kind] += rows
 
+    @property
+    def only_unreachable(self) -> bool:
+        """Whether there were attempts, and none got an answer."""
+        return 0 < self.unreachable == self.begun - self.flying
+
     def stood_still(self, where: str, seconds: float) -> None:
         """Record how long a line has blocked the loop so far; may be called from any thread."""
         self.blocked[where] = max(self.blocked.get(where, 0.0), seconds)
@@ -136,7 +145,7 @@ _SUMS = (
     "swallowed", "abandoned", "slot_wait",
 )  # fmt: skip
 _PEAKS = ("peak_in_flight", "buffer_rows", "buffer_bytes")
-_TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys")
+_TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints")
 
 
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
@@ -166,6 +175,7 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
         "failures": dict(counts.failures),
         "kinds": dict(counts.kinds),
         "blocked": dict(counts.blocked),
+        "hints": dict(counts.hints),
         "hot_keys": {repr(key): rows for key, rows in hot},
     }
 

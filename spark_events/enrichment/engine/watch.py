@@ -82,6 +82,9 @@ class Watch:
 
     def _look(self) -> None:
         holder = holder_of(frame_of(self._background.thread_id))
+        if holder is not None and holder.imports and holder.opens:
+            # A client library is imported once per process, and the loop's thread is the place for that.
+            holder = None
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
             # No call, or a different call than before: the loop makes progress, however slowly.
             self._entry = None if holder is None else holder.entry

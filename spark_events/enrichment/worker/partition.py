@@ -12,6 +12,7 @@ from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process
+from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.answers import AnswerWriter
 from spark_events.enrichment.worker.report import (
@@ -159,7 +160,7 @@ class Partition:
         if failures and not self._task.settles and self._plan.on_failure == "fail":
             row, failure = min(failures.items())
             place = position_of(self._number, self._tally.rows + row)
-            raise EnrichmentError(f"no answer for {place}: {described(failure)}")
+            raise EnrichmentError(f"no answer for {place}: {described(failure)}{hints(self._plan, [failure])}")
         self._tally.add(batch.num_rows, failures)
         # Keep the batch's own nullability: since 4.1, Spark may check it (validateSchema).
         fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import by_value, logged_opener, lookup, stream
 
-from spark_events import enrich_batch
+from spark_events import Limits, enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])
@@ -44,9 +44,7 @@ def process(df: DataFrame, batch_id: int) -> None:
         lookup,
         output="name string, score double",
         resource=logged_opener(port, str(opened)),
-        max_in_flight=5,
-        timeout=None,
-        total_timeout=None,
+        limits=Limits(max_in_flight=5, timeout=None, total_timeout=None),
     )
     (folder / f"settled-{batch_id}").touch()
     while batch_id == 1 and "wait" in sys.argv[3:] and not (folder / "go").exists():

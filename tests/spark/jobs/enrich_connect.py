@@ -13,7 +13,7 @@ from pyspark.sql.functions import rand
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import by_value, lookup, opener, stream
 
-from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import EnrichmentError, InvalidPlanError, Replay, Retry, enrich, enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])
@@ -75,14 +75,13 @@ refused = str(folder / "refused")
 
 
 def process(df: DataFrame, batch_id: int) -> None:
-    context: dict[str, Any]
-    for context in ({}, {"batch_id": batch_id}, {"query": "connected"}):
+    for context in (Replay(), Replay(batch_id=batch_id), Replay(query="connected")):
         try:
-            enrich_batch(df, lookup, **common, **context)
+            enrich_batch(df, lookup, **common, replay=context)
         except InvalidPlanError as error:
             with Path(refused).open("a", encoding="utf-8") as file:
                 file.write(f"{error}\n")
-    made = enrich_batch(df, lookup, **common, batch_id=batch_id, query="connected")
+    made = enrich_batch(df, lookup, **common, replay=Replay(query="connected", batch_id=batch_id))
     made.write.mode("overwrite").json(f"{sink}/{batch_id}")
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession, functions
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import ONCE, by_value, lookup, opener
 
-from spark_events import enrich_batch
+from spark_events import Limits, enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])
@@ -46,10 +46,7 @@ good, dead = enrich_batch(
     key="k",
     on_failure="dead_letter",
     retry=ONCE,
-    circuit_breaker=None,
-    timeout=None,
-    total_timeout=None,
-    tell_workers="notify" in sys.argv[3:],
+    limits=Limits(circuit_breaker=None, timeout=None, total_timeout=None, driver_channel="notify" in sys.argv[3:]),
 )
 reads = [[sorted(row.id for row in one.collect()) for one in (good, dead)] for _ in range(READS)]
 (folder / "truth.json").write_text(json.dumps({"reads": reads}), encoding="utf-8")

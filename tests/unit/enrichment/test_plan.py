@@ -7,13 +7,14 @@ import functools
 import pickle
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.settings import Cache, CircuitBreaker, Retry
+from spark_events.enrichment.settings import Cache, Retry
 from spark_events.errors import InvalidPlanError
 
 
@@ -105,26 +106,38 @@ def test_invalid_resources_are_rejected(resource: Any, message: str) -> None:
         Plan(one, resource=resource)
 
 
+async def takes_rows(rows: list[Any]) -> Any: ...
+async def returns_list(rows: Any) -> list[dict[str, Any]]:
+    return []
+
+
+async def takes_row(row: Row) -> Any: ...
+async def returns_mapping(row: Any, ctx: Any) -> Mapping[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("fn", "batch_size", "message"),
+    [
+        (takes_rows, None, "is a function of several rows: give batch_size"),
+        (returns_list, None, "is a function of several rows: give batch_size"),
+        (takes_row, 10, "is a function of one row: leave out batch_size"),
+        (returns_mapping, 10, "is a function of one row: leave out batch_size"),
+    ],
+)
+def test_annotations_must_agree_with_batch_size(fn: Any, batch_size: int | None, message: str) -> None:
+    """Otherwise every call would fail."""
+    with pytest.raises(InvalidPlanError, match=message):
+        Plan(fn, batch_size=batch_size)
+    Plan(fn, batch_size=None if batch_size else 10)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"max_in_flight": 0}, "max_in_flight is 0; allowed: a whole number from 1 to 100000"),
-        ({"max_in_flight": 2.5}, "max_in_flight is 2.5"),
-        ({"max_in_flight": True}, "max_in_flight is True"),
-        ({"timeout": 0}, "timeout is 0; allowed: seconds, above 0, or None"),
-        ({"timeout": "10s"}, "timeout is '10s'"),
-        ({"total_timeout": float("inf")}, "total_timeout is inf"),
-        ({"rate_limit": -1}, "rate_limit is -1; allowed: a number of attempts per second above 0, or None"),
-        ({"retry": 3}, "retry is 3; allowed: a Retry, or None"),
-        ({"cache": True}, "cache is True; allowed: a Cache, or None"),
-        ({"circuit_breaker": 1}, "circuit_breaker is 1"),
         ({"key": []}, r"key is \[\]; allowed: one or more column names"),
         ({"key": ["a", "a"]}, "each column once"),
-        ({"coalesce_by": [1]}, "coalesce_by"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"on_failure": "ignore"}, "on_failure is 'ignore'; allowed: 'fail', 'null', 'column', 'dead_letter'"),
-        ({"max_failure_ratio": 2}, "max_failure_ratio is 2; allowed: a ratio from 0 to 1"),
-        ({"buffer_rows": 0}, "buffer_rows is 0"),
         ({"key": "a", "batch_size": 2}, "key and batch_size cannot be combined"),
     ],
 )
@@ -132,43 +145,6 @@ def test_invalid_values_are_rejected(arguments: dict[str, Any], message: str) ->
     """The message has the argument, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(one, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Retry(attempts=0), "Retry.attempts is 0"),
-        (lambda: Retry(initial=-1), "Retry.initial is -1; allowed: seconds, 0 or more"),
-        (lambda: Retry(initial=5, max=1), "Retry.max is 1; allowed: at least Retry.initial, which is 5"),
-        (
-            lambda: Retry(on=BaseException),  # type: ignore[arg-type]
-            "Retry.on is <class 'BaseException'>; allowed: subclasses of Exception",
-        ),
-        (lambda: Retry(on="timeout"), "Retry.on"),  # type: ignore[arg-type]
-        (lambda: Retry(on=[]), "Retry.on"),
-        (lambda: Retry(on_result=3), "Retry.on_result is 3"),  # type: ignore[arg-type]
-        (
-            lambda: Retry(honor_retry_after=1),  # type: ignore[arg-type]
-            "Retry.honor_retry_after is 1; allowed: True or False",
-        ),
-        (lambda: Cache(max_entries=0), "Cache.max_entries is 0"),
-        (lambda: Cache(ttl=0), "Cache.ttl is 0"),
-        (lambda: CircuitBreaker(failures=0), "CircuitBreaker.failures is 0"),
-        (lambda: CircuitBreaker(give_up_after=-1), "CircuitBreaker.give_up_after is -1"),
-    ],
-)
-def test_invalid_parts_of_a_plan_are_rejected(make: Any, message: str) -> None:
-    """The same for Retry, Cache and the other parts."""
-    with pytest.raises(InvalidPlanError, match=message):
-        make()
-
-
-def test_cancelled_error_cannot_be_retried() -> None:
-    """A call that is retried when it is cancelled could not be stopped."""
-    import asyncio
-
-    with pytest.raises(InvalidPlanError, match="CancelledError"):
-        Retry(on=asyncio.CancelledError)  # type: ignore[arg-type]
 
 
 def test_a_plan_can_be_pickled() -> None:

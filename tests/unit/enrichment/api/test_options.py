@@ -1,36 +1,53 @@
-"""Tests of the options of an enrichment, and of the message for unknown ones."""
+"""Tests of the arguments of the public functions, and of the messages for earlier and unknown names."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
+import pydoc
 from typing import Any
 
 import pytest
 
 from spark_events import InvalidPlanError, enrich, enrich_batch
-from spark_events.enrichment.api.options import plan_of
-from spark_events.enrichment.plan import Plan
+
+NAMES = [
+    "df", "fn", "output", "input_cols", "resource", "key", "batch_size", "limits", "retry", "on_failure", "cache",
+    "replay",
+]  # fmt: skip
 
 
 async def lookup(row: Any) -> dict[str, Any]:
     return {}
 
 
-def of(function: Any) -> set[str]:
-    """Return the options that are separate arguments."""
-    kinds = inspect.signature(function).parameters.values()
-    return {one.name for one in kinds if one.kind is inspect.Parameter.KEYWORD_ONLY}
+@pytest.mark.parametrize("function", [enrich, enrich_batch])
+def test_help_names_every_argument(function: Any) -> None:
+    """Twelve, keyword-only after the function, each with its meaning."""
+    parameters = inspect.signature(function).parameters
+    assert list(parameters) == NAMES
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in NAMES[2:])
+    text = pydoc.plain(pydoc.render_doc(function))
+    assert "limits: 'Limits' = Limits(max_in_flight=" in text
+    for name in NAMES:
+        assert f"    {name}: " in text
 
 
-@pytest.mark.parametrize("given", ["input_col", "storage"])
-def test_an_unknown_option_is_rejected_with_the_known_ones(given: str) -> None:
-    """Including those that are separate arguments; options of whole batches are marked."""
+@pytest.mark.parametrize("function", [enrich, enrich_batch])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("max_in_flight", "() no longer takes `max_in_flight`; use limits=Limits(max_in_flight=…)"),
+        ("coalesce_by", "() no longer takes `coalesce_by`; use cache=Cache(by=…, ttl=0)"),
+        ("sort_within_key", "() no longer takes `sort_within_key`; use key=Key(…, order_by=…)"),
+        ("storage", "() no longer takes `storage`; use limits=Limits(buffer=Buffer(storage=…))"),
+        ("batch_id", "() no longer takes `batch_id`; use replay=Replay(batch_id=…)"),
+        ("input_col", "() has no argument 'input_col'; did you mean input_cols?"),
+        ("max_in_fligth", "() has no argument 'max_in_fligth'; did you mean limits=Limits(max_in_flight=…)?"),
+        ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
+    ],
+)
+def test_other_names_are_rejected_with_the_right_one(function: Any, name: str, message: str) -> None:
+    """Before anything else is checked."""
     with pytest.raises(InvalidPlanError) as caught:
-        plan_of(None, lookup, {given: "x"})  # type: ignore[arg-type, misc]
-    refusal, _, allowed = str(caught.value).partition("; allowed: ")
-    both, _, of_a_batch = allowed.partition("; with enrich_batch also: ")
-    assert refusal == f"unknown option {given!r}"
-    plan = {field.name for field in dataclasses.fields(Plan)} - {"fn"}
-    assert set(of_a_batch.split(", ")) == of(enrich_batch) - of(enrich) - {"on_failure"} | {"max_failure_ratio"}
-    assert set(both.split(", ")) == (plan | of(enrich)) - {"max_failure_ratio"}
+        function(None, lookup, output="x long", **{name: 1})
+    assert str(caught.value).startswith(function.__name__ + message)

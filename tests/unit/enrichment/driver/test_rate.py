@@ -195,7 +195,7 @@ def test_without_a_known_limit_past_executors_are_counted(
     assert caplog.messages == [
         "Spark does not report how many executors may still be added: rate_limit is divided by the largest number "
         "of concurrent tasks so far, and is exceeded if executors are added later; set spark.cores.max on a "
-        "standalone cluster, or give concurrent_tasks"
+        "standalone cluster, or give Limits.concurrent_tasks"
     ]
 
 
@@ -227,7 +227,7 @@ def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
     df = frame(DYNAMIC, now=4, partitions=None)
     plan = Plan(fn, rate_limit=10)
     with pytest.raises(
-        InvalidPlanError, match="does not report how many tasks run at a time here: give concurrent_tasks"
+        InvalidPlanError, match=r"does not report how many tasks run at a time here: give Limits\.concurrent_tasks"
     ):
         rate_of_a_task(plan, tasks_at_a_time(df, plan, None))
     assert rate_of_a_task(plan, tasks_at_a_time(df, plan, 5)) == 2
@@ -241,7 +241,7 @@ def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, ca
     assert rate_of_a_task(Plan(fn, rate_limit=20), tasks) == 20 / tasks
     messages = [
         f"rate_limit=20 is shared by {tasks} concurrent tasks, so each task waits {tasks / 20:.0f} s before its first"
-        " call; if fewer tasks run at a time, give concurrent_tasks"
+        " call; if fewer tasks run at a time, give Limits.concurrent_tasks"
     ]
     assert caplog.messages == (messages if warns else [])
 

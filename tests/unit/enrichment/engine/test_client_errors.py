@@ -21,7 +21,7 @@ def double(path: str, text: str = "x", **attributes: Any) -> Exception:
     for one in reversed(path.split()):
         module, _, name = one.rpartition(".")
         kind = type(name, (kind,), {"__module__": module})
-    error = kind(text)
+    error: Exception = kind(text)
     for name, value in attributes.items():
         setattr(error, name, value)
     return error
@@ -37,7 +37,7 @@ def of_aws(code: str, status: int) -> Exception:
     return double("botocore.exceptions.ClientError", response=response)
 
 
-def of_grpc(code: grpc.StatusCode) -> Exception:
+def of_grpc(code: grpc.StatusCode) -> Any:
     return AioRpcError(code, Metadata(), Metadata())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -63,7 +64,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
 
     answers = Run(fn, resource=Opener(PermissionError("no such user"))).of(range(300))
     assert called == []
-    assert {(answer.kind, answer.type, answer.attempts) for answer in answers} == {("resource", "PermissionError", 1)}
+    assert {(answer.kind, answer.type, answer.attempts) for answer in answers} == {("resource", "PermissionError", 0)}
     assert "Opener" in answers[0].message
     assert "cannot be opened: no such user" in answers[0].message
 
@@ -79,6 +80,27 @@ def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
     assert (failure.kind, failure.type) == ("resource", "RuntimeError")
     assert failure.message.endswith(f"cannot be opened: {error!r}")
     assert failure.where.endswith("opener")
+
+
+def test_a_failure_after_several_attempts_says_how_long_opening_was_tried() -> None:
+    """No row was called, so the attempts are not the row's."""
+    (failure,) = Run(use, resource=Opener(*[ConnectionRefusedError("x")] * 4), retry=Retry(initial=0.05)).of([1])
+    assert (failure.attempts, failure.elapsed) == (0, 0.0)
+    assert re.search(r"cannot be opened \(4 attempts in (0\.[3-9]|[1-9][\d.]+) s\): x", failure.message)
+
+
+def test_a_resource_without_any_answer_is_opened_again() -> None:
+    """A connection that broke in an earlier task would fail every call."""
+    opener, made = Opener(), definition()
+
+    async def breaks(row: int, ctx: Any) -> str:
+        if ctx.resource == "resource 1":
+            raise ConnectionResetError
+        return str(ctx.resource)
+
+    failures = Run(breaks, resource=opener, made=made, retry=AT_ONCE).of([1, 2])
+    assert {failure.type for failure in failures} == {"ConnectionResetError"}
+    assert Run(breaks, resource=opener, made=made, retry=AT_ONCE).of([1, 2]) == ["resource 2"] * 2
 
 
 def test_opening_is_retried_like_calls() -> None:

@@ -196,7 +196,7 @@ def test_a_403_with_retry_after_is_permanent() -> None:
 
 def test_without_a_retry_policy_failures_are_still_classified() -> None:
     """The circuit breaker needs the classification."""
-    assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True)
+    assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True, unreachable=True)
 
 
 def test_a_permanent_exception_decides_for_its_group() -> None:

@@ -222,7 +222,7 @@ def test_an_invalid_store_is_rejected_on_the_driver(tmp_path: Path, root: str, w
     with pytest.raises(InvalidPlanError) as caught:
         check_store(root, shared=True)
     message = str(caught.value)
-    assert message.startswith(f"replay_store is {root!r}, which cannot be used (")
+    assert message.startswith(f"Replay.store is {root!r}, which cannot be used (")
     assert why in message
     assert "allowed: a folder that the driver and all executors can write to" in message
 
@@ -316,7 +316,7 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_pat
     check_definition(kept, batch, "code")
     check_definition(store(tmp_path, version="2"), batch, "other code")
     check_definition(kept, dataclasses.replace(batch, run="second"), "other code")
-    with pytest.raises(InvalidPlanError, match="give each enrichment of a batch its own replay_version"):
+    with pytest.raises(InvalidPlanError, match=r"give each enrichment of a batch its own Replay\.version"):
         check_definition(kept, batch, "other code")
 
 
@@ -340,4 +340,4 @@ def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, capl
     assert not caplog.messages
     check_definition(store(tmp_path), batch, "other code")
     (message,) = caplog.messages
-    assert "the stored answers are used all the same: give another replay_version" in message
+    assert "the stored answers are used all the same: give another Replay.version" in message

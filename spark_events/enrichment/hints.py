@@ -1,0 +1,53 @@
+"""Hints at typical causes of a failure, for messages; used on the driver and in the workers."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.signature import bare
+
+__all__ = ["hint", "hints"]
+
+#: Failures of a function that reads an error page as if it were the answer.
+_MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
+
+
+def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
+    """Return the different hints of some failures as sentences for the end of a message; "" if there are none."""
+    found = dict.fromkeys(text for failure in failures if (text := hint(plan, failure)))
+    return "".join(f". Hint: {text}" for text in found)
+
+
+def hint(plan: Plan, failure: RowFailure) -> str:
+    """Return the typical cause of a failure and what to do, or ""."""
+    of_none = failure.type in ("AttributeError", "TypeError") and "'NoneType' object" in failure.message
+    if of_none and plan.resource is None and "resource" in _names(plan.fn):
+        return "ctx.resource is None without the argument resource: give resource=…"
+    is_misfit = failure.type == "OutputError"
+    if failure.type in _MISREAD or (is_misfit and "a mapping without" in failure.message):
+        called = _names(plan.fn) | _names(plan.resource)
+        if "json" in called and "raise_for_status" not in called:
+            return "the service may have answered with an error status: call raise_for_status() before json()"
+    if is_misfit and plan.batch_size is None and failure.message.startswith("the function returned list,"):
+        return "a function of several rows needs batch_size=…"
+    if plan.batch_size is not None and failure.message.startswith("fn must return a list"):
+        return "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
+    return ""
+
+
+def _names(fn: Any) -> set[str]:
+    """Return the names that a function uses, including those of the functions inside it."""
+    names: set[str] = set()
+    left = [getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)] if fn is not None else []
+    while left:
+        code = left.pop()
+        if code is not None:
+            # Names of keyword arguments are constants.
+            texts = (part for one in code.co_consts for part in (one if isinstance(one, tuple) else (one,)))
+            names.update(code.co_names, (text for text in texts if isinstance(text, str)))
+            left += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return names

@@ -1,0 +1,74 @@
+"""Tests of the warnings about clients whose limits are lower than the plan's, with real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from enrich_engine import Run
+
+from spark_events.enrichment.engine.client_limits import shortcomings
+from spark_events.enrichment.plan import Plan
+
+
+async def fn(row: Any) -> None: ...
+
+
+class Holder:
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+
+def wide() -> Any:
+    return httpx.AsyncClient(limits=httpx.Limits(max_connections=500), timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("make", "texts"),
+    [
+        (httpx.AsyncClient, ["the httpx client allows 100 connections, but up to 200 calls", "gives up after 5 s"]),
+        (lambda: Holder(httpx.AsyncClient(timeout=60)), ["the httpx client allows 100 connections"]),
+        (lambda: (1, httpx.AsyncClient(timeout=None)), ["the httpx client allows 100 connections"]),
+        (wide, []),
+        (lambda: httpx.AsyncClient(limits=httpx.Limits(), timeout=None), []),
+        (aiohttp.ClientSession, ["the aiohttp client allows 100 connections, but up to 200 calls are in flight"]),
+        (
+            lambda: aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=3)
+            ),
+            ["the aiohttp client gives up after 3 s, but Limits.timeout is 30 s"],
+        ),
+        (lambda: "no client", []),
+    ],
+)
+def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: list[str]) -> None:
+    """With the value of the client and the plan's."""
+
+    async def of() -> list[str]:
+        return shortcomings(make(), Plan(fn, max_in_flight=200))
+
+    found = asyncio.run(of())
+    assert len(found) == len(texts)
+    for text, part in zip(found, texts, strict=True):
+        assert part in text
+
+
+def test_a_run_counts_the_warnings() -> None:
+    """For the driver's log."""
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[httpx.AsyncClient]:
+        async with httpx.AsyncClient(timeout=None) as client:
+            yield client
+
+    async def call(row: int, ctx: Any) -> int:
+        return row
+
+    run = Run(call, resource=opened, max_in_flight=101)
+    assert run.of([1]) == [1]
+    assert [text.partition(",")[0] for text in run.numbers["hints"]] == ["the httpx client allows 100 connections"]

@@ -1,0 +1,79 @@
+"""Tests of the hints at typical causes of failures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.hints import hint, hints
+from spark_events.enrichment.plan import Plan
+
+
+async def unchecked(row: Any, ctx: Any) -> Any:
+    async with ctx.resource.get(row.id) as answer:
+        return await answer.json()
+
+
+async def checked(row: Any, ctx: Any) -> Any:
+    async with ctx.resource.get(row.id) as answer:
+        answer.raise_for_status()
+        return await answer.json()
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[Any]:
+    yield
+
+
+@contextlib.asynccontextmanager
+async def raising() -> AsyncIterator[Any]:
+    import aiohttp
+
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        yield session
+
+
+NO_ATTRIBUTE = RowFailure("error", "AttributeError", "'NoneType' object has no attribute 'get'")
+NO_COLUMN = RowFailure("error", "OutputError", "the function returned a mapping without 'country' and with 'detail'")
+NO_KEY = RowFailure("error", "KeyError", "'country'")
+A_LIST = RowFailure("error", "OutputError", "the function returned list, not a mapping with x")
+NO_LIST = RowFailure("error", "TypeError", "fn must return a list with one result for each of its 3 rows, not dict")
+RESOURCE, STATUS, SEVERAL, ONE = (
+    "give resource=…",
+    "call raise_for_status()",
+    "needs batch_size=…",
+    "leave out batch_size",
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "failure", "text"),
+    [
+        (Plan(unchecked), NO_ATTRIBUTE, RESOURCE),
+        (Plan(unchecked, resource=opened), NO_ATTRIBUTE, ""),
+        (Plan(unchecked, resource=opened), NO_COLUMN, STATUS),
+        (Plan(unchecked, resource=opened), NO_KEY, STATUS),
+        (Plan(checked, resource=opened), NO_COLUMN, ""),
+        (Plan(unchecked, resource=raising), NO_COLUMN, ""),
+        (Plan(checked, resource=opened), A_LIST, SEVERAL),
+        (Plan(checked, resource=opened, batch_size=3), A_LIST, ""),
+        (Plan(checked, resource=opened, batch_size=3), NO_LIST, ONE),
+        (Plan(unchecked), RowFailure("error", "ValueError", "x"), ""),
+    ],
+)
+def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) -> None:
+    """Only if the user's code allows that cause."""
+    found = hint(plan, failure)
+    assert text in found
+    assert bool(text) is bool(found)
+
+
+def test_equal_hints_are_given_once() -> None:
+    """As sentences at the end of a message."""
+    text = hints(Plan(unchecked), [NO_ATTRIBUTE, NO_KEY, NO_ATTRIBUTE])
+    assert text.count("Hint: ") == 2
+    assert hints(Plan(checked), []) == ""

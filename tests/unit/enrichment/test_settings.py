@@ -1,0 +1,107 @@
+"""Tests of the options that users construct: invalid and contradictory values are rejected with one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import pickle
+import re
+from typing import Any
+
+import pytest
+
+from spark_events import Buffer, Cache, CircuitBreaker, InvalidPlanError, Key, Limits, OnFailure, Replay, Retry
+
+CLASSES = [Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (Limits, {"max_in_flight": 0}, "Limits.max_in_flight is 0; allowed: a whole number from 1 to 100000"),
+        (Limits, {"max_in_flight": 2.5}, "Limits.max_in_flight is 2.5"),
+        (Limits, {"max_in_flight": True}, "Limits.max_in_flight is True"),
+        (Limits, {"timeout": 0}, "Limits.timeout is 0; allowed: seconds, above 0, or None"),
+        (Limits, {"timeout": "10s"}, "Limits.timeout is '10s'"),
+        (Limits, {"total_timeout": float("inf")}, "Limits.total_timeout is inf"),
+        (
+            Limits,
+            {"timeout": 20, "total_timeout": 10},
+            "Limits.timeout is 20; allowed: at most total_timeout, which is",
+        ),
+        (Limits, {"rate_limit": -1}, "rate_limit is -1; allowed: a number of attempts per second above 0, or None"),
+        (Limits, {"concurrent_tasks": 0, "rate_limit": 1}, "Limits.concurrent_tasks is 0"),
+        (Limits, {"concurrent_tasks": 3}, "Limits.concurrent_tasks is 3; allowed: None without rate_limit"),
+        (Limits, {"circuit_breaker": 1}, "Limits.circuit_breaker is 1; allowed: a CircuitBreaker, or None"),
+        (Limits, {"buffer": None}, "Limits.buffer is None; allowed: a Buffer$"),
+        (Limits, {"driver_channel": 1}, "Limits.driver_channel is 1; allowed: True or False"),
+        (Buffer, {"rows": 0}, "Buffer.rows is 0"),
+        (Buffer, {"bytes": 0.5}, "Buffer.bytes is 0.5"),
+        (Buffer, {"storage": "disk"}, "Buffer.storage is 'disk'; allowed: 'local', 'replicated', 'reliable'"),
+        (Retry, {"attempts": 0}, "Retry.attempts is 0"),
+        (Retry, {"initial": -1}, "Retry.initial is -1; allowed: seconds, 0 or more"),
+        (Retry, {"initial": 5, "max": 1}, "Retry.max is 1; allowed: at least Retry.initial, which is 5"),
+        (Retry, {"on": BaseException}, "Retry.on is <class 'BaseException'>; allowed: subclasses of Exception"),
+        # A call that is retried when it is cancelled could not be stopped.
+        (Retry, {"on": asyncio.CancelledError}, "CancelledError"),
+        (Retry, {"on": "timeout"}, "Retry.on"),
+        (Retry, {"on": []}, "Retry.on"),
+        (Retry, {"on_result": 3}, "Retry.on_result is 3"),
+        (Retry, {"honor_retry_after": 1}, "Retry.honor_retry_after is 1; allowed: True or False"),
+        (Cache, {"max_entries": 0}, "Cache.max_entries is 0"),
+        (Cache, {"ttl": -1}, "Cache.ttl is -1"),
+        (Cache, {"ttl": 0}, "Cache.ttl is 0; allowed: seconds above 0 without Cache.by"),
+        (Cache, {"by": [1]}, r"Cache.by is \[1\]; allowed: one or more column names"),
+        (CircuitBreaker, {"failures": 0}, "CircuitBreaker.failures is 0"),
+        (CircuitBreaker, {"give_up_after": -1}, "CircuitBreaker.give_up_after is -1"),
+        (Key, {"columns": None}, "Key.columns is None"),
+        (Key, {"columns": ["a", "a"]}, "each column once"),
+        (OnFailure, {"action": "ignore"}, "action is 'ignore'; allowed: 'fail', 'null', 'column', 'dead_letter'"),
+        (OnFailure, {"action": "column", "column": ""}, "OnFailure.column is ''; allowed: a non-empty column name"),
+        (OnFailure, {"action": "null", "column": "why"}, "OnFailure.column is 'why'; allowed: only with 'column' or"),
+        (OnFailure, {"action": "null", "max_ratio": 2}, "OnFailure.max_ratio is 2; allowed: a ratio from 0 to 1"),
+        (OnFailure, {"action": "fail", "max_ratio": 0.1}, "OnFailure.max_ratio is 0.1; allowed: None with 'fail'"),
+        (Replay, {"version": 2}, "Replay.version is 2; allowed: a non-empty string"),
+        (Replay, {"query": ""}, "Replay.query is ''"),
+        (Replay, {"batch_id": "1"}, "Replay.batch_id is '1'"),
+        (Replay, {"idempotency_cols": []}, r"Replay.idempotency_cols is \[\]"),
+    ],
+)
+def test_invalid_values_are_rejected(kind: Any, options: dict[str, Any], message: str) -> None:
+    """The message has the option, the value and the allowed values."""
+    with pytest.raises(InvalidPlanError, match=message):
+        kind(**options)
+
+
+def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
+    """Only a timeout that the user gave contradicts the total."""
+    assert Limits(total_timeout=10).timeout == 10
+    assert Limits(timeout=None, total_timeout=10).timeout is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Limits(),
+        Retry(on=[ValueError]),
+        Replay(idempotency_cols="id"),
+        OnFailure("null", max_ratio=0),
+        Cache(by="a", ttl=0),
+    ],
+)
+def test_options_are_immutable_and_can_be_pickled(given: Any) -> None:
+    """They travel to the executors."""
+    assert pickle.loads(pickle.dumps(given)) == given
+    field = dataclasses.fields(given)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(given, field, 1)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_field_is_documented(kind: Any) -> None:
+    """With its meaning, in the order of the fields."""
+    documented = re.findall(
+        r"^    (\w+): ", (inspect.getdoc(kind) or "").partition("Args:")[2].partition("Raises:")[0], re.M
+    )
+    assert documented == [field.name for field in dataclasses.fields(kind)]
