@@ -69,7 +69,7 @@ class Holder(NamedTuple):
         """Describe the user's line and the library function that it is in."""
         there = location(self.mine.f_code, self.mine.f_lineno)
         if self.imports:
-            return f"{there}, inside an import; move it to the top of the module, or into resource"
+            return f"{there} (an import: move it to the top of the module, or into resource)"
         if self.inside is self.mine:
             return there
         return f"{there}, inside {self.inside.f_code.co_name} of {Path(self.inside.f_code.co_filename).name}"
@@ -80,7 +80,9 @@ def holder_of(frame: FrameType | None) -> Holder | None:
     inside, mine, entry, imports = frame, None, None, False
     while frame is not None and not frame.f_code.co_filename.startswith(_CALLERS):
         entry = frame
-        imports = imports or frame.f_code.co_filename == _IMPORTER
+        if frame.f_code.co_filename == _IMPORTER:
+            # Frames of the imported module are not the user's mistake; the importing line is.
+            imports, mine = True, None
         if mine is None and not is_foreign(frame.f_code.co_filename):
             mine = frame
         frame = frame.f_back

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import importlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -381,6 +385,48 @@ def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture)
     assert "test_engine.py" in where
     assert "lookup" in where
     assert run.numbers["blocked"][where] > 0.5
+
+
+def slow_module(folder: Path, name: str) -> None:
+    """Write a module whose import takes longer than a loop may be blocked."""
+    folder.joinpath(f"{name}.py").write_text("import threading\nthreading.Event().wait(1.5)\n", encoding="utf-8")
+
+
+def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It delays all other calls, and belongs to the top of the module."""
+    slow_module(tmp_path, "slow_in_function")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def lookup(row: int) -> int:
+        importlib.import_module("slow_in_function")
+        return row
+
+    run = Run(lookup)
+    assert run.of([1]) == [1]
+    (where,) = run.numbers["blocked"]
+    assert where.endswith("lookup (an import: move it to the top of the module, or into resource)")
+
+
+def test_an_import_in_the_resource_is_no_blocked_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client library is imported once per process, and not before the first task."""
+    slow_module(tmp_path, "slow_in_resource")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        importlib.import_module("slow_in_resource")
+        yield
+
+    async def lookup(row: int, ctx: Any) -> int:
+        return row
+
+    run = Run(lookup, resource=opened)
+    assert run.of([1]) == [1]
+    assert "slow_in_resource" in sys.modules
+    assert run.numbers["blocked"] == {}
+    assert "blocks" not in caplog.text
 
 
 def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
