@@ -1,1 +1,1 @@
-"""Public functions of enrichment: options, schema and requests, checked on the driver before a task runs."""
+"""Public functions of enrichment. Runs on the driver, in the caller's thread: checks a request before any task runs."""

@@ -1,1 +1,1 @@
-"""The part that runs in the driver beside a batch: checkpoint, reports, cancellation, replay, rate."""
+"""What accompanies a batch. Runs on the driver: checkpoint, reports, cancellation, replay, rate."""

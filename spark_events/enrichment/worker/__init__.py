@@ -1,1 +1,1 @@
-"""Code that runs in Spark's Python workers: reads Arrow batches, runs the engine, and returns Arrow batches."""
+"""Entry of a task. Runs in Spark's Python workers, in the task's thread: from Arrow to the engine and back."""
