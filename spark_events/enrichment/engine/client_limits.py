@@ -24,7 +24,7 @@ def _parts(resource: Any) -> list[Any]:
 
 def _of_client(client: Any, plan: Plan) -> Iterator[str]:
     kinds = families(client)
-    if ("httpx", "AsyncClient") in kinds:
+    if ("httpx", "AsyncClient") in kinds or ("httpx2", "AsyncClient") in kinds:
         # httpx shows its limits nowhere else; with another version the attribute may be missing.
         pool = getattr(getattr(getattr(client, "_transport", None), "_pool", None), "_max_connections", None)
         advice = f"give httpx.AsyncClient(limits=httpx.Limits(max_connections={plan.max_in_flight}))"

@@ -242,7 +242,9 @@ class Engine:
             resource = RowFailure("resource", "CancelledError", "other code on the event loop cancelled the opening")
         refusal = resource if isinstance(resource, RowFailure) else None
         if refusal is None:
-            self._counts.hints.update(dict.fromkeys(shortcomings(resource, plan), 1))
+            for text in shortcomings(resource, plan):
+                self._counts.hints[text] = 1
+                process.warn_once(text)
         if self._ending:
             # The run ended just as the resource opened: asyncio.wait_for may then return it and lose the cancellation.
             if plan.resource is not None and refusal is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -21,6 +22,8 @@ from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch
 
 __all__ = ["LruCache", "Process", "close_unused", "current_process", "give_up"]
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -61,6 +64,13 @@ class Process:
         self.gates: LruCache[Gate] = LruCache()
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()
+        self._warned: set[str] = set()
+
+    def warn_once(self, text: str) -> None:
+        """Log a warning in the worker's log, once per process; the driver logs it only if it gets a report."""
+        if text not in self._warned:
+            self._warned.add(text)
+            _LOG.warning("%s", text)
 
     def close(self) -> None:
         """Close the resources, then the loop."""
