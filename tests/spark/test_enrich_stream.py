@@ -278,7 +278,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
 ) -> None:
     """Until the commit, retries within the batch use the answers."""
     store = tmp_path / "store"
-    write = writing(tmp_path / "sink", service, retry=ONCE, replay_store=store.as_uri())
+    write = writing(tmp_path / "sink", service, retry=ONCE, replay=Replay(store=store.as_uri()))
     service.script(rules=[rule("1?3", forever={"status": 503})])
     failures: list[int] = []
 

@@ -13,7 +13,7 @@ from pyspark.sql.functions import rand
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import by_value, lookup, opener, stream
 
-from spark_events import EnrichmentError, InvalidPlanError, Replay, Retry, enrich, enrich_batch
+from spark_events import EnrichmentError, InvalidPlanError, Key, OnFailure, Replay, Retry, enrich, enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])
@@ -56,10 +56,12 @@ try:
 except EnrichmentError as error:
     truth["error"] = [error.failed, error.rows]
 awkward = spark.range(3).selectExpr("id as `a.b`", "-id as `c``d`")
-asked: dict[str, Any] = {"output": "`new.x` long", "failure_column": "why.not", "key": "a.b", "sort_within_key": "c`d"}
-good, dead = enrich_batch(awkward, double, on_failure="dead_letter", **asked)
+asked: dict[str, Any] = {"output": "`new.x` long", "key": Key("a.b", order_by="c`d")}
+good, dead = enrich_batch(awkward, double, on_failure=OnFailure("dead_letter", "why.not"), **asked)
 truth["awkward"] = [good.columns, sorted([*row] for row in good.collect()), dead.columns, [*dead.collect()[0]][1]]
-truth["awkward lazy"] = sorted([*row][:3] for row in enrich(awkward, double, on_failure="column", **asked).collect())
+truth["awkward lazy"] = sorted(
+    [*row][:3] for row in enrich(awkward, double, on_failure=OnFailure("column", "why.not"), **asked).collect()
+)
 
 (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
 if sys.argv[3] != "everything":
