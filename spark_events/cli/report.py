@@ -1,0 +1,207 @@
+"""``spark-events report``: what happened, and what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from spark_events.bridge.event_log.files import EventLog
+from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.cli.arguments import UsageError
+from spark_events.cli.output import OutputError, show, writing
+from spark_events.cli.replay import replayed
+from spark_events.config import positive_duration
+from spark_events.event import Event
+from spark_events.report import serve
+from spark_events.report.build import ReportOptions, build
+from spark_events.report.model import Report
+from spark_events.report.page import page_of
+from spark_events.report.sources import Reading
+from spark_events.report.table import EventTable
+from spark_events.report.terminal import print_report
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+_RELATIVE = re.compile(r"\d+(ms|s|m|h|d)")
+_PORT = 4041
+_TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "report",
+        help="report uptime, failures, slow commits and what is wrong",
+        description=(
+            "Reports on stored events: outcomes, uptime, downtime with its cause, failures by root cause, commits over"
+            " an SLA, watermarks, overdue work, enrichments. Events that occur in several sources count once."
+        ),
+        epilog="Exit codes: 0; 1 for an error, and with --fail-on-sla if a commit is over the SLA; 2 for wrong usage.",
+    )
+    parser.add_argument(
+        "sources",
+        metavar="SOURCE",
+        nargs="+",
+        help="a file, folder or pattern of JSON lines or of Spark's event logs, or the URL of a database",
+    )
+    parser.add_argument("--since", metavar="TIME", help=f"start of the period: {_TIME}")
+    parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
+    parser.add_argument(
+        "--app", metavar="NAME", action="append", default=[], help="name, pattern or id of an application (repeatable)"
+    )
+    parser.add_argument(
+        "--query", metavar="NAME", action="append", default=[], help="name, pattern or id of a query (repeatable)"
+    )
+    parser.add_argument("--sla", metavar="TIME", help="longest duration of a commit, for example 30s")
+    parser.add_argument("--fail-on-sla", action="store_true", help="exit with 1 if a commit took longer than --sla")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print the report as JSON")
+    output.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML page")
+    output.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1; each load is up to date")
+    parser.add_argument("--port", type=int, default=None, help=f"port of --serve (default: {_PORT}; 0: any)")
+    parser.set_defaults(run=_run)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    sla = _sla(chosen.sla)
+    if chosen.fail_on_sla and sla is None:
+        raise UsageError("--fail-on-sla: needs --sla")
+    if chosen.port is not None and not (chosen.serve and 0 <= chosen.port <= 65535):
+        raise UsageError("--port: allowed is 0 to 65535, with --serve")
+    if chosen.serve and chosen.fail_on_sla:
+        raise UsageError("--fail-on-sla: not with --serve")
+    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
+    _options(chosen, sla, _now())  # report a wrong time before anything is read
+    if chosen.serve:
+        with _progress() as progress:
+
+            def compute() -> Report:
+                return _report(chosen, sla, True, progress)
+
+            serve.serve(compute, _PORT if chosen.port is None else chosen.port, lambda text: show(text, flush=True))
+        return 0
+    with _progress() as progress:
+        report = _report(chosen, sla, chosen.html is not None, progress)
+    if chosen.json:
+        show(report.as_json().decode())
+    elif chosen.html is not None:
+        _write(chosen.html, page_of(report))
+        print(f"spark-events: wrote {chosen.html}", file=sys.stderr)
+    else:
+        with writing():
+            print_report(report, None if sys.stdout.isatty() else 1_000)
+    return 1 if chosen.fail_on_sla and report.violates_sla else 0
+
+
+def _report(
+    chosen: argparse.Namespace, sla: int | None, draw: bool, progress: Callable[[str, float | None], None]
+) -> Report:
+    now = _now()
+    options = _options(chosen, sla, now)
+    with EventTable() as table:
+        reading = Reading(table, _events_of, options.since, progress)
+        for source in chosen.sources:
+            reading.read(source)
+        progress("computing", None)
+        if not table.count():
+            if all(one.kind == "empty" for one in reading.summaries):
+                raise _no_events(f"{', '.join(chosen.sources)}: empty, no event yet")
+            details = "".join(f"; {note}" for note in reading.notes[:3])
+            raise _no_events(f"{', '.join(chosen.sources)}: no event{details}")
+        return build(table, options, now, reading.summaries, reading.notes, draw)
+
+
+def _no_events(text: str) -> Exception:
+    from spark_events.errors import SparkEventsError
+
+    return SparkEventsError(text)
+
+
+def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOptions:
+    since, until = _time("--since", chosen.since, now), _time("--until", chosen.until, now)
+    if since is not None and since > (now if until is None else until):
+        raise UsageError(f"--since: given {chosen.since}, which is after the end of the period")
+    return ReportOptions(since, until, chosen.app, chosen.query, sla)
+
+
+def _events_of(log: EventLog, note: Callable[[str], None]) -> Iterator[list[Event]]:
+    """Make the events of an event log."""
+    reader, translator = EventLogReader(log, note), Translator(TranslateConfig())
+    yield from replayed(reader, translator)
+    if not reader.recognised and (reader.lines or reader.damaged):
+        note(f"{log.path}: not an event log of Spark")
+    elif reader.damaged:
+        note(f"{log.path}: skipped {reader.damaged:,} damaged lines or blocks")
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _sla(given: str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        return round(positive_duration.parse(given) * 1000)
+    except ValueError:
+        raise UsageError(f"--sla: given {given!r}, allowed is {positive_duration.allowed}") from None
+
+
+def _time(option: str, given: str | None, now: int) -> int | None:
+    """Return a time in milliseconds.
+
+    Raises:
+        UsageError: the text is no time.
+    """
+    if given is None:
+        return None
+    if given == "now":
+        return now
+    try:
+        if _RELATIVE.fullmatch(given):
+            return max(0, now - round(positive_duration.parse(given) * 1000))
+        # Python 3.10 does not know the suffix Z.
+        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option}: given {given!r}, allowed is {_TIME}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole, so that a page that is being read is never half written."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float | None], None]]:
+    """Show progress on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text, fraction: None
+        return
+    from spark_events.reporters.reporter import load_extra
+
+    load_extra("rich", "report")
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading") as status:
+
+        def update(text: str, fraction: float | None) -> None:
+            status.update(f"{text}" if fraction is None else f"{text}: {fraction:.0%}")
+
+        yield update

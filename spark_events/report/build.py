@@ -1,0 +1,198 @@
+"""Compute the report from a table of events."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Sequence
+
+from spark_events.errors import SparkEventsError
+from spark_events.report.drawing import drawing_of
+from spark_events.report.findings import findings, notes_on
+from spark_events.report.intervals import Ends, Interval, idle_times, overdue_work
+from spark_events.report.model import Report, RunSummary, SourceSummary, SubjectReport
+from spark_events.report.numbers import Numbers, numbers_of
+from spark_events.report.runs import Run, downtimes, runs_of, uptime
+from spark_events.report.table import EventTable
+
+_DAY = 86_400_000
+_MOST_RUNS = 1_000
+_MOST_NAMES = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What to report.
+
+    Attributes:
+        since: start of the period; None: the oldest event.
+        until: end of the period. None: now if the newest event is at most a day old, else the newest event.
+        applications: names, ids or patterns of applications; empty: all.
+        queries: names, ids or patterns of queries; empty: all.
+        sla_ms: limit of a commit's duration.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    applications: Sequence[str] = ()
+    queries: Sequence[str] = ()
+    sla_ms: int | None = None
+
+
+def build(
+    table: EventTable,
+    options: ReportOptions,
+    now: int,
+    sources: Sequence[SourceSummary] = (),
+    notes: Sequence[str] = (),
+    draw: bool = False,
+) -> Report:
+    """Compute the report.
+
+    Args:
+        table: the events; the report removes those that it does not need.
+        options: what to report.
+        now: time in milliseconds.
+        sources: what was read.
+        notes: what was wrong with the sources.
+        draw: add the data of the page's drawings.
+
+    Raises:
+        SparkEventsError: there is no event, or none of the chosen applications, queries or period.
+    """
+    duplicates = table.remove_duplicates()
+    _choose(table, options)
+    since, until, until_is, newest = _period(table, options, now)
+    table.run(f"CREATE OR REPLACE VIEW period AS SELECT * FROM event WHERE ts BETWEEN {since} AND {until}")
+    runs = {
+        subject: some
+        for subject, some in runs_of(table).items()
+        if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
+    }
+    for some in runs.values():
+        some.sort(key=lambda run: run.start)
+    uptimes = {subject: uptime(some, since, until) for subject, some in runs.items()}
+    numbers = numbers_of(table, options.sla_ms, uptimes)
+    ends = Ends(runs)
+    idle, idle_lanes = idle_times(table, ends, since, until)
+    overdue, overdue_lanes = overdue_work(table, ends, since, until)
+    subjects = [
+        dataclasses.replace(
+            _subject(some, numbers, uptimes[subject], since, until),
+            idle=idle.get(subject, ()),
+            overdue=overdue.get(subject, ()),
+        )
+        for subject, some in runs.items()
+    ]
+    subjects.sort(key=lambda one: (one.kind, one.application, one.name, one.key))
+    lanes: list[Interval] = [*idle_lanes, *overdue_lanes]
+    return Report(
+        generated=now,
+        since=since,
+        until=until,
+        until_is=until_is,
+        newest=newest,
+        sla_ms=options.sla_ms,
+        events=table.count(),
+        duplicates=duplicates,
+        damaged_lines=table.damaged,
+        sources=tuple(sources),
+        findings=findings(subjects, numbers, runs, until, options.sla_ms),
+        notes=(*notes, *notes_on(runs, subjects, newest, now)),
+        applications=tuple(one for one in subjects if one.kind == "application"),
+        queries=tuple(one for one in subjects if one.kind == "query"),
+        failures=numbers.groups,
+        failure_count=numbers.failure_count,
+        lost=numbers.lost,
+        drawing=drawing_of(table, subjects, runs, lanes, numbers.groups, since, until) if draw else None,
+    )
+
+
+def _choose(table: EventTable, options: ReportOptions) -> None:
+    if options.until is not None:
+        table.run(f"DELETE FROM event WHERE ts > {options.until}")
+    if not table.count():
+        period = options.since is not None or options.until is not None
+        raise SparkEventsError("no event in this period" if period else "no event in the sources")
+    if options.applications:
+        chosen = _matching(table, "--app", "app", "app_id", options.applications)
+        table.run("DELETE FROM event WHERE NOT coalesce(list_contains(?, app), false)", chosen)
+    if options.queries:
+        chosen = _matching(table, "--query", "coalesce(query_name, query_id)", "query_id", options.queries)
+        name = "coalesce(query_name, query_id)"
+        table.run(f"DELETE FROM event WHERE query_id IS NOT NULL AND NOT list_contains(?, {name})", chosen)
+        table.run("DELETE FROM event WHERE app NOT IN (SELECT app FROM event WHERE query_id IS NOT NULL)")
+
+
+def _matching(table: EventTable, option: str, name: str, identity: str, patterns: Sequence[str]) -> list[str]:
+    """Return the names that match, or whose ids do.
+
+    Raises:
+        SparkEventsError: a pattern matches none.
+    """
+    known = table.run(f"SELECT DISTINCT {name}, {identity} FROM event WHERE {name} IS NOT NULL")
+    chosen = set()
+    for pattern in patterns:
+        found = {one for one, key in known if one == pattern or key == pattern or fnmatch.fnmatchcase(one, pattern)}
+        if not found:
+            names = sorted({one for one, _ in known})
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            there = ", ".join(names[:_MOST_NAMES]) or "none"
+            raise SparkEventsError(f"{option}: given {pattern!r}, the sources have: {there}{more}")
+        chosen |= found
+    return sorted(chosen)
+
+
+def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, int, str, int]:
+    oldest, newest = table.run("SELECT min(ts), max(ts) FROM event")[0]
+    if options.until is not None:
+        until, until_is = options.until, "given"
+    elif newest <= now <= newest + _DAY:
+        until, until_is = now, "now"
+    else:
+        until, until_is = newest, "newest event"
+    since = oldest if options.since is None else options.since
+    if since > until:
+        raise SparkEventsError("no event in this period")
+    return since, until, until_is, newest
+
+
+def _subject(runs: list[Run], numbers: Numbers, up: int, since: int, until: int) -> SubjectReport:
+    last = max(runs, key=lambda run: (run.end is None, run.start))
+    key = last.subject
+    kind = "query" if last.key[3] is not None else "application"
+    is_long_running = kind == "query" or any(run.has_queries for run in runs)
+    downs = tuple(downtimes(runs, since, until)) if is_long_running else ()
+    down = sum(one.end - one.start for one in downs)
+    inside = [run for run in runs if run.start <= until and (run.end is None or run.end >= since)]
+    return SubjectReport(
+        key=key,
+        kind=kind,
+        id=key[2:] if kind == "query" else last.key[1],
+        name=last.name,
+        application=last.key[0],
+        outcome=last.status,
+        is_long_running=is_long_running,
+        uptime_ms=up,
+        downtime_ms=down,
+        uptime_percent=100 * up / (up + down) if is_long_running and up + down else None,
+        restarts=sum(run.start >= since for run in runs[1:]),
+        runs=tuple(_summary(run) for run in inside[-_MOST_RUNS:]),
+        run_count=len(inside),
+        failed_runs=sum(run.is_bad for run in inside),
+        downtimes=downs,
+        commits=numbers.commits.get(key),
+        watermark=numbers.watermarks.get(key),
+        idle=(),
+        overdue=(),
+        enrichment=numbers.enrichment.get(key, ()),
+        failures=numbers.failures.get(key, ()),
+        executors_lost=numbers.executors_lost.get(key, ()),
+        dropped=sum(one.count for one in numbers.lost if key == f"a:{one.application}"),
+    )
+
+
+def _summary(run: Run) -> RunSummary:
+    app_id, attempt, run_id = run.key[1:]
+    name = run_id if run_id is not None else f"{app_id} (attempt {attempt})" if attempt else app_id
+    return RunSummary(name, run.start, run.end, run.status, run.start_known, run.last, run.cause)

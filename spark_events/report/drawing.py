@@ -1,0 +1,176 @@
+"""Aggregate what the page draws to at most about ten thousand points; no failure is left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from spark_events.report.intervals import Interval
+from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, State, SubjectReport
+from spark_events.report.numbers import DURATION, LAG, QUERY
+from spark_events.report.runs import GROUP, NO_APPLICATION, Run
+from spark_events.report.table import EventTable
+
+# Budgets in points. A bucket of a query is three points: duration, rate, lag.
+_SEGMENTS, _BUCKETS, _EXECUTORS, _MARKERS = 2_500, 2_000, 1_000, 1_000
+_MOST_LANES, _MOST_SERIES, _MOST_BUCKETS = 200, 100, 400
+_LEAST_SEGMENTS = 8
+
+_RUN_STATES = {"FAILED": State.FAILED, "LOST": State.FAILED, "CANCELLED": State.CANCELLED, "UNKNOWN": State.UNKNOWN}
+#: Worst first: what a bucket shows that has several.
+_WORST = [state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)]
+
+_SERIES = f"""
+SELECT {QUERY}, (ts - {{since}}) // {{width}} AS bucket, count(*), min({DURATION}), median({DURATION}), max({DURATION}),
+  coalesce(sum(rows_in), 0), max({LAG})
+FROM period WHERE name = 'BatchCommitEvent' AND list_contains(?, {QUERY}) GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_MARKERS_SQL = f"""
+SELECT coalesce({QUERY}, 'a:' || app), {GROUP} AS grp, (ts - {{since}}) // {{width}} AS bucket, min(ts), max(ts), count(*)
+FROM period WHERE name = 'JobFailureEvent' GROUP BY 1, 2, 3 ORDER BY 4
+"""
+_EXECUTOR_CHANGES = """
+SELECT 'a:' || app, app, coalesce(app_id, ''), coalesce(attempt, ''), ts,
+  CASE WHEN executor IS NULL THEN coalesce(more_added, 0) - coalesce(more_removed, 0)
+    WHEN status = 'ADDED' THEN 1 ELSE -1 END
+FROM event WHERE name = 'ExecutorStatusChangeEvent' ORDER BY ts, sequence
+"""
+
+
+def drawing_of(
+    table: EventTable,
+    subjects: Sequence[SubjectReport],
+    runs: Mapping[str, list[Run]],
+    intervals: Sequence[Interval],
+    groups: Sequence[FailureGroup],
+    since: int,
+    until: int,
+) -> Drawing:
+    """Aggregate everything that is drawn."""
+    worst = sorted(subjects, key=lambda one: (-bool(one.downtimes), -one.failed_runs, -len(one.failures)))[:_MOST_LANES]
+    shown = {one.key for one in worst}
+    overlays = defaultdict(list)
+    for interval in intervals:
+        if interval.subject in shown:
+            end = until if interval.end is None else interval.end
+            overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
+    most = max(_LEAST_SEGMENTS, _SEGMENTS // max(1, len(shown) + len(overlays)))
+    lanes = {}
+    for one in subjects:
+        if one.key in shown:
+            line = _merged(_line(one, runs[one.key], until), most, since, until)
+            lanes[one.key] = (*line, *_merged(overlays[one.key], most, since, until))
+    drawn = sorted(
+        (one for one in subjects if one.commits is not None),
+        key=lambda one: (-len(one.failures), -(one.commits.over_sla if one.commits else 0), one.key),
+    )[:_MOST_SERIES]
+    buckets = min(_MOST_BUCKETS, _BUCKETS // max(1, len(drawn)))
+    width = max(1, -(-(until - since + 1) // buckets))
+    return Drawing(
+        lanes=lanes,
+        series=_series(table, [one.key for one in drawn], since, width),
+        executors=_executors(table, runs, since, until),
+        bucket_ms=width,
+        markers=_markers(table, groups, since, until),
+    )
+
+
+def _line(subject: SubjectReport, runs: Sequence[Run], until: int) -> list[Segment]:
+    """Return runs and downtimes as segments."""
+    segments = []
+    for run in runs:
+        end = until if run.end is None else run.end
+        ended = State.FINISHED if run.end is not None else State.RUNNING
+        state = State.RUNNING if subject.is_long_running else _RUN_STATES.get(run.status, ended)
+        name = run.key[3] or run.key[1]
+        segments.append((run.start, end, state.value, f"{name}: {run.status}"))
+    segments += [(down.start, down.end, State.DOWN.value, down.cause) for down in subject.downtimes]
+    return segments
+
+
+def _merged(segments: list[Segment], most: int, since: int, until: int) -> tuple[Segment, ...]:
+    """Clip the segments to the period; if there are too many, show the worst state of each bucket."""
+    inside = [
+        (max(start, since), min(end, until), state, text)
+        for start, end, state, text in segments
+        if start <= until and end >= since
+    ]
+    inside.sort()
+    if len(inside) <= most:
+        return tuple(inside)
+    width = max(1, -(-(until - since + 1) // most))
+    states: dict[int, str] = {}
+    for start, end, state, _ in inside:
+        for bucket in range((start - since) // width, (end - since) // width + 1):
+            if bucket not in states or _rank(state) < _rank(states[bucket]):
+                states[bucket] = state
+    return tuple(
+        (since + bucket * width, min(until, since + (bucket + 1) * width), state, "several runs")
+        for bucket, state in sorted(states.items())
+    )
+
+
+def _rank(state: str) -> int:
+    return _WORST.index(state) if state in _WORST else len(_WORST)
+
+
+def _series(table: EventTable, queries: list[str], since: int, width: int) -> dict[str, tuple[Point, ...]]:
+    found: dict[str, list[Point]] = defaultdict(list)
+    for query, bucket, count, least, middle, most, rows, lag in table.run(
+        _SERIES.format(since=since, width=width), queries
+    ):
+        found[query].append((since + bucket * width, count, least, middle, most, int(rows), lag))
+    return {query: tuple(points) for query, points in found.items()}
+
+
+def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, until: int) -> tuple[Marker, ...]:
+    """Return the failures, in as many buckets as the budget allows, so that the sum of the counts is exact."""
+    indexes = {group.key: index for index, group in enumerate(groups)}
+    merged: dict[tuple[str, int, int], Marker] = {}
+    for buckets in (_MOST_BUCKETS, 100, 25, 5, 1):
+        width = max(1, -(-(until - since + 1) // buckets))
+        merged = {}
+        for subject, key, bucket, first, last, count in table.run(_MARKERS_SQL.format(since=since, width=width)):
+            place = (subject, indexes.get(key or "?", len(groups) - 1), bucket)
+            old = merged.get(place)
+            if old is not None:
+                first, last, count = min(first, old.first), max(last, old.last), count + old.count
+            merged[place] = Marker(*place[:2], first, last, count)
+        if len(merged) <= _MARKERS:
+            break
+    return tuple(merged.values())
+
+
+def _executors(
+    table: EventTable, runs: Mapping[str, list[Run]], since: int, until: int
+) -> dict[str, tuple[tuple[int, int, int], ...]]:
+    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    left: dict[tuple[str, ...], int] = defaultdict(int)
+    for subject, *key, ts, change in table.run(_EXECUTOR_CHANGES):
+        if subject == f"a:{NO_APPLICATION}" or left[tuple(key)] + change < 0:
+            continue  # the loss of an executor whose start was not seen
+        left[tuple(key)] += change
+        changes[subject].append((ts, change))
+    for subject in changes:
+        for run in runs.get(subject, ()):
+            if run.end is not None and left[run.key[:3]]:
+                changes[subject].append((run.end, -left[run.key[:3]]))
+    width = max(1, -(-(until - since + 1) // max(10, _EXECUTORS // max(1, len(changes)))))
+    return {subject: _steps(sorted(some), since, until, width) for subject, some in changes.items()}
+
+
+def _steps(changes: list[tuple[int, int]], since: int, until: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """Return the lowest and highest number in each bucket in which it changes."""
+    number = 0
+    buckets: dict[int, tuple[int, int]] = {}
+    for ts, change in changes:
+        before, number = number, max(0, number + change)
+        if ts > until:
+            break
+        bucket = max(0, (ts - since) // width)
+        if ts < since:
+            buckets[0] = (number, number)
+            continue
+        low, high = buckets.get(bucket, (before, before))
+        buckets[bucket] = min(low, number), max(high, number)
+    return tuple((since + bucket * width, low, high) for bucket, (low, high) in sorted(buckets.items()))

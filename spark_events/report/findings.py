@@ -1,0 +1,108 @@
+"""Sentences about what is wrong, and notes on the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from spark_events.report.model import Finding, SubjectReport
+from spark_events.report.numbers import Numbers
+from spark_events.report.runs import Run, overlapping
+from spark_events.report.wording import counted, shortened, span, when
+
+_ORDER = {"error": 0, "warning": 1, "note": 2}
+#: Heartbeats that must be missing before an application counts as silent.
+_SILENT_INTERVALS = 3
+#: Restarts in the period from which a query or application is a crash loop.
+_MANY_RESTARTS = 3
+
+
+def title(subject: SubjectReport) -> str:
+    """Return how sentences name a subject."""
+    return f"{subject.kind.capitalize()} '{shortened(subject.name)}'"
+
+
+def findings(
+    subjects: Sequence[SubjectReport],
+    numbers: Numbers,
+    runs: Mapping[str, list[Run]],
+    until: int,
+    sla_ms: int | None,
+) -> tuple[Finding, ...]:
+    """Return what is wrong: first what still is, worst first."""
+    found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
+    for trouble in numbers.reporters:
+        text = f"Reporter '{trouble.reporter}' of '{trouble.application}' is {trouble.status} since"
+        found.append(Finding("warning", True, f"{text} {when(trouble.since)}: {trouble.reason}."))
+    for lost in numbers.lost:
+        what = counted(lost.count, "record or event", "records or events")
+        text = f"{what} of '{lost.application}' lost ({lost.where}: {lost.reason}); its numbers may be too low."
+        found.append(Finding("warning", False, text))
+    return tuple(sorted(found, key=lambda one: (not one.now, _ORDER[one.level])))
+
+
+def _of_subject(subject: SubjectReport, run: Run, until: int, sla_ms: int | None) -> Iterator[Finding]:
+    name = title(subject)
+    yield from _of_last_run(subject, run, name, until)
+    for work in subject.overdue:
+        if work.end is None:
+            limit = "" if work.limit_ms is None else f" (limit {span(work.limit_ms)})"
+            place = "" if work.place is None else f", at {work.place}"
+            text = f"{name}: {work.what} is overdue since {when(work.start)}{limit}{place}."
+            yield Finding("error", True, text, subject.key)
+    for idle in subject.idle:
+        if idle.ongoing_since is not None and idle.held_back_by:
+            text = f"{name}: {idle.held_back_by} holds back the watermark since {when(idle.ongoing_since)}."
+            yield Finding("warning", True, text, subject.key)
+        elif idle.ongoing_since is not None and idle.subject == "source":
+            text = f"{name}: {idle.source} is idle since {when(idle.ongoing_since)}."
+            yield Finding("note", True, text, subject.key)
+    if subject.restarts >= _MANY_RESTARTS and subject.failed_runs >= _MANY_RESTARTS and subject.is_long_running:
+        times = counted(subject.restarts, "time")
+        yield Finding("warning", False, f"{name} restarted {times}; {subject.failed_runs} runs failed.", subject.key)
+    commits = subject.commits
+    if commits is not None and commits.over_sla:
+        limit = "its limit" if sla_ms is None else span(sla_ms)
+        text = f"{name}: {commits.over_sla:,} of {counted(commits.events, 'commit')} took longer than {limit};"
+        yield Finding("warning", False, f"{text} the longest took {span(commits.max_ms)}.", subject.key)
+    for one in subject.enrichment:
+        if one.failed_batches or one.unanswered_rows:
+            text = f"{name}: {counted(one.unanswered_rows, 'row')} got no answer from {one.function}"
+            text += f", {counted(one.failed_batches, 'batch', 'batches')} failed." if one.failed_batches else "."
+            yield Finding("warning", False, text, subject.key)
+    if subject.executors_lost:
+        kinds = ", ".join(f"{count:,} {loss}" for loss, count in subject.executors_lost)
+        total = sum(count for _, count in subject.executors_lost)
+        yield Finding("warning", False, f"{name} lost {counted(total, 'executor')}: {kinds}.", subject.key)
+
+
+def _of_last_run(subject: SubjectReport, run: Run, name: str, until: int) -> Iterator[Finding]:
+    cause = f": {run.cause}" if run.cause else ""
+    if run.is_bad and run.end is not None:
+        if subject.is_long_running:
+            down = f"is down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is {run.status}"
+            yield Finding("error", True, f"{name} {down}{cause}.", subject.key)
+        else:
+            yield Finding("error", True, f"{name}: its last run is {run.status} since {when(run.end)}{cause}.", subject.key)
+    elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
+        silent = f"no event since {when(run.last)}, though it sends a heartbeat every {span(run.heartbeat_ms)}"
+        yield Finding("error", True, f"{name} may be lost: {silent}.", subject.key)
+
+
+def notes_on(runs: Mapping[str, list[Run]], subjects: Sequence[SubjectReport], newest: int, now: int) -> list[str]:
+    """Return what is unusual about the data itself."""
+    notes = []
+    for subject in subjects:
+        some, name = runs[subject.key], title(subject)
+        if subject.kind == "application" and (count := overlapping(some)):
+            notes.append(f"{name}: {counted(count, 'run')} started while an earlier run was still running.")
+        if count := sum(not run.start_known for run in some):
+            notes.append(f"{name}: the start of {counted(count, 'run')} is missing; the first event counts as the start.")
+        if count := sum(run.status == "UNKNOWN" for run in some):
+            notes.append(f"{name}: the end of {counted(count, 'run')} is missing; the last event counts as the end.")
+        if count := sum(run.ends_before_start for run in some):
+            notes.append(f"{name}: {counted(count, 'run')} ended before the start: the clocks differ.")
+        if subject.kind == "application" and some[-1].end is None:
+            notes.append(f"{name} still runs, as far as its events show; the last one is of {when(some[-1].last)}.")
+    if newest > now:
+        notes.append(f"The newest event is {span(newest - now)} in the future: the clocks of the machines differ.")
+    return notes

@@ -1,0 +1,145 @@
+"""Idle watermarks and overdue work: intervals between two events."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping
+
+from spark_events.report.model import IdleTime, Overdue
+from spark_events.report.runs import NO_APPLICATION, Run, RunKey
+from spark_events.report.table import EventTable
+from spark_events.report.wording import shortened
+
+_IDLE = """
+SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), coalesce(run_id, ''),
+  'q:' || coalesce(query_id, query_name, '?'), watermark_subject, source_index, source, partition, status, ts,
+  idle_since, held_back_by
+FROM event WHERE name = 'WatermarkStatusChangeEvent' ORDER BY ts, sequence
+"""
+_OVERDUE = """
+SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), CASE WHEN query_id IS NOT NULL THEN coalesce(run_id, '') END,
+  coalesce('q:' || query_id, 'a:' || app), overdue_subject, rule, job_id, stage_id, batch_id, overdue_source, topic,
+  status, ts, limit_ms, elapsed_ms, deadline_location, place
+FROM event WHERE name = 'DeadlineStatusChangeEvent' ORDER BY ts, sequence
+"""
+
+
+@dataclasses.dataclass(slots=True)
+class Interval:
+    """An interval of one lane; ``end`` is None while it lasts."""
+
+    subject: str
+    start: int
+    end: int | None
+    text: str
+    kind: str
+
+
+@dataclasses.dataclass(slots=True)
+class _Idle:
+    subject: str
+    source: str
+    intervals: list[Interval] = dataclasses.field(default_factory=list)
+    held_back_by: str | None = None
+
+
+class Ends:
+    """When runs ended."""
+
+    def __init__(self, runs: Mapping[str, list[Run]]) -> None:
+        self._ends = {run.key: run.end for some in runs.values() for run in some}
+
+    def of(self, key: RunKey) -> int | None:
+        """Return the end of a run, or None while it runs."""
+        return self._ends.get(key, self._ends.get((*key[:3], None)))
+
+
+def idle_times(
+    table: EventTable, ends: Ends, since: int, until: int
+) -> tuple[dict[str, tuple[IdleTime, ...]], list[Interval]]:
+    """Return the idle times by query, and the intervals of idle queries and sources for the lanes."""
+    open_intervals: dict[tuple[object, ...], tuple[_Idle, RunKey, Interval]] = {}
+    found: dict[str, dict[tuple[object, ...], _Idle]] = defaultdict(dict)
+    for row in table.run(_IDLE):
+        run: RunKey = row[:4]
+        query, subject, index, description, partition, status, ts, idle_since, held = row[4:]
+        source = _source(subject, index, description, partition)
+        key = (subject, index, partition)
+        idle = found[query].setdefault(key, _Idle(str(subject), source))
+        if status == "IDLE":
+            idle.held_back_by = held or idle.held_back_by
+            if (run, key) not in open_intervals:
+                start = ts if idle_since is None else min(ts, idle_since)
+                interval = Interval(query, start, None, f"{source} idle", "idle")
+                idle.intervals.append(interval)
+                open_intervals[run, key] = idle, run, interval
+        elif (run, key) in open_intervals:
+            open_intervals.pop((run, key))[2].end = ts
+    for _, run, interval in open_intervals.values():
+        end = ends.of(run)
+        interval.end = None if end is None else max(interval.start, end)
+    numbers = {
+        query: tuple(one for idle in of_query.values() if (one := _total(idle, since, until)) is not None)
+        for query, of_query in found.items()
+    }
+    lanes = [
+        interval
+        for of_query in found.values()
+        for idle in of_query.values()
+        if idle.subject != "partition"
+        for interval in idle.intervals
+    ]
+    return numbers, lanes
+
+
+def _source(subject: str, index: int | None, description: str | None, partition: str | None) -> str:
+    if subject == "query":
+        return "watermark"
+    source = f"source {index}" + (f" ({shortened(description)})" if description else "")
+    return f"{source}, {partition}" if subject == "partition" else source
+
+
+def _total(idle: _Idle, since: int, until: int) -> IdleTime | None:
+    inside = [one for one in idle.intervals if one.start < until and (one.end is None or one.end > since)]
+    if not inside:
+        return None
+    total = sum(min(until if one.end is None else one.end, until) - max(one.start, since) for one in inside)
+    ongoing = next((one.start for one in inside if one.end is None), None)
+    return IdleTime(idle.subject, idle.source, len(inside), total, ongoing, idle.held_back_by)
+
+
+def overdue_work(
+    table: EventTable, ends: Ends, since: int, until: int
+) -> tuple[dict[str, tuple[Overdue, ...]], list[Interval]]:
+    """Return overdue work by subject, oldest first, and its intervals for the lanes."""
+    found: list[tuple[str, Overdue]] = []
+    still: dict[tuple[object, ...], tuple[str, RunKey, Overdue]] = {}
+    for row in table.run(_OVERDUE):
+        run: RunKey = row[:4]
+        subject, what, rule, job, stage, batch, source, topic, status, ts, limit, elapsed, location, place = row[4:]
+        key = (run, what, rule, job if what == "job" else None, source, topic)
+        if status == "OVERDUE":
+            if run[0] == NO_APPLICATION and subject.startswith("a:"):
+                continue
+            old = still.get(key)
+            start = ts if old is None else old[2].start
+            where = shortened(location or place) or (old[2].place if old is not None else None)
+            number = {"batch": batch, "job": job, "stage": stage}.get(what)
+            text = what if number is None else f"{what} {number}"
+            if topic is not None:
+                text += f", topic {topic}"
+            still[key] = subject, run, Overdue(text, str(rule), start, None, limit, elapsed, where)
+        elif key in still:
+            _, _, work = still.pop(key)
+            found.append((subject, dataclasses.replace(work, end=ts, elapsed_ms=elapsed or work.elapsed_ms)))
+    for subject, run, work in still.values():
+        end = ends.of(run)
+        found.append((subject, dataclasses.replace(work, end=None if end is None else max(work.start, end))))
+    by_subject: dict[str, list[Overdue]] = defaultdict(list)
+    lanes = []
+    for subject, work in sorted(found, key=lambda one: one[1].start):
+        if work.start < until and (work.end is None or work.end > since):
+            by_subject[subject].append(work)
+            lanes.append(Interval(subject, work.start, work.end, f"{work.what} overdue", "overdue"))
+    return {subject: tuple(works) for subject, works in by_subject.items()}, lanes

@@ -1,0 +1,338 @@
+"""The computed report. Terminal, JSON and page show the same object.
+
+Times are milliseconds since the epoch, durations milliseconds. None means unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+
+class State(enum.Enum):
+    """What an application or a query does during an interval of its lane."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+    DOWN = "down"
+    IDLE = "idle"
+    OVERDUE = "overdue"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceSummary:
+    """What was read from one file, log or database."""
+
+    source: str
+    kind: str
+    events: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence about what is wrong.
+
+    Attributes:
+        level: ``error``, ``warning`` or ``note``.
+        now: whether it is still wrong at the end of the period.
+        text: the sentence.
+        subject: key of the application or query, if it concerns one.
+    """
+
+    level: str
+    now: bool
+    text: str
+    subject: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run of an application or query, clipped to the period.
+
+    Attributes:
+        id: the application's id, with its attempt, or the run id of a query.
+        start: its start, or its first event if ``start_known`` is False.
+        end: its end; None while it runs.
+        status: RUNNING, FINISHED, FAILED, CANCELLED, ENDED, LOST, or UNKNOWN if its end is missing.
+        last: its last event.
+        cause: why it failed.
+    """
+
+    id: str
+    start: int
+    end: int | None
+    status: str
+    start_known: bool
+    last: int
+    cause: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Downtime:
+    """Time in which nothing ran after a failure.
+
+    Attributes:
+        ongoing: whether it lasts until the end of the period.
+    """
+
+    start: int
+    end: int
+    ongoing: bool
+    cause: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowCommit:
+    """One commit over the SLA."""
+
+    at: int
+    batch_id: int | None
+    duration_ms: float
+    rows: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commits:
+    """Committed micro-batches of a query.
+
+    Attributes:
+        events: number of events; one may stand for several batches, and then counts with their mean duration.
+        over_sla: number of events over the SLA, or with severity WARN if there is none.
+        slow: the slowest of these, longest first.
+    """
+
+    events: int
+    batches: int
+    rows: int
+    rows_per_second: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    first: int
+    last: int
+    over_sla: int
+    slow: tuple[SlowCommit, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Watermark:
+    """Watermark of a query. The lag is the time between the watermark and the newest row."""
+
+    last: int | None
+    lag_ms: int | None
+    max_lag_ms: int | None
+    rows_dropped_late: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Idle time of a query's watermark, of one of its sources, or of a partition."""
+
+    subject: str
+    source: str
+    times: int
+    total_ms: int
+    ongoing_since: int | None
+    held_back_by: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overdue:
+    """Work that took longer than its deadline.
+
+    Attributes:
+        start: when the limit had passed.
+        end: when the work was on time again, or ended; None while it is overdue.
+    """
+
+    what: str
+    rule: str
+    start: int
+    end: int | None
+    limit_ms: int | None
+    elapsed_ms: int | None
+    place: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EnrichmentNumbers:
+    """Batches of one function of ``enrich_batch``.
+
+    Attributes:
+        p99_ms: the highest 99th percentile of an attempt's duration among the batches.
+    """
+
+    function: str
+    batches: int
+    failed_batches: int
+    calls: int
+    attempts: int
+    retries: int
+    timeouts: int
+    unanswered_rows: int
+    p99_ms: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SubjectReport:
+    """An application, over all its runs, or a query, over all runs from one checkpoint.
+
+    Attributes:
+        key: identifies it in this report.
+        kind: ``application`` or ``query``.
+        application: name of the application; of a query, of its last run.
+        outcome: status of the last run.
+        is_long_running: whether time without a run, after a failure, is downtime: queries, and applications with them.
+        uptime_percent: None unless it is long-running.
+        restarts: number of runs that followed another run.
+        failures: number of failures by cause, as (index in ``Report.failures``, number).
+        core_hours: None unless the application has reported it.
+    """
+
+    key: str
+    kind: str
+    id: str
+    name: str
+    application: str
+    outcome: str
+    is_long_running: bool
+    uptime_ms: int
+    downtime_ms: int
+    uptime_percent: float | None
+    restarts: int
+    runs: tuple[RunSummary, ...]
+    run_count: int
+    failed_runs: int
+    downtimes: tuple[Downtime, ...]
+    commits: Commits | None
+    watermark: Watermark | None
+    idle: tuple[IdleTime, ...]
+    overdue: tuple[Overdue, ...]
+    enrichment: tuple[EnrichmentNumbers, ...]
+    failures: tuple[tuple[int, int], ...]
+    executors_lost: tuple[tuple[str, int], ...]
+    dropped: int
+    core_hours: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failures with one root cause.
+
+    Attributes:
+        count: number of JobFailureEvents; a stage, its job and its query report one failure each.
+        entities: number by entity.
+        retried: how many of them Spark retried.
+        stack: stack trace of the last failure that has one.
+    """
+
+    key: str
+    error_type: str
+    cause: str
+    label: str | None
+    location: str | None
+    count: int
+    retried: int
+    first: int
+    last: int
+    entities: tuple[tuple[str, int], ...]
+    applications: tuple[str, ...]
+    queries: tuple[str, ...]
+    stack: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lost:
+    """Records or events that were lost, so that numbers of this report may be too low."""
+
+    application: str
+    where: str
+    reason: str
+    count: int
+
+
+Segment: TypeAlias = tuple[int, int, str, str]
+#: One point of a query's charts: start of the bucket, commits, min, median and max duration, rows, max lag.
+Point: TypeAlias = tuple[int, int, float | None, float | None, float | None, int, int | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marker:
+    """Failures of one cause in one lane, close to each other."""
+
+    subject: str
+    group: int
+    first: int
+    last: int
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drawing:
+    """Aggregated data of the page: at most about ten thousand points.
+
+    Attributes:
+        lanes: segments by subject: start, end, state, explanation.
+        series: points of commits by query.
+        executors: by application, (time, lowest number, highest number).
+        bucket_ms: width of a bucket of ``series``.
+        markers: failures; the sum of their counts is the number of failures.
+    """
+
+    lanes: dict[str, tuple[Segment, ...]]
+    series: dict[str, tuple[Point, ...]]
+    executors: dict[str, tuple[tuple[int, int, int], ...]]
+    bucket_ms: int
+    markers: tuple[Marker, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """A report.
+
+    Attributes:
+        until_is: ``given``, ``now`` or ``newest event``.
+        findings: what is wrong, worst first.
+        notes: what to know about the data: gaps, clocks, damage.
+        drawing: only for the page.
+    """
+
+    generated: int
+    since: int
+    until: int
+    until_is: str
+    newest: int
+    sla_ms: int | None
+    events: int
+    duplicates: int
+    damaged_lines: int
+    sources: tuple[SourceSummary, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    applications: tuple[SubjectReport, ...]
+    queries: tuple[SubjectReport, ...]
+    failures: tuple[FailureGroup, ...]
+    failure_count: int
+    lost: tuple[Lost, ...]
+    drawing: Drawing | None = None
+
+    @property
+    def subjects(self) -> tuple[SubjectReport, ...]:
+        """Applications, then queries."""
+        return (*self.applications, *self.queries)
+
+    @property
+    def violates_sla(self) -> bool:
+        """Whether a commit took longer than the SLA."""
+        return self.sla_ms is not None and any(one.commits and one.commits.over_sla for one in self.queries)
+
+    def as_json(self) -> bytes:
+        """Encode the report, without the page's drawing."""
+        return msgspec.json.encode(dataclasses.replace(self, drawing=None))

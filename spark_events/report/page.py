@@ -1,0 +1,90 @@
+"""The report as one self-contained HTML page.
+
+Text of events is data: it is embedded as JSON without ``<``, ``>`` and ``&``, and the page's script shows it with
+``textContent`` only. The Content-Security-Policy admits only the page's own script and style.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+from importlib import resources
+
+import msgspec
+
+from spark_events.report.model import FailureGroup, Report, SubjectReport
+
+_MOST_RUNS, _MOST_SLOW, _MOST_ITEMS = 50, 200, 200
+#: Characters of a stack trace: of the most frequent causes, and of the others.
+_STACK, _FULL_STACKS, _SHORT_STACK = 8_192, 200, 1_024
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def page_of(report: Report, refresh_seconds: int | None = None) -> str:
+    """Return the page.
+
+    Args:
+        report: a report with its drawing.
+        refresh_seconds: the page fetches ``data.json`` this often; None: never.
+    """
+    style, script, template = (_asset(name) for name in ("page.css", "page.js", "page.html"))
+    sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
+    connect = "'none'" if refresh_seconds is None else "'self'"
+    policy = f"default-src 'none'; {sources}; connect-src {connect}; base-uri 'none'; form-action 'none'"
+    parts = {
+        "policy": policy,
+        "style": style,
+        "data": data_of(report),
+        "refresh": str(refresh_seconds or 0),
+        "script": script,
+    }
+    for name, value in parts.items():
+        head, mark, tail = template.partition(f"{{{{ {name} }}}}")
+        assert mark, name
+        # The tail stays the template: inserted text is never searched for marks.
+        template = tail
+        parts[name] = head + value
+    return "".join(parts.values()) + template
+
+
+def data_of(report: Report) -> str:
+    """Return the page's data as JSON that is safe within a script element."""
+    subjects = {"applications": report.applications, "queries": report.queries}
+    trimmed = dataclasses.replace(
+        report,
+        failures=tuple(_group(index, group) for index, group in enumerate(report.failures)),
+        **{name: tuple(_subject(one) for one in some) for name, some in subjects.items()},
+    )
+    text = msgspec.json.encode(trimmed).decode()
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _group(index: int, group: FailureGroup) -> FailureGroup:
+    most = _STACK if index < _FULL_STACKS else _SHORT_STACK
+    if group.stack is None or len(group.stack) <= most:
+        return group
+    return dataclasses.replace(group, stack=f"{group.stack[:most]}\n…")
+
+
+def _subject(one: SubjectReport) -> SubjectReport:
+    """Return the part of a subject that the page shows; the counts stay exact."""
+    commits = one.commits
+    return dataclasses.replace(
+        one,
+        runs=one.runs[-_MOST_RUNS:],
+        downtimes=one.downtimes[-_MOST_ITEMS:],
+        overdue=one.overdue[-_MOST_ITEMS:],
+        idle=one.idle[:_MOST_ITEMS],
+        commits=None if commits is None else dataclasses.replace(commits, slow=commits.slow[:_MOST_SLOW]),
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("spark_events.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,191 @@
+"""Runs of applications and queries: outcomes, uptime, downtime.
+
+- A query's run ends with its application at the latest.
+- A run without an end is UNKNOWN, and ends with its last event, if another run of the subject started after that event.
+  Otherwise it still runs.
+- Time after a run that failed, was lost, or is UNKNOWN is downtime until another run starts. Time after an orderly end
+  is neither uptime nor downtime.
+- Runs of one subject may overlap: uptime is the time in which at least one runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from spark_events.report.model import Downtime
+from spark_events.report.table import EventTable
+from spark_events.report.wording import shortened
+
+BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
+#: Name of the application of events that have neither an application's name nor its id.
+NO_APPLICATION = "(unknown application)"
+
+#: Application, application id, attempt and, for a query, its run id.
+RunKey: TypeAlias = tuple[str, str, str, str | None]
+
+_CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
+_GROUP = f"coalesce(fingerprint, concat(error_type, chr(10), left(split_part({_CAUSE}, chr(10), 1), 300)))"
+#: Expressions of a failure's text and of the key of its cause.
+CAUSE, GROUP = _CAUSE, _GROUP
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+    """One run; ``end`` is None while it runs.
+
+    Attributes:
+        subject: key of the application or query.
+        heartbeat_ms: interval of its heartbeats, if it sends any.
+    """
+
+    key: RunKey
+    subject: str
+    name: str
+    start: int
+    end: int | None
+    status: str
+    start_known: bool
+    last: int
+    heartbeat_ms: int | None
+    has_queries: bool
+    cause: str | None = None
+    ends_before_start: bool = False
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the subject is down after this run."""
+        return self.status in BAD
+
+
+_STATUS = "name = 'JobStatusChangeEvent' AND entity = '{entity}'"
+_RUNS = """
+SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), {run}, {subject}, max({name}),
+  min(ts) FILTER ({status} AND status = 'RUNNING'),
+  max(ts) FILTER ({status} AND status <> 'RUNNING'),
+  arg_max(status, (ts, sequence)) FILTER ({status} AND status <> 'RUNNING'),
+  min(ts), max(ts), max(heartbeat_ms), bool_or(query_id IS NOT NULL),
+  arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
+  arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
+  arg_max(end_reason, (ts, sequence)) FILTER ({status})
+FROM event WHERE {condition} GROUP BY 1, 2, 3, 4, 5 ORDER BY 7, 10
+"""
+
+
+def runs_of(table: EventTable) -> dict[str, list[Run]]:
+    """Return the runs of all applications and queries, by subject, oldest first."""
+    applications = _read(
+        table, "application", f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')", "NULL", "'a:' || app", "app"
+    )
+    of_application = {run.key[:3]: run for run in applications}
+    queries = _read(
+        table,
+        "query",
+        "coalesce(query_id, query_name) IS NOT NULL",
+        "coalesce(run_id, '')",
+        "'q:' || coalesce(query_id, query_name)",
+        "query_name",
+    )
+    runs: dict[str, list[Run]] = {}
+    for run in applications:
+        runs.setdefault(run.subject, []).append(run)
+    for some in runs.values():
+        _settle(some)
+    own: dict[str, list[Run]] = {}
+    for run in queries:
+        application = of_application.get(run.key[:3])
+        if application is not None and application.end is not None and run.end is None:
+            run.end, run.status = max(run.start, application.end), application.status
+            run.cause = run.cause or application.cause
+        own.setdefault(run.subject, []).append(run)
+    for some in own.values():
+        _settle(some)
+    return runs | own
+
+
+def _read(table: EventTable, entity: str, condition: str, run: str, subject: str, name: str) -> list[Run]:
+    text = _RUNS.format(
+        run=run,
+        subject=subject,
+        name=name,
+        entity=entity,
+        condition=condition,
+        cause=_CAUSE,
+        status=_STATUS.format(entity=entity),
+    )
+    found = []
+    for row in table.run(text):
+        app, app_id, attempt, run_id, key, name, started, ended, status, first, last, heartbeat, queries = row[:13]
+        start = first if started is None else started
+        cause, location, end_reason = row[13:]
+        if cause is not None and location is not None:
+            cause = f"{shortened(cause)} (at {shortened(location)})"
+        found.append(
+            Run(
+                key=(app, app_id, attempt, run_id),
+                subject=key,
+                name=name or key[2:],
+                start=start,
+                end=None if ended is None else max(start, ended),
+                status=status or "RUNNING",
+                start_known=started is not None,
+                last=last,
+                heartbeat_ms=heartbeat,
+                has_queries=bool(queries),
+                cause=shortened(cause or end_reason) or None,
+                ends_before_start=ended is not None and ended < start,
+            )
+        )
+    return found
+
+
+def _settle(runs: list[Run]) -> None:
+    """Sort the runs of one subject, and end those that ended unseen."""
+    runs.sort(key=lambda run: (run.start, run.last))
+    latest = runs[-1].start
+    for run in runs:
+        if run.end is None and latest > run.last:
+            run.end, run.status = run.last, "UNKNOWN"
+            run.cause = run.cause or "the end of the run is missing"
+
+
+def uptime(runs: Iterable[Run], since: int, until: int) -> int:
+    """Return the milliseconds of the period in which at least one run runs."""
+    total, covered = 0, since
+    for run in runs:
+        start, end = max(run.start, covered), min(until if run.end is None else run.end, until)
+        if end > start:
+            total += end - start
+            covered = end
+    return total
+
+
+def downtimes(runs: Sequence[Run], since: int, until: int) -> list[Downtime]:
+    """Return when the subject was down, clipped to the period; the runs are sorted by their starts."""
+    found = []
+    last: Run | None = None
+    covered = -1
+    for run in runs:
+        if last is not None and last.is_bad and run.start > covered:
+            found.append(Downtime(covered, run.start, False, last.cause or last.status))
+        end = until if run.end is None else run.end
+        if last is None or end >= covered:
+            last, covered = run, end
+    if last is not None and last.is_bad and covered < until:
+        found.append(Downtime(covered, until, True, last.cause or last.status))
+    clipped = (
+        dataclasses.replace(down, start=max(down.start, since), end=min(down.end, until))
+        for down in found
+        if down.end > since and down.start < until
+    )
+    return list(clipped)
+
+
+def overlapping(runs: Sequence[Run]) -> int:
+    """Return how many runs started while an earlier run of the subject still ran."""
+    count, covered = 0, -1
+    for run in runs:
+        count += run.start < covered
+        covered = max(covered, run.last if run.end is None else run.end)
+    return count

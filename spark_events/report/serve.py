@@ -1,0 +1,106 @@
+"""Serve the page on the loopback interface; each request may compute the report again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from spark_events.errors import SparkEventsError
+from spark_events.report.model import Report
+from spark_events.report.page import data_of, page_of
+
+_HOST = "127.0.0.1"
+#: The page asks for new data this often; a report is at most as old as it took to compute, and this.
+REFRESH_SECONDS = 10
+_FRESH_SECONDS = 3.0
+
+
+class ReportServer(ThreadingHTTPServer):
+    """HTTP server of one report.
+
+    Args:
+        compute: computes the report.
+        port: TCP port on 127.0.0.1; 0: any.
+        clock: seconds of a monotonic clock.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, compute: Callable[[], Report], port: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__((_HOST, port), _Handler)
+        self._compute = compute
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._report: Report | None = None
+        self._valid_until = 0.0
+
+    @property
+    def url(self) -> str:
+        """Address of the page."""
+        return f"http://{_HOST}:{self.server_port}/"
+
+    def report(self) -> Report:
+        """Return the report, computed again if it is no longer fresh.
+
+        Raises:
+            SparkEventsError: the sources cannot be read now.
+        """
+        with self._lock:
+            if self._report is None or self._clock() >= self._valid_until:
+                began = self._clock()
+                self._report = self._compute()
+                # A report that takes long is kept for as long, so that computing is at most half of the time.
+                self._valid_until = self._clock() + max(_FRESH_SECONDS, self._clock() - began)
+            return self._report
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ReportServer
+
+    def do_GET(self) -> None:
+        # A foreign name in Host means that a web page elsewhere resolves its own name to this address.
+        if self.headers.get("Host", "").partition(":")[0] not in (_HOST, "localhost"):
+            self._answer(403, "text/plain", "only 127.0.0.1 and localhost are served")
+        elif self.path not in ("/", "/data.json"):
+            self._answer(404, "text/plain", "not found")
+        else:
+            try:
+                report = self.server.report()
+            except SparkEventsError as error:
+                self._answer(503, "text/plain", str(error))
+                return
+            if self.path == "/":
+                self._answer(200, "text/html", page_of(report, REFRESH_SECONDS))
+            else:
+                self._answer(200, "application/json", data_of(report))
+
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: requests are not interesting."""
+
+
+def serve(compute: Callable[[], Report], port: int, announce: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C.
+
+    Raises:
+        SparkEventsError: the port is taken, or the first report cannot be computed.
+    """
+    try:
+        server = ReportServer(compute, port)
+    except OSError as error:
+        raise SparkEventsError(f"cannot listen on {_HOST}:{port}: {error.strerror}; choose another --port") from None
+    with server:
+        server.report()
+        announce(f"{server.url} (stop with Ctrl-C)")
+        server.serve_forever()

@@ -1,0 +1,254 @@
+"""Sources of a report: files of JSON lines, databases and Spark's event logs."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import gzip
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
+from spark_events.bridge.event_log.files import EventLog, find_logs
+from spark_events.config.references import resolve
+from spark_events.errors import MissingExtraError, SparkEventsError
+from spark_events.event import Event, encode_lines
+from spark_events.report.model import SourceSummary
+from spark_events.report.table import EventTable, lasting
+from spark_events.reporters.database.config import DatabaseConfig, database_url
+from spark_events.reporters.file.rotation import Archive
+
+_GZIP = b"\x1f\x8b"
+_SQLITE = b"SQLite format 3\0"
+_COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
+_CHUNK = 5_000
+#: Seconds that a statement may take on PostgreSQL.
+_PATIENCE = 600.0
+
+#: Makes the events of an event log; the second argument receives notes on the log.
+LogReader = Callable[[EventLog, Callable[[str], None]], Iterator[list[Event]]]
+
+
+@dataclasses.dataclass(slots=True)
+class Reading:
+    """Reads sources into a table.
+
+    Attributes:
+        table: the table.
+        read_log: makes the events of one event log.
+        since: start of the report's period, in milliseconds, if it is limited.
+        progress: receives what is read, and the fraction that was read if known.
+        notes: what is wrong with the sources, one sentence each.
+        summaries: what was read.
+    """
+
+    table: EventTable
+    read_log: LogReader
+    since: int | None = None
+    progress: Callable[[str, float | None], None] = lambda text, fraction: None
+    notes: list[str] = dataclasses.field(default_factory=list)
+    summaries: list[SourceSummary] = dataclasses.field(default_factory=list)
+    _seen: set[Path] = dataclasses.field(default_factory=set)
+
+    def read(self, source: str) -> None:
+        """Read one source: a path, a pattern or the URL of a database.
+
+        Raises:
+            SparkEventsError: the source does not exist, cannot be read, or has no events.
+        """
+        try:
+            if "://" in source:
+                self._database(source)
+            elif (path := Path(source)).exists():
+                self._path(path)
+            else:
+                found = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
+                if not found:
+                    problem = "no file matches this pattern" if glob.has_magic(source) else "no such file or folder"
+                    raise SparkEventsError(f"{source}: {problem}")
+                for name in found:
+                    self._path(Path(name))
+        except (CutOffError, DamagedLogError) as error:
+            raise SparkEventsError(f"{source}: {error}") from None
+        except OSError as error:
+            raise SparkEventsError(f"cannot read {error.filename or source}: {error.strerror or error}") from None
+
+    def add(self, events: Iterator[list[Event]], text: str, kind: str) -> None:
+        """Add events that are in memory or made on the fly."""
+        file = self.table.folder / "made.jsonl"
+        with file.open("wb") as lines:
+            for some in events:
+                if some:
+                    lines.write(encode_lines(some))
+        self._load(file, False, text, kind)
+        file.unlink()
+
+    def _path(self, path: Path) -> None:
+        if not path.is_dir():
+            kind = _kind_of(path)
+            if kind is None:
+                raise SparkEventsError(
+                    f"{path}: unknown format; allowed are JSON lines of a 'file' reporter, event logs of Spark and"
+                    " SQLite databases of a 'database' reporter"
+                )
+            self._file(path, kind)
+            if kind == "events":
+                for older in Archive(path, keep=0).files():
+                    self._file(older, kind)
+            return
+        before = len(self.summaries)
+        logs = find_logs(path)
+        rolling = [log for log in logs if log.files != (log.path,)]
+        for log in rolling:
+            self._log(log)
+        claimed = {file for log in rolling for file in log.files}
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and file not in claimed and (kind := _kind_of(file)) is not None and kind != "empty":
+                self._file(file, kind)
+        if len(self.summaries) == before:
+            raise SparkEventsError(f"{path}: no file of events, event log or database in this folder")
+
+    def _file(self, file: Path, kind: str) -> None:
+        if file.resolve() in self._seen:
+            return
+        self._seen.add(file.resolve())
+        if kind == "empty":
+            self.summaries.append(SourceSummary(str(file), "empty", 0))
+        elif kind == "log":
+            self._log(find_logs(file)[0])
+        elif kind == "sqlite":
+            self._database(f"sqlite:///{file}")
+        else:
+            with file.open("rb") as opened:
+                compressed = opened.read(2) == _GZIP
+            try:
+                self._load(file, compressed, str(file), "events")
+            except OSError:
+                if not compressed:
+                    raise
+                self._salvage(file)
+
+    def _salvage(self, file: Path) -> None:
+        """Load the readable start of a damaged compressed file."""
+        readable = self.table.folder / "salvaged.jsonl"
+        with readable.open("wb") as target, gzip.open(file, "rb") as whole:
+            try:
+                shutil.copyfileobj(whole, target)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                self.notes.append(f"{file}: the rest of the file cannot be decompressed ({error})")
+        self._load(readable, False, str(file), "events")
+        readable.unlink()
+
+    def _load(self, file: Path, compressed: bool, text: str, kind: str) -> None:
+        damaged = self.table.damaged
+        self.progress(text, None)
+        found = self.table.load(file, compressed, self.since, lambda part: self.progress(text, part))
+        if damaged := self.table.damaged - damaged:
+            self.notes.append(f"{text}: skipped {damaged:,} {'line' if damaged == 1 else 'lines'} that are no events")
+        self.summaries.append(SourceSummary(text, kind, found))
+
+    def _log(self, log: EventLog) -> None:
+        self.progress(str(log.path), None)
+        self.add(self.read_log(log, self.notes.append), str(log.path), "event log")
+
+    def _database(self, source: str) -> None:
+        try:
+            config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
+        except ValueError:
+            raise SparkEventsError(f"SOURCE: allowed are paths, patterns and {database_url.allowed}") from None
+        url = config.url.reveal()
+        condition = "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
+        if url.startswith("sqlite:"):
+            path = url.removeprefix("sqlite:///").partition("?")[0]
+            self._rows(_sqlite_rows(Path(path), condition), path)
+        else:
+            where, rows = _postgresql_rows(config, condition)
+            self._rows(rows, where)
+
+    def _rows(self, rows: Iterator[tuple[Any, ...]], text: str) -> None:
+        encoder = msgspec.json.Encoder()
+        file = self.table.folder / "rows.jsonl"
+        self.progress(text, None)
+        with file.open("wb") as lines:
+            for row in rows:
+                attributes = row[-1] if isinstance(row[-1], str) else "{}"
+                lines.write(
+                    encoder.encode(
+                        dict(zip(_COLUMNS, row, strict=False)) | {"attributes": msgspec.Raw(attributes.encode())}
+                    )
+                )
+                lines.write(b"\n")
+        self._load(file, False, text, "database")
+        file.unlink()
+
+
+def _kind_of(file: Path) -> str | None:
+    """Return ``events``, ``log``, ``sqlite``, ``empty``, or None for another format."""
+    with file.open("rb") as opened:
+        start = opened.read(16)
+    if not start:
+        return "empty"
+    if start == _SQLITE:
+        return "sqlite"
+    with file.open("rb") as opened:
+        try:
+            first = next(pieces(opened, lambda _: None), b"")
+        except MissingExtraError:
+            raise
+        except (CutOffError, DamagedLogError, EOFError):
+            return None
+    line = first[:100_000]
+    if b'"Event"' in line:
+        return "log"
+    return "events" if b'"event_id"' in line or b'"observed_ts_millis"' in line else None
+
+
+def _sqlite_rows(path: Path, condition: str) -> Iterator[tuple[Any, ...]]:
+    if not path.exists():
+        raise SparkEventsError(f"{path}: no such file or folder")
+    # Read-only: the writers of the database are not blocked.
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            cursor = connection.execute(_select(condition, "attributes"))
+            while rows := cursor.fetchmany(_CHUNK):
+                yield from rows
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise SparkEventsError(f"cannot read {path}: {error}") from None
+
+
+def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Iterator[tuple[Any, ...]]]:
+    from spark_events.reporters.reporter import load_extra
+
+    load_extra("sqlalchemy", "database")
+    from sqlalchemy import text
+
+    from spark_events.reporters.database import engines, schema
+
+    engine = engines.create(config)
+    where = engine.url.set(query={}).render_as_string(hide_password=True)
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        try:
+            with engine.connect() as connection:
+                streaming = connection.execution_options(stream_results=True, yield_per=_CHUNK)
+                for row in streaming.execute(text(_select(condition, "CAST(attributes AS TEXT)"))):
+                    yield tuple(row)
+        except Exception as error:
+            raise SparkEventsError(f"cannot read {where}: {schema.reason(error)}") from None
+        finally:
+            engine.dispose()
+
+    return where, rows()
+
+
+def _select(condition: str, attributes: str) -> str:
+    return f"SELECT {', '.join(_COLUMNS)}, {attributes} FROM spark_events WHERE {condition}"

@@ -1,0 +1,236 @@
+"""Table of events in DuckDB: one row per event, with the attributes that a report uses as columns.
+
+The database is a temporary file, so that a report needs little memory however many events there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from spark_events.errors import SparkEventsError
+from spark_events.reporters.reporter import load_extra
+
+#: Columns that hold attributes, by type.
+_TEXTS = {
+    "app_id": "spark.app.id",
+    "app_name": "spark.app.name",
+    "attempt": "spark.app.attempt_id",
+    "query_id": "spark.streaming.query.id",
+    "run_id": "spark.streaming.query.run_id",
+    "query_name": "spark.streaming.query.name",
+    "entity": "spark.entity",
+    "old_status": "spark.status.old",
+    "status": "spark.status.new",
+    "reason": "spark.status.reason",
+    "end_reason": "spark.app.end_reason",
+    "error_type": "error.type",
+    "fingerprint": "failure.fingerprint",
+    "root_cause": "failure.root_cause",
+    "location": "failure.location",
+    "label": "failure.label.type",
+    "will_retry": "failure.will_retry",
+    "message": "exception.message",
+    "stack": "exception.stacktrace",
+    "executor": "spark.executor.id",
+    "loss": "spark.executor.loss",
+    "watermark_subject": "spark.watermark.subject",
+    "partition": "spark.source.partition",
+    "source": "spark.source.description",
+    "held_back_by": "spark.watermark.held_back_by",
+    "rule": "spark.deadline.rule",
+    "overdue_subject": "spark.deadline.subject",
+    "place": "spark.deadline.place",
+    "deadline_location": "spark.deadline.location",
+    "deadline_stack": "spark.deadline.stack",
+    "topic": "spark.deadline.topic",
+    "function": "spark.enrich.function",
+    "outcome": "spark.enrich.outcome",
+    "dropped_where": "spark.events.dropped.where",
+    "dropped_reason": "spark.events.dropped.reason",
+    "reporter": "spark.events.reporter.name",
+}
+_NUMBERS = {
+    "batch_id": "spark.batch.id",
+    "batches": "spark.batch.count",
+    "rows_in": "spark.batch.rows_input",
+    "trigger_ms": "spark.batch.duration.trigger_execution_ms",
+    "job_id": "spark.job.id",
+    "stage_id": "spark.stage.id",
+    "cores": "spark.executor.cores",
+    "more_added": "spark.executor.more_added",
+    "more_removed": "spark.executor.more_removed",
+    "source_index": "spark.source.index",
+    "lag_ms": "spark.watermark.lag_ms",
+    "idle_since": "spark.watermark.idle_since_millis",
+    "late_rows": "spark.watermark.rows_dropped_late",
+    "limit_ms": "spark.deadline.limit_ms",
+    "elapsed_ms": "spark.deadline.elapsed_ms",
+    "overdue_source": "spark.deadline.source",
+    "calls": "spark.enrich.calls",
+    "attempts": "spark.enrich.attempts",
+    "retries": "spark.enrich.retries",
+    "timeouts": "spark.enrich.timeouts",
+    "unanswered": "spark.enrich.failures",
+    "dropped": "spark.events.dropped.count",
+    "lost": "spark.events.lost",
+    "heartbeat_ms": "spark.heartbeat.interval_ms",
+}
+_FLOATS = {"p99_ms": "spark.enrich.latency.p99_ms"}
+_TIMES = {"watermark": "spark.watermark.time", "newest_row": "spark.batch.event_time_max"}
+
+_FIELDS = (
+    "name: 'VARCHAR', class_scope: 'VARCHAR', body: 'VARCHAR', severity: 'VARCHAR', observed_ts_millis: 'BIGINT',"
+    " event_id: 'VARCHAR', sequence: 'BIGINT'"
+)
+_LAST_MILLIS = 253_402_300_799_999  # the year 9999, in which the calendars of Python and JavaScript agree
+#: Names of events whose state lasts beyond the event, and is therefore needed from before the report's period.
+LASTING = (
+    *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
+    *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
+)
+_MEMORY, _THREADS = "300MB", 2
+_POLL_SECONDS = 0.2
+
+
+def _columns() -> list[tuple[str, str, str]]:
+    """Return name, type and expression of each column that holds an attribute."""
+    columns = [(name, "VARCHAR", f'attributes."{key}"') for name, key in _TEXTS.items()]
+    columns += [(name, "BIGINT", f'TRY_CAST(attributes."{key}" AS BIGINT)') for name, key in _NUMBERS.items()]
+    columns += [(name, "DOUBLE", f'TRY_CAST(attributes."{key}" AS DOUBLE)') for name, key in _FLOATS.items()]
+    for name, key in _TIMES.items():
+        columns.append((name, "BIGINT", f'epoch_ms(TRY_CAST(attributes."{key}" AS TIMESTAMP))'))
+    return columns
+
+
+class EventTable:
+    """The events of a report; a context manager that deletes its temporary files.
+
+    Raises:
+        MissingExtraError: DuckDB is not installed.
+    """
+
+    def __init__(self) -> None:
+        duckdb = load_extra("duckdb", "report")
+        self._errors: type[Exception] = duckdb.Error
+        self._folder = tempfile.TemporaryDirectory(prefix="spark-events-report-")
+        self.folder = Path(self._folder.name)
+        self._connection = duckdb.connect(
+            str(self.folder / "events.duckdb"),
+            config={
+                "threads": _THREADS,
+                "memory_limit": _MEMORY,
+                "preserve_insertion_order": False,
+                "temp_directory": str(self.folder / "spill"),
+                # Extensions come from the network.
+                "autoinstall_known_extensions": False,
+            },
+        )
+        columns = ", ".join(f'"{name}" {kind}' for name, kind, _ in _columns())
+        self.run(
+            "CREATE TABLE event (id UHUGEINT, ts BIGINT, sequence BIGINT, name VARCHAR, severity UTINYINT,"
+            f" body VARCHAR, {columns})"
+        )
+        self._links = 0
+        #: Lines that are no events.
+        self.damaged = 0
+
+    def run(self, statement: str, *values: Any) -> list[Any]:
+        """Run one statement and return its rows."""
+        rows: list[Any] = self._connection.execute(statement, values or None).fetchall()
+        return rows
+
+    def load(self, file: Path, compressed: bool, since: int | None, progress: Callable[[float], None]) -> int:
+        """Add the events of a file of JSON lines; return their number.
+
+        Args:
+            file: the file.
+            compressed: whether it is compressed with gzip.
+            since: start of the report's period. Of earlier events, only those that the period needs are kept.
+            progress: receives the fraction that was read, between 0 and 1.
+
+        Raises:
+            OSError: the file cannot be read, or ends within a compressed block.
+            SparkEventsError: the disk with the temporary files is full.
+        """
+        # A link of our own, because DuckDB expands *, ? and [ in names, and judges the compression by the name.
+        self._links += 1
+        link = self.folder / f"{self._links}.jsonl{'.gz' if compressed else ''}"
+        link.symlink_to(file.resolve())
+        attributes = ", ".join(
+            f'"{key}" VARCHAR' for keys in (_TEXTS, _NUMBERS, _FLOATS, _TIMES) for key in keys.values()
+        )
+        expressions = ", ".join(expression for _, _, expression in _columns())
+        where = "TRUE" if since is None else f"(name IS NULL OR ts >= {since} OR {lasting('attributes.\"spark.entity\"')})"
+        path = str(link).replace("'", "''")
+        before = self.count()
+        self._watched(
+            "INSERT INTO event SELECT md5_number(event_id), observed_ts_millis AS ts, sequence, name,"
+            " list_position(['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'], severity),"
+            " CASE WHEN name <> 'BatchCommitEvent' AND name <> 'HeartbeatEvent' THEN body END,"
+            f" {expressions} FROM read_json('{path}', format = 'newline_delimited', ignore_errors = true,"
+            f" maximum_object_size = 67108864, columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}",
+            progress,
+        )
+        bad = f"id IS NULL OR name IS NULL OR ts IS NULL OR ts NOT BETWEEN 0 AND {_LAST_MILLIS}"
+        damaged = int(self.run(f"SELECT count(*) FROM event WHERE {bad}")[0][0])
+        if damaged:
+            self.damaged += damaged
+            self.run(f"DELETE FROM event WHERE {bad}")
+        return self.count() - before
+
+    def _watched(self, statement: str, progress: Callable[[float], None]) -> None:
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_POLL_SECONDS):
+                progress(max(0.0, self._connection.query_progress() / 100))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            self._connection.execute(statement)
+        except self._errors as error:
+            first = str(error).partition("\n")[0]
+            if "No space left" in first or "max_temp_directory" in str(error):
+                raise SparkEventsError(
+                    f"the disk of {self.folder.parent} is full; set TMPDIR to a folder with more space"
+                ) from None
+            raise OSError(None, first) from None
+        finally:
+            done.set()
+            watcher.join()
+
+    def count(self) -> int:
+        """Return the number of events."""
+        return int(self.run("SELECT count(*) FROM event")[0][0])
+
+    def remove_duplicates(self) -> int:
+        """Keep one event of each id; return how many were removed."""
+        repeated = int(self.run("SELECT count(*) - count(DISTINCT id) FROM event")[0][0])
+        if repeated:
+            self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
+        return repeated
+
+    def __enter__(self) -> EventTable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        self._folder.cleanup()
+
+
+def lasting(entity: str = "entity") -> str:
+    """Return the SQL condition of events that a report needs from before its period.
+
+    Args:
+        entity: expression of the attribute ``spark.entity``.
+    """
+    names = ", ".join(f"'{name}'" for name in LASTING)
+    return f"(name IN ({names}) OR (name = 'JobStatusChangeEvent' AND {entity} IN ('application', 'query')))"

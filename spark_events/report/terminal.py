@@ -1,0 +1,144 @@
+"""The report in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from spark_events.report.findings import title
+from spark_events.report.model import Report, SubjectReport
+from spark_events.report.wording import counted, percent, shortened, span, when
+from spark_events.reporters.reporter import load_extra
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLED": "yellow", "RUNNING": "green"}
+#: Lines of a list in the terminal; --json and the page have more.
+_MOST = 20
+
+
+def print_report(report: Report, width: int | None = None) -> None:
+    """Print the report to standard output, in colours if that is a terminal.
+
+    Raises:
+        MissingExtraError: rich is not installed.
+    """
+    load_extra("rich", "report")
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=width, highlight=False, soft_wrap=width is None)
+    for style, line in lines(report):
+        if isinstance(line, str):
+            console.print(Text(line, style=style))
+        else:
+            console.print(line)
+
+
+def lines(report: Report) -> Iterator[tuple[str, Any]]:
+    """Yield styled lines and tables."""
+    ends = {"given": "", "now": " (now)", "newest event": " (the newest event)"}[report.until_is]
+    yield "bold", f"{when(report.since)} to {when(report.until)} UTC{ends}, {counted(report.events, 'event')}"
+    yield "", ""
+    if not report.findings:
+        yield "green", "Nothing is wrong."
+    for finding in report.findings:
+        yield _STYLES[finding.level], f"{'!' if finding.now else '-'} {finding.text}"
+    for kind, subjects in (("Application", report.applications), ("Query", report.queries)):
+        if subjects:
+            yield "", ""
+            yield "", _overview(kind, subjects)
+    for subject in report.subjects:
+        details = list(_details(subject))
+        if details:
+            yield "", ""
+            yield "bold", title(subject)
+            yield from (("", f"  {line}") for line in details)
+    if report.failures:
+        yield "", ""
+        yield "bold", f"Failures by root cause ({report.failure_count:,})"
+        yield from _failures(report)
+    if report.notes or report.duplicates:
+        yield "", ""
+        yield "bold", "About the data"
+        yield from (("dim", f"  {note}") for note in report.notes)
+        if report.duplicates:
+            yield "dim", f"  {counted(report.duplicates, 'event')} occurred more than once and count once."
+
+
+def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    numbers = ("Uptime", "Down", "Runs", "Failed", "Restarts")
+    more = ("Failures", "Core-h") if kind == "Application" else ("p50", "p95", "p99", "Over SLA", "Rows/s", "Lag")
+    table.add_column(kind, overflow="fold")
+    table.add_column("Outcome")
+    for name in (*numbers, *more):
+        table.add_column(name, justify="right")
+    for one in subjects:
+        cells = [percent(one.uptime_percent), span(one.downtime_ms) if one.is_long_running else "–"]
+        cells += [f"{one.run_count:,}", f"{one.failed_runs:,}", f"{one.restarts:,}"]
+        commits = one.commits
+        if kind == "Application":
+            cells.append(f"{sum(count for _, count in one.failures):,}")
+            cells.append("–" if one.core_hours is None else f"{one.core_hours:,.1f}")
+        elif commits is None:
+            cells += ["–"] * 6
+        else:
+            lag = one.watermark.lag_ms if one.watermark else None
+            rate = "–" if commits.rows_per_second is None else f"{commits.rows_per_second:,.1f}"
+            cells += [span(commits.p50_ms), span(commits.p95_ms), span(commits.p99_ms)]
+            cells += [f"{commits.over_sla:,}", rate, span(lag)]
+        outcome = Text(one.outcome, style=_OUTCOMES.get(one.outcome, ""))
+        table.add_row(Text(shortened(one.name)), outcome, *(Text(cell) for cell in cells))
+    return table
+
+
+def _details(subject: SubjectReport) -> Iterator[str]:
+    for down in _capped(subject.downtimes):
+        end = "still down" if down.ongoing else f"until {when(down.end)}"
+        yield f"down {when(down.start)} {end} ({span(down.end - down.start)}): {down.cause}"
+    yield from _more(subject.downtimes)
+    if subject.commits is not None:
+        for slow in subject.commits.slow[:_MOST]:
+            batch = "a batch" if slow.batch_id is None else f"batch {slow.batch_id}"
+            yield f"slow {when(slow.at)} {batch} took {span(slow.duration_ms)}"
+        if (more := subject.commits.over_sla - _MOST) > 0:
+            yield f"… {more:,} more slow commits: --json or --html"
+    for work in _capped(subject.overdue):
+        end = "still overdue" if work.end is None else f"until {when(work.end)}"
+        limit = "" if work.limit_ms is None else f", limit {span(work.limit_ms)}"
+        place = "" if work.place is None else f", at {work.place}"
+        yield f"overdue {when(work.start)} {end}: {work.what} (rule {work.rule}{limit}){place}"
+    yield from _more(subject.overdue)
+    for idle in _capped(subject.idle):
+        still = "" if idle.ongoing_since is None else f", still idle since {when(idle.ongoing_since)}"
+        yield f"idle {idle.source}: {counted(idle.times, 'time')}, {span(idle.total_ms)} in total{still}"
+    yield from _more(subject.idle)
+    for one in _capped(subject.enrichment):
+        calls = f"{counted(one.calls, 'call')}, {counted(one.retries, 'retry', 'retries')}"
+        yield f"enrichment {shortened(one.function)}: {calls}, p99 {span(one.p99_ms)} (highest of a batch)"
+    if subject.kind == "application" and subject.dropped:
+        yield f"dropped {counted(subject.dropped, 'record or event', 'records or events')}"
+
+
+def _failures(report: Report) -> Iterator[tuple[str, str]]:
+    for group in report.failures[:_MOST]:
+        kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities)
+        yield "red", f"  {shortened(group.cause)}"
+        place = f" at {shortened(group.location)};" if group.location else ""
+        label = f" {group.label}," if group.label else ""
+        times = when(group.first) if group.first == group.last else f"{when(group.first)} to {when(group.last)}"
+        yield "", f"    {group.count:,} × ({kinds}),{label}{place} {times}"
+    if (more := len(report.failures) - _MOST) > 0:
+        yield "", f"  … {counted(more, 'more root cause')}: --json or --html"
+
+
+def _capped(items: Sequence[Any]) -> Sequence[Any]:
+    return items[:_MOST]
+
+
+def _more(items: Sequence[Any]) -> Iterator[str]:
+    if (more := len(items) - _MOST) > 0:
+        yield f"… {more:,} more: --json or --html"

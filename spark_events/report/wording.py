@@ -1,0 +1,67 @@
+"""Times, durations and numbers in sentences. Times are UTC."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta, timezone
+
+from spark_events.event.text import on_one_line
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_MOST_TEXT = 300
+
+
+def when(millis: int) -> str:
+    """Return a time in UTC.
+
+    >>> when(1_769_853_620_000)
+    '2026-01-31 10:00:20'
+    """
+    return (_EPOCH + timedelta(milliseconds=millis)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(millis: float | None) -> str:
+    """Return a duration in its two largest units.
+
+    >>> span(7_380_000), span(1_250), span(31), span(None)
+    ('2 h 3 min', '1.2 s', '31 ms', '–')
+    """
+    if millis is None or math.isnan(millis):
+        return "–"
+    if millis < 1000:
+        return f"{millis:.0f} ms"
+    if millis < 60_000:
+        return f"{math.floor(millis / 100) / 10:g} s"
+    for index, (size, unit) in enumerate(_UNITS[:-1]):
+        if millis >= size:
+            smaller, smaller_unit = _UNITS[index + 1]
+            rest = int(millis % size // smaller)
+            return f"{int(millis // size)} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
+    raise AssertionError(millis)
+
+
+def percent(value: float | None) -> str:
+    """Return a percentage that is 100 only if nothing is missing.
+
+    >>> percent(99.9999), percent(100.0), percent(None)
+    ('99.99 %', '100 %', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{math.floor(value * 100) / 100:g} %"
+
+
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """Return a number and its noun.
+
+    >>> counted(1, "failure"), counted(1200, "failure")
+    ('1 failure', '1,200 failures')
+    """
+    return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def shortened(text: str | None) -> str:
+    """Return foreign text on one line, cut to a readable length."""
+    line = on_one_line(text or "").strip()
+    return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
