@@ -19,6 +19,7 @@ from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, show, writing
 from spark_events.cli.replay import replayed
 from spark_events.config import positive_duration
+from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
@@ -32,6 +33,7 @@ from spark_events.translate.translator import Translator
 
 _RELATIVE = re.compile(r"\d+(ms|s|m|h|d)")
 _PORT = 4041
+_MOST_NOTES = 3
 _TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
 
@@ -113,16 +115,10 @@ def _report(
         progress("computing", None)
         if not table.count():
             if all(one.kind == "empty" for one in reading.summaries):
-                raise _no_events(f"{', '.join(chosen.sources)}: empty, no event yet")
-            details = "".join(f"; {note}" for note in reading.notes[:3])
-            raise _no_events(f"{', '.join(chosen.sources)}: no event{details}")
+                raise SparkEventsError(f"{', '.join(chosen.sources)}: empty, no event yet")
+            details = "".join(f"; {note}" for note in reading.notes[:_MOST_NOTES])
+            raise SparkEventsError(f"{', '.join(chosen.sources)}: no event{details}")
         return build(table, options, now, reading.summaries, reading.notes, draw)
-
-
-def _no_events(text: str) -> Exception:
-    from spark_events.errors import SparkEventsError
-
-    return SparkEventsError(text)
 
 
 def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOptions:

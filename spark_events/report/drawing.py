@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from spark_events.report.intervals import Interval
-from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, State, SubjectReport
+from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, State, Step, SubjectReport
 from spark_events.report.numbers import DURATION, LAG, QUERY
-from spark_events.report.runs import GROUP, NO_APPLICATION, Run
-from spark_events.report.table import EventTable
+from spark_events.report.runs import GROUP, Run
+from spark_events.report.table import NO_APPLICATION, EventTable
 
 # Budgets in points. A bucket of a query is three points: duration, rate, lag.
 _SEGMENTS, _BUCKETS, _EXECUTORS, _MARKERS = 2_500, 2_000, 1_000, 1_000
@@ -18,15 +18,24 @@ _LEAST_SEGMENTS = 8
 
 _RUN_STATES = {"FAILED": State.FAILED, "LOST": State.FAILED, "CANCELLED": State.CANCELLED, "UNKNOWN": State.UNKNOWN}
 #: Worst first: what a bucket shows that has several.
-_WORST = [state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)]
+_WORST = [
+    state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)
+]
 
+# Rows per second: the rows of a bucket by the time since the commit before each. Rows by the width of the bucket would
+# be a sawtooth where buckets are not much longer than batches.
 _SERIES = f"""
-SELECT {QUERY}, (ts - {{since}}) // {{width}} AS bucket, count(*), min({DURATION}), median({DURATION}), max({DURATION}),
-  coalesce(sum(rows_in), 0), max({LAG})
-FROM period WHERE name = 'BatchCommitEvent' AND list_contains(?, {QUERY}) GROUP BY 1, 2 ORDER BY 1, 2
+SELECT query, (ts - {{since}}) // {{width}} AS bucket, count(*), min(took), median(took), max(took),
+  1000.0 * sum(rows_in) FILTER (pause > 0) / nullif(sum(pause), 0), max(lag)
+FROM (
+  SELECT {QUERY} AS query, ts, {DURATION} AS took, rows_in, {LAG} AS lag,
+    ts - lag(ts) OVER (PARTITION BY {QUERY}, run_id ORDER BY ts, sequence) AS pause
+  FROM period WHERE name = 'BatchCommitEvent' AND list_contains(?, {QUERY})
+) GROUP BY 1, 2 ORDER BY 1, 2
 """
 _MARKERS_SQL = f"""
-SELECT coalesce({QUERY}, 'a:' || app), {GROUP} AS grp, (ts - {{since}}) // {{width}} AS bucket, min(ts), max(ts), count(*)
+SELECT coalesce({QUERY}, 'a:' || app), {GROUP} AS grp, (ts - {{since}}) // {{width}} AS bucket,
+  min(ts), max(ts), count(*)
 FROM period WHERE name = 'JobFailureEvent' GROUP BY 1, 2, 3 ORDER BY 4
 """
 _EXECUTOR_CHANGES = """
@@ -116,10 +125,10 @@ def _rank(state: str) -> int:
 
 def _series(table: EventTable, queries: list[str], since: int, width: int) -> dict[str, tuple[Point, ...]]:
     found: dict[str, list[Point]] = defaultdict(list)
-    for query, bucket, count, least, middle, most, rows, lag in table.run(
+    for query, bucket, count, least, middle, most, rate, lag in table.run(
         _SERIES.format(since=since, width=width), queries
     ):
-        found[query].append((since + bucket * width, count, least, middle, most, int(rows), lag))
+        found[query].append((since + bucket * width, count, least, middle, most, rate, lag))
     return {query: tuple(points) for query, points in found.items()}
 
 
@@ -132,18 +141,14 @@ def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, unti
         merged = {}
         for subject, key, bucket, first, last, count in table.run(_MARKERS_SQL.format(since=since, width=width)):
             place = (subject, indexes.get(key or "?", len(groups) - 1), bucket)
-            old = merged.get(place)
-            if old is not None:
-                first, last, count = min(first, old.first), max(last, old.last), count + old.count
-            merged[place] = Marker(*place[:2], first, last, count)
+            old = merged.get(place, Marker(*place[:2], first, last, 0))
+            merged[place] = Marker(*place[:2], min(first, old.first), max(last, old.last), count + old.count)
         if len(merged) <= _MARKERS:
             break
     return tuple(merged.values())
 
 
-def _executors(
-    table: EventTable, runs: Mapping[str, list[Run]], since: int, until: int
-) -> dict[str, tuple[tuple[int, int, int], ...]]:
+def _executors(table: EventTable, runs: Mapping[str, list[Run]], since: int, until: int) -> dict[str, tuple[Step, ...]]:
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     left: dict[tuple[str, ...], int] = defaultdict(int)
     for subject, *key, ts, change in table.run(_EXECUTOR_CHANGES):
@@ -151,26 +156,26 @@ def _executors(
             continue  # the loss of an executor whose start was not seen
         left[tuple(key)] += change
         changes[subject].append((ts, change))
-    for subject in changes:
+    for subject, some in changes.items():
         for run in runs.get(subject, ()):
             if run.end is not None and left[run.key[:3]]:
-                changes[subject].append((run.end, -left[run.key[:3]]))
+                some.append((run.end, -left[run.key[:3]]))
     width = max(1, -(-(until - since + 1) // max(10, _EXECUTORS // max(1, len(changes)))))
     return {subject: _steps(sorted(some), since, until, width) for subject, some in changes.items()}
 
 
-def _steps(changes: list[tuple[int, int]], since: int, until: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the lowest and highest number in each bucket in which it changes."""
+def _steps(changes: list[tuple[int, int]], since: int, until: int, width: int) -> tuple[Step, ...]:
+    """Return the numbers of each bucket in which they change."""
     number = 0
-    buckets: dict[int, tuple[int, int]] = {}
+    buckets: dict[int, tuple[int, int, int]] = {}
     for ts, change in changes:
         before, number = number, max(0, number + change)
         if ts > until:
             break
         bucket = max(0, (ts - since) // width)
         if ts < since:
-            buckets[0] = (number, number)
+            buckets[0] = (number, number, number)
             continue
-        low, high = buckets.get(bucket, (before, before))
-        buckets[bucket] = min(low, number), max(high, number)
-    return tuple((since + bucket * width, low, high) for bucket, (low, high) in sorted(buckets.items()))
+        low, high, _ = buckets.get(bucket, (before, before, before))
+        buckets[bucket] = min(low, number), max(high, number), number
+    return tuple((since + bucket * width, *numbers) for bucket, numbers in sorted(buckets.items()))

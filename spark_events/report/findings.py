@@ -14,6 +14,7 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 _SILENT_INTERVALS = 3
 #: Restarts in the period from which a query or application is a crash loop.
 _MANY_RESTARTS = 3
+_MOST_NAMES = 5
 
 
 def title(subject: SubjectReport) -> str:
@@ -82,7 +83,9 @@ def _of_last_run(subject: SubjectReport, run: Run, name: str, until: int) -> Ite
             down = f"is down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is {run.status}"
             yield Finding("error", True, f"{name} {down}{cause}.", subject.key)
         else:
-            yield Finding("error", True, f"{name}: its last run is {run.status} since {when(run.end)}{cause}.", subject.key)
+            yield Finding(
+                "error", True, f"{name}: its last run is {run.status} since {when(run.end)}{cause}.", subject.key
+            )
     elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
         silent = f"no event since {when(run.last)}, though it sends a heartbeat every {span(run.heartbeat_ms)}"
         yield Finding("error", True, f"{name} may be lost: {silent}.", subject.key)
@@ -90,19 +93,24 @@ def _of_last_run(subject: SubjectReport, run: Run, name: str, until: int) -> Ite
 
 def notes_on(runs: Mapping[str, list[Run]], subjects: Sequence[SubjectReport], newest: int, now: int) -> list[str]:
     """Return what is unusual about the data itself."""
-    notes = []
+    kinds: dict[str, list[tuple[str, int]]] = {}
     for subject in subjects:
-        some, name = runs[subject.key], title(subject)
-        if subject.kind == "application" and (count := overlapping(some)):
-            notes.append(f"{name}: {counted(count, 'run')} started while an earlier run was still running.")
-        if count := sum(not run.start_known for run in some):
-            notes.append(f"{name}: the start of {counted(count, 'run')} is missing; the first event counts as the start.")
-        if count := sum(run.status == "UNKNOWN" for run in some):
-            notes.append(f"{name}: the end of {counted(count, 'run')} is missing; the last event counts as the end.")
-        if count := sum(run.ends_before_start for run in some):
-            notes.append(f"{name}: {counted(count, 'run')} ended before the start: the clocks differ.")
-        if subject.kind == "application" and some[-1].end is None:
-            notes.append(f"{name} still runs, as far as its events show; the last one is of {when(some[-1].last)}.")
+        some = runs[subject.key]
+        counts = {
+            "started while an earlier run was still running": overlapping(some) if subject.kind == "application" else 0,
+            "without a start: the first event counts as the start": sum(not run.start_known for run in some),
+            "without an end: the last event counts as the end": sum(run.status == "UNKNOWN" for run in some),
+            "ended before the start: the clocks differ": sum(run.ends_before_start for run in some),
+            "still running, as far as the events show": sum(run.end is None for run in some),
+        }
+        for kind, count in counts.items():
+            if count:
+                kinds.setdefault(kind, []).append((shortened(subject.name), count))
+    notes = []
+    for kind, found in kinds.items():
+        names = ", ".join(f"'{name}'" for name, _ in found[:_MOST_NAMES])
+        more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+        notes.append(f"{counted(sum(count for _, count in found), 'run')} {kind} ({names}{more}).")
     if newest > now:
         notes.append(f"The newest event is {span(newest - now)} in the future: the clocks of the machines differ.")
     return notes

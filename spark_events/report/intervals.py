@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from spark_events.report.model import IdleTime, Overdue
-from spark_events.report.runs import NO_APPLICATION, Run, RunKey
-from spark_events.report.table import EventTable
+from spark_events.report.runs import Run, RunKey
+from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
 _IDLE = """

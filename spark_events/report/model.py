@@ -259,8 +259,12 @@ class Lost:
 
 
 Segment: TypeAlias = tuple[int, int, str, str]
-#: One point of a query's charts: start of the bucket, commits, min, median and max duration, rows, max lag.
-Point: TypeAlias = tuple[int, int, float | None, float | None, float | None, int, int | None]
+#: One point of a query's charts: start of the bucket, commits, min, median and max duration, rows/s, highest lag.
+Point: TypeAlias = tuple[int, int, float | None, float | None, float | None, float | None, int | None]
+
+
+#: One bucket of an executors chart: its start, lowest, highest and last number.
+Step: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -281,14 +285,14 @@ class Drawing:
     Attributes:
         lanes: segments by subject: start, end, state, explanation.
         series: points of commits by query.
-        executors: by application, (time, lowest number, highest number).
+        executors: numbers of executors by application.
         bucket_ms: width of a bucket of ``series``.
         markers: failures; the sum of their counts is the number of failures.
     """
 
     lanes: dict[str, tuple[Segment, ...]]
     series: dict[str, tuple[Point, ...]]
-    executors: dict[str, tuple[tuple[int, int, int], ...]]
+    executors: dict[str, tuple[Step, ...]]
     bucket_ms: int
     markers: tuple[Marker, ...]
 

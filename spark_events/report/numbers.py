@@ -6,8 +6,8 @@ import dataclasses
 from collections import defaultdict
 
 from spark_events.report.model import Commits, EnrichmentNumbers, FailureGroup, Lost, SlowCommit, Watermark
-from spark_events.report.runs import CAUSE, GROUP, NO_APPLICATION
-from spark_events.report.table import EventTable
+from spark_events.report.runs import CAUSE, GROUP
+from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
 _WARN = 4
@@ -51,11 +51,11 @@ FROM (SELECT *, {GROUP} AS grp, {CAUSE} AS cause FROM period WHERE name = 'JobFa
 GROUP BY 1 ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
 _BY_SUBJECT = f"""
-SELECT subject, grp, count(*) FROM (
-  SELECT {GROUP} AS grp, unnest(list_filter(['a:' || app, 'q:' || coalesce(query_id, query_name)], x -> x IS NOT NULL))
-    AS subject
-  FROM period WHERE name = 'JobFailureEvent'
-) GROUP BY 1, 2 ORDER BY 1, 3 DESC
+WITH failure AS (SELECT *, {GROUP} AS grp FROM period WHERE name = 'JobFailureEvent')
+SELECT 'a:' || app AS subject, grp, count(*) FROM failure GROUP BY 1, 2
+UNION ALL
+SELECT {QUERY}, grp, count(*) FROM failure WHERE coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
+ORDER BY 1, 3 DESC, 2
 """
 _EXECUTORS_LOST = """
 SELECT 'a:' || app, coalesce(loss, 'UNKNOWN'), count(*) FROM period
@@ -65,9 +65,9 @@ _LOST = """
 SELECT app, coalesce(dropped_where, '?'), coalesce(dropped_reason, '?'), sum(coalesce(dropped, 1)) FROM period
 WHERE name = 'EventsDroppedEvent' GROUP BY 1, 2, 3
 UNION ALL
-SELECT app, 'reporters', 'see its DispatcherReportEvent', sum(lost) FROM period
-WHERE name = 'DispatcherReportEvent' AND lost > 0 AND app NOT IN (SELECT app FROM period WHERE name = 'EventsDroppedEvent')
-GROUP BY 1 ORDER BY 1, 2, 3
+SELECT app, 'reporters', 'see its DispatcherReportEvent', sum(lost - coalesce(lost_records, 0)) FROM period
+WHERE name = 'DispatcherReportEvent' AND lost > coalesce(lost_records, 0) GROUP BY 1
+ORDER BY 1, 2, 3
 """
 _REPORTERS = """
 SELECT app, reporter, arg_max(status, (ts, sequence)), max(ts), arg_max(reason, (ts, sequence)) FROM event
@@ -164,7 +164,8 @@ def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tu
 
     Beyond a thousand causes, the rest is one group, whose key is empty.
     """
-    groups, indexes = [], {}
+    groups: list[FailureGroup] = []
+    indexes: dict[str, int] = {}
     for row in table.run(_GROUPS):
         key, error_type, cause, label, location, count, retried, first, last, apps, queries, stack, entities = row
         indexes[key] = len(groups)

@@ -50,11 +50,11 @@ def page_of(report: Report, refresh_seconds: int | None = None) -> str:
 
 def data_of(report: Report) -> str:
     """Return the page's data as JSON that is safe within a script element."""
-    subjects = {"applications": report.applications, "queries": report.queries}
     trimmed = dataclasses.replace(
         report,
         failures=tuple(_group(index, group) for index, group in enumerate(report.failures)),
-        **{name: tuple(_subject(one) for one in some) for name, some in subjects.items()},
+        applications=tuple(_subject(one) for one in report.applications),
+        queries=tuple(_subject(one) for one in report.queries),
     )
     text = msgspec.json.encode(trimmed).decode()
     for character, escape in _ESCAPES.items():
@@ -83,7 +83,7 @@ def _subject(one: SubjectReport) -> SubjectReport:
 
 
 def _asset(name: str) -> str:
-    return resources.files("spark_events.report").joinpath("page", name).read_text(encoding="utf-8")
+    return (resources.files("spark_events.report") / "page" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

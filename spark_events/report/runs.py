@@ -15,13 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from spark_events.report.model import Downtime
-from spark_events.report.table import EventTable
+from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
 BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
-#: Name of the application of events that have neither an application's name nor its id.
-NO_APPLICATION = "(unknown application)"
-
 #: Application, application id, attempt and, for a query, its run id.
 RunKey: TypeAlias = tuple[str, str, str, str | None]
 

@@ -15,6 +15,9 @@ from typing import Any
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
 
+#: Name of the application of events that have neither an application's name nor its id.
+NO_APPLICATION = "(unknown application)"
+
 #: Columns that hold attributes, by type.
 _TEXTS = {
     "app_id": "spark.app.id",
@@ -78,6 +81,7 @@ _NUMBERS = {
     "unanswered": "spark.enrich.failures",
     "dropped": "spark.events.dropped.count",
     "lost": "spark.events.lost",
+    "lost_records": "spark.events.records.dropped",
     "heartbeat_ms": "spark.heartbeat.interval_ms",
 }
 _FLOATS = {"p99_ms": "spark.enrich.latency.p99_ms"}
@@ -94,6 +98,7 @@ LASTING = (
     *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
 )
 _MEMORY, _THREADS = "300MB", 2
+_ROW_GROUP = 16_384
 _POLL_SECONDS = 0.2
 
 
@@ -102,6 +107,8 @@ def _columns() -> list[tuple[str, str, str]]:
     columns = [(name, "VARCHAR", f'attributes."{key}"') for name, key in _TEXTS.items()]
     columns += [(name, "BIGINT", f'TRY_CAST(attributes."{key}" AS BIGINT)') for name, key in _NUMBERS.items()]
     columns += [(name, "DOUBLE", f'TRY_CAST(attributes."{key}" AS DOUBLE)') for name, key in _FLOATS.items()]
+    app = ", ".join(f"nullif(attributes.\"{_TEXTS[name]}\", '')" for name in ("app_name", "app_id"))
+    columns.append(("app", "VARCHAR", f"coalesce({app}, '{NO_APPLICATION}')"))
     for name, key in _TIMES.items():
         columns.append((name, "BIGINT", f'epoch_ms(TRY_CAST(attributes."{key}" AS TIMESTAMP))'))
     return columns
@@ -120,7 +127,6 @@ class EventTable:
         self._folder = tempfile.TemporaryDirectory(prefix="spark-events-report-")
         self.folder = Path(self._folder.name)
         self._connection = duckdb.connect(
-            str(self.folder / "events.duckdb"),
             config={
                 "threads": _THREADS,
                 "memory_limit": _MEMORY,
@@ -130,6 +136,10 @@ class EventTable:
                 "autoinstall_known_extensions": False,
             },
         )
+        # Rows are in memory until a row group is full, per thread and column.
+        path = quoted(str(self.folder / "events.duckdb"))
+        self.run(f"ATTACH {path} AS stored (ROW_GROUP_SIZE {_ROW_GROUP})")
+        self.run("USE stored")
         columns = ", ".join(f'"{name}" {kind}' for name, kind, _ in _columns())
         self.run(
             "CREATE TABLE event (id UHUGEINT, ts BIGINT, sequence BIGINT, name VARCHAR, severity UTINYINT,"
@@ -165,15 +175,15 @@ class EventTable:
             f'"{key}" VARCHAR' for keys in (_TEXTS, _NUMBERS, _FLOATS, _TIMES) for key in keys.values()
         )
         expressions = ", ".join(expression for _, _, expression in _columns())
-        where = "TRUE" if since is None else f"(name IS NULL OR ts >= {since} OR {lasting('attributes.\"spark.entity\"')})"
-        path = str(link).replace("'", "''")
+        entity = f'attributes."{_TEXTS["entity"]}"'
+        where = "TRUE" if since is None else f"(name IS NULL OR ts >= {since} OR {lasting(entity)})"
         before = self.count()
         self._watched(
             "INSERT INTO event SELECT md5_number(event_id), observed_ts_millis AS ts, sequence, name,"
             " list_position(['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'], severity),"
             " CASE WHEN name <> 'BatchCommitEvent' AND name <> 'HeartbeatEvent' THEN body END,"
-            f" {expressions} FROM read_json('{path}', format = 'newline_delimited', ignore_errors = true,"
-            f" maximum_object_size = 67108864, columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}",
+            f" {expressions} FROM read_json({quoted(str(link))}, format = 'newline_delimited', ignore_errors = true,"
+            f" columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}",
             progress,
         )
         bad = f"id IS NULL OR name IS NULL OR ts IS NULL OR ts NOT BETWEEN 0 AND {_LAST_MILLIS}"
@@ -224,6 +234,11 @@ class EventTable:
     ) -> None:
         self._connection.close()
         self._folder.cleanup()
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def lasting(entity: str = "entity") -> str:

@@ -32,10 +32,11 @@ ALLOWED = {
     "dispatch": LEAVES | {"reporters"},
 }
 ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters", "dispatch"}
+ALLOWED["report"] = LEAVES | {"bridge", "translate", "reporters"}
 ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrichment"}
 ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
-ALLOWED["session"] = ALLOWED["sidecar"] | {"jars"}
+ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
 # The facade exports what users need; a test below keeps its import light.
 ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "session"}
@@ -178,7 +179,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 FOREIGN = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpc", "opentelemetry", "sqlalchemy", "httpx", "requests"}
-FOREIGN |= {"psycopg", "confluent_kafka"}
+FOREIGN |= {"psycopg", "confluent_kafka", "duckdb", "rich"}
 OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / "reporters").iterdir()} - {
     f"spark_events.reporters.{name}" for name in ("__init__", "__pycache__", "reporter", "registry", "log", "patience")
 }

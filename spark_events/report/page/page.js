@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const NARROW = 720, LABEL = 230, LANE = 22, CHART = 130, AXIS = 22, MIN_SPAN = 1000;
+  const NARROW = 720, LABEL = 230, LANE = 24, CHART = 130, AXIS = 22, MIN_SPAN = 1000;
   const MORE = 200;
   const STATES = ["running", "finished", "failed", "down", "overdue", "idle", "cancelled", "unknown"];
   const $ = (id) => document.getElementById(id);
@@ -12,6 +12,7 @@
   let chosen = null;    // key of the query whose charts are shown
   let utc = true;
   let words = [];
+  const opened = new Map();  // detail tables that the user opened or closed
 
   // Elements. Text is always a text node: nothing of an event is ever parsed as HTML.
   function fill(node, attributes, children) {
@@ -59,7 +60,8 @@
   const matches = (...texts) => words.every((word) => texts.join("\n").toLowerCase().includes(word));
   const texts = (one) => [one.name, one.application, one.id, one.outcome];
   const width = () => $("plots").clientWidth;
-  const label = () => (width() < NARROW ? 0 : LABEL);
+  const narrow = () => width() < NARROW;
+  const label = () => (narrow() ? 0 : LABEL);
   const range = () => view || [data.since, Math.max(data.until, data.since + 1)];
   const scale = () => {
     const [from, to] = range(), left = label(), size = Math.max(10, width() - left - 8);
@@ -118,7 +120,7 @@
       ["Down", "number", "downtime_ms"], ["Runs", "number", "run_count"], ["Failed", "number", "failed_runs"],
       ["Restarts", "number", "restarts"], ["Failures", "number", "failures"], ["Commits", "number", "commits"],
       ["p50", "number", "p50_ms"], ["p95", "number", "p95_ms"], ["p99", "number", "p99_ms"],
-      ["Over SLA", "number", "over_sla"], ["Rows/s", "number", "rows_per_second"], ["Watermark lag", "number", "lag_ms"]];
+      ["Over SLA", "number", "over_sla"], ["Rows/s", "number", "rows_per_second"], ["Lag", "number", "lag_ms"]];
     const costs = subjects().some((one) => one.core_hours !== null);
     if (costs) columns.push(["Core-hours", "number", "core_hours"]);
     const row = (one) => {
@@ -187,9 +189,9 @@
   }
   function segment(state, from, to, height, title) {
     const thin = state === "idle" || state === "overdue";
-    const y = state === "overdue" ? 1 : state === "idle" ? height - 5 : thin ? 1 : 5;
+    const y = state === "overdue" ? 0 : state === "idle" ? height - 5 : 6;
     return svg("rect", { class: `s-${state}`, x: from, y: height < 15 ? 1 : y, width: Math.max(1.5, to - from), rx: 1,
-      height: height < 15 ? height - 2 : thin ? 4 : height - 10 }, title ? svg("title", null, title) : null);
+      height: height < 15 ? height - 2 : thin ? 5 : height - 12 }, title ? svg("title", null, title) : null);
   }
   function drawLanes() {
     const x = scale(), [from, to] = range(), left = label(), lanes = [];
@@ -231,7 +233,7 @@
   }
   function marker(one, some, x, left, index) {
     const [from] = range(), total = some.reduce((sum, each) => sum + each.count, 0);
-    const at = Math.max(x(some[0].first), x(from)) - left, y = LANE / 2;
+    const at = Math.max(7, x(Math.max(some[0].first, from)) - left), y = LANE / 2;
     const cause = data.failures[some[0].group].cause;
     const text = `${count(total)} ${total === 1 ? "failure" : "failures"} of ${one.name}, ${when(some[0].first)}: ${cause.slice(0, 200)}`;
     const open = () => openMarker(one, some);
@@ -280,13 +282,13 @@
     const middle = ([at]) => x(Math.min(data.until, at + step / 2));
     if (one) {
       const most = Math.max(data.sla_ms || 0, ...points.map((point) => point[4] || 0));
-      charts.push(chart("Batch duration (band: shortest to longest, line: median)", most, span, (y) => [
+      charts.push(chart("Batch duration (median and range)", most, span, (y) => [
         ...runsOf(points).map((some) => svg("path", { class: "band", d: band(some, middle, (p) => y(p[2] || 0), (p) => y(p[4] || 0)) })),
         ...runsOf(points).map((some) => line(some, middle, (p) => y(p[3] || 0))),
         ...(data.sla_ms === null ? [] : [svg("line", { class: "sla", x1: label(), x2: width() - 8, y1: y(data.sla_ms), y2: y(data.sla_ms) }),
           svg("text", { class: "sla-label", x: width() - 10, y: y(data.sla_ms) - 4, "text-anchor": "end" }, `SLA ${span(data.sla_ms)}`)])]));
-      const rate = (point) => (point[5] * 1000) / step;
-      charts.push(chart("Input rate (rows/s)", Math.max(0, ...points.map(rate)), compact, (y) => runsOf(points).map((some) => line(some, middle, (p) => y(rate(p))))));
+      const rated = points.filter((point) => point[5] !== null);
+      charts.push(chart("Input rate (rows/s)", Math.max(0, ...rated.map((point) => point[5])), compact, (y) => runsOf(rated).map((some) => line(some, middle, (p) => y(p[5])))));
       const lagged = points.filter((point) => point[6] !== null);
       if (lagged.length) charts.push(chart("Watermark lag", Math.max(0, ...lagged.map((point) => point[6])), span, (y) => runsOf(lagged).map((some) => line(some, middle, (p) => y(p[6])))));
     }
@@ -294,19 +296,14 @@
     const steps = data.drawing.executors[app];
     if (steps && steps.length) charts.push(chart(`Executors of ${app.slice(2)}`, Math.max(1, ...steps.map((each) => each[2])), compact, (y) => {
       let path = "", last = null;
-      for (const [at, low, high] of steps) {
+      for (const [at, low, high, after] of steps) {
         const here = Math.max(label(), Math.min(width() - 8, x(at)));
-        path += last === null ? `M${here} ${y(high)}` : `L${here} ${y(last)}L${here} ${y(low)}L${here} ${y(high)}`;
-        last = changes(steps, at, high);
+        path += last === null ? `M${here} ${y(after)}` : `L${here} ${y(last)}L${here} ${y(low)}L${here} ${y(high)}L${here} ${y(after)}`;
+        last = after;
       }
       return [svg("path", { class: "median", d: `${path}L${Math.min(width() - 8, x(data.until))} ${y(last)}` })];
     }));
     $("charts").replaceChildren(...charts);
-  }
-  // The number after a bucket: between two buckets it does not change, so the next bucket includes it.
-  function changes(steps, at, high) {
-    const next = steps[steps.findIndex((each) => each[0] === at) + 1];
-    return next ? Math.max(Math.min(high, next[2]), next[1]) : steps.find((each) => each[0] === at)[3] ?? high;
   }
   function runsOf(points) {
     const gap = data.drawing.bucket_ms * 3, list = [];
@@ -326,7 +323,7 @@
     return `M${up.join("L")}L${down.join("L")}Z`;
   }
   function chart(title, most, show, draw) {
-    const top = 24, bottom = CHART - 8, left = label(), ceiling = nice(most);
+    const top = narrow() ? 32 : 24, bottom = CHART - 8, left = label(), ceiling = nice(most);
     const y = (value) => bottom - (Math.min(value, ceiling) / ceiling) * (bottom - top);
     const lines = [0, ceiling / 2, ceiling].map((value) => svg("g", null,
       svg("line", { class: "gridline", x1: left, x2: width() - 8, y1: y(value), y2: y(value) }),
@@ -369,22 +366,24 @@
     const boxes = [];
     const add = (title, columns, rows) => {
       const found = rows.filter((row) => matches(...row.map((cell) => (cell === null || cell === undefined ? "" : String(cell)))));
-      if (found.length) boxes.push(el("h3", null, `${title} (${count(found.length)})`), table(columns, found.slice(0, MORE).map((cells) => ({ cells })), found.length - MORE));
+      const open = opened.has(title) ? opened.get(title) : found.length <= 10 && title !== "Runs" && !narrow();
+      if (found.length) boxes.push(el("details", { class: "box", open, ontoggle: (event) => opened.set(title, event.target.open) },
+        el("summary", null, `${title} (${count(found.length)})`), table(columns, found.slice(0, MORE).map((cells) => ({ cells })), found.length - MORE)));
     };
     const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [one.name, ...row(item, one)]));
-    add("Downtime", [["Name"], ["From"], ["To"], ["Duration", "number"], ["Cause"]], each((one) => one.downtimes, (down) =>
+    add("Downtime", [["Name"], ["From", "fixed"], ["To", "fixed"], ["Duration", "number"], ["Cause", "wide"]], each((one) => one.downtimes, (down) =>
       [when(down.start), down.ongoing ? "still down" : when(down.end), span(down.end - down.start), down.cause]));
-    add(data.sla_ms === null ? "Slow commits (severity WARN)" : "Commits over the SLA", [["Query"], ["Time"], ["Batch", "number"], ["Duration", "number"], ["Rows", "number"]],
+    add(data.sla_ms === null ? "Slow commits (severity WARN)" : "Commits over the SLA", [["Query"], ["Time", "fixed"], ["Batch", "number"], ["Duration", "number"], ["Rows", "number"]],
       each((one) => (one.commits ? one.commits.slow : []), (slow) => [when(slow.at), slow.batch_id === null ? "–" : String(slow.batch_id), span(slow.duration_ms), count(slow.rows)]));
-    add("Overdue", [["Name"], ["Work"], ["From"], ["To"], ["Limit", "number"], ["Place"]], each((one) => one.overdue, (work) =>
+    add("Overdue", [["Name"], ["Work"], ["From", "fixed"], ["To", "fixed"], ["Limit", "number"], ["Place", "wide"]], each((one) => one.overdue, (work) =>
       [`${work.what} (${work.rule})`, when(work.start), work.end === null ? "still overdue" : when(work.end), span(work.limit_ms), work.place || "–"]));
-    add("Idle", [["Query"], ["Source"], ["Times", "number"], ["Total", "number"], ["Since"]], each((one) => one.idle, (idle) =>
+    add("Idle", [["Query"], ["Source"], ["Times", "number"], ["Total", "number"], ["Since", "fixed"]], each((one) => one.idle, (idle) =>
       [idle.source, count(idle.times), span(idle.total_ms), idle.ongoing_since === null ? "–" : when(idle.ongoing_since)]));
     add("Enrichment", [["Name"], ["Function"], ["Batches", "number"], ["Calls", "number"], ["Retries", "number"], ["Timeouts", "number"], ["No answer", "number"], ["p99 (highest)", "number"]],
       each((one) => one.enrichment, (each) => [each.function, count(each.batches), count(each.calls), count(each.retries), count(each.timeouts), count(each.unanswered_rows), span(each.p99_ms)]));
     add("Executors lost", [["Application"], ["Reason"], ["Times", "number"]], each((one) => one.executors_lost, ([loss, times]) => [loss, count(times)]));
     add("Records and events lost", [["Application"], ["Where"], ["Reason"], ["Number", "number"]], data.lost.map((one) => [one.application, one.where, one.reason, count(one.count)]));
-    add("Runs", [["Name"], ["Status"], ["From"], ["To"], ["Run"], ["Cause"]], each((one) => one.runs, (run) =>
+    add("Runs", [["Name"], ["Status", "fixed"], ["From", "fixed"], ["To", "fixed"], ["Run", "wide"], ["Cause", "wide"]], each((one) => one.runs, (run) =>
       [run.status, (run.start_known ? "" : "before ") + when(run.start), run.end === null ? "running" : when(run.end), run.id, run.cause || "–"]));
     if (!boxes.length) boxes.push(el("p", { class: "hint" }, "Nothing to show."));
     $("details").replaceChildren(...boxes);
@@ -463,7 +462,7 @@
     if (point) {
       lines.push(`${subject(chosen).name}: ${count(point[1])} ${point[1] === 1 ? "commit" : "commits"}`);
       if (point[3] !== null) lines.push(`duration ${span(point[2])} / ${span(point[3])} / ${span(point[4])}`);
-      lines.push(`${compact((point[5] * 1000) / data.drawing.bucket_ms)} rows/s` + (point[6] === null ? "" : `, lag ${span(point[6])}`));
+      lines.push((point[5] === null ? "" : `${compact(point[5])} rows/s`) + (point[6] === null ? "" : `, lag ${span(point[6])}`));
     }
     return lines.join("\n");
   }

@@ -1,0 +1,199 @@
+"""Events of generated applications, as reporters store them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from datetime import datetime, timezone
+from typing import Any
+
+from spark_events import Event, Severity
+from spark_events.event import Attributes
+
+START = 1_795_000_000_000
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+
+
+def iso(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclasses.dataclass
+class Story:
+    """Collects the events of applications."""
+
+    events: list[Event] = dataclasses.field(default_factory=list)
+
+    def add(
+        self, name: str, at: int, attributes: dict[str, Any], severity: Severity = Severity.INFO, body: str = ""
+    ) -> Event:
+        number = len(self.events) + 1
+        event = Event(
+            name=name,
+            class_scope="spark.test",
+            body=body or f"{name} {number}",
+            severity=severity,
+            observed_ts_millis=at,
+            event_id=f"{number:032x}",
+            sequence=number,
+            attributes=Attributes(attributes),
+        )
+        self.events.append(event)
+        return event
+
+    def application(self, name: str, app_id: str) -> ApplicationStory:
+        return ApplicationStory(self, {"spark.app.id": app_id, "spark.app.name": name})
+
+
+@dataclasses.dataclass
+class ApplicationStory:
+    """One run of an application."""
+
+    story: Story
+    base: dict[str, Any]
+
+    def status(self, new: str, at: int, **more: Any) -> None:
+        old = {} if new == "RUNNING" else {"spark.status.old": "RUNNING"}
+        about = {"spark.entity": "application", "spark.status.new": new, **old, **more}
+        self.story.add("JobStatusChangeEvent", at, {**self.base, **about})
+
+    def query(self, name: str, run: str, query_id: str | None = None) -> QueryStory:
+        ids = {
+            "spark.streaming.query.id": query_id or f"id-{name}",
+            "spark.streaming.query.run_id": run,
+            "spark.streaming.query.name": name,
+        }
+        return QueryStory(self.story, {**self.base, **ids})
+
+    def failure(self, at: int, entity: str = "job", cause: str = "ValueError: no currency", **more: Any) -> None:
+        add_failure(self.story, self.base, at, entity, cause, more)
+
+    def executor(self, executor: str, status: str, at: int, **more: Any) -> None:
+        about = {"spark.executor.id": executor, "spark.status.new": status, **more}
+        severity = Severity.WARN if status == "LOST" else Severity.DEBUG
+        self.story.add("ExecutorStatusChangeEvent", at, {**self.base, **about}, severity)
+
+    def event(self, name: str, at: int, severity: Severity = Severity.INFO, **attributes: Any) -> None:
+        self.story.add(name, at, {**self.base, **attributes}, severity)
+
+
+@dataclasses.dataclass
+class QueryStory(ApplicationStory):
+    """One run of a query."""
+
+    batch: int = -1
+
+    def status(self, new: str, at: int, **more: Any) -> None:
+        old = {} if new == "RUNNING" else {"spark.status.old": "RUNNING"}
+        about = {"spark.entity": "query", "spark.status.new": new, **old, **more}
+        self.story.add("JobStatusChangeEvent", at, {**self.base, **about})
+
+    def commit(self, at: int, took: int, rows: int = 100, lag: int | None = None, batches: int = 1) -> None:
+        self.batch += batches
+        about: dict[str, Any] = {
+            "spark.batch.id": self.batch,
+            "spark.batch.count": batches,
+            "spark.batch.rows_input": rows,
+            "spark.batch.duration.trigger_execution_ms": took,
+        }
+        if lag is not None:
+            about |= {"spark.watermark.time": iso(at - lag - SECOND), "spark.batch.event_time_max": iso(at - SECOND)}
+        self.story.add("BatchCommitEvent", at, {**self.base, **about})
+
+
+def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause: str, more: dict[str, Any]) -> None:
+    about = {
+        "spark.entity": entity,
+        "error.type": cause.partition(":")[0],
+        "failure.root_cause": cause,
+        "failure.location": "/jobs/payments.py:16 in book",
+        "failure.label.type": "USER",
+        "failure.will_retry": False,
+        "exception.stacktrace": f"SparkException: Job aborted\n\tat a.B.c(B.java:1)\nCaused by: {cause}",
+        **more,
+    }
+    story.add("JobFailureEvent", at, {**base, **about}, Severity.ERROR, f"The {entity} failed: {cause}")
+
+
+def busy_day(seed: int = 1) -> Story:
+    """Return a day with a streaming application that restarts, a nightly batch, and everything else that is shown."""
+    pick = random.Random(seed)
+    story = Story()
+    at = START
+    run = 0
+    end = START + 20 * HOUR
+    while at < end:
+        run += 1
+        app = story.application("clickstream", f"application_1_{run:04d}")
+        app.status("RUNNING", at)
+        queries = [app.query(name, f"{name}-{run}") for name in ("clicks-per-minute", "book-payments", "sessions")]
+        for number in range(4):
+            app.executor(str(number), "ADDED", at + number * 5 * SECOND, **{"spark.executor.cores": 4})
+        for query in queries:
+            query.status("RUNNING", at + 10 * SECOND)
+        over = min(end, at + pick.randrange(2, 7) * HOUR)
+        now = at + 30 * SECOND
+        lost = False
+        while now < over:
+            for index, query in enumerate(queries):
+                slow = 40 if pick.random() < 0.004 else 1
+                took = int(pick.lognormvariate(8 + index / 2, 0.4)) * slow
+                wave = 1 + abs(((now - START) / HOUR) % 12 - 6)
+                query.commit(
+                    min(now + took, over), took, int(pick.gauss(600 * wave, 80)) + 1, lag=took + 30_000 + index * 9_000
+                )
+            if not lost and pick.random() < 0.01:
+                lost = True
+                app.executor("2", "LOST", now, **{"spark.executor.loss": "MEMORY_LIMIT"})
+                queries[0].failure(
+                    now, "stage", "FetchFailedException: Failed to connect to h1", **{"failure.will_retry": True}
+                )
+            now += 2 * MINUTE
+        last = over >= end
+        if not last:
+            queries[1].failure(over - SECOND, "job")
+            queries[1].failure(over, "query")
+            queries[1].status("FAILED", over)
+            app.failure(over + 2 * SECOND, "application")
+            app.status("FAILED", over + 2 * SECOND)
+        at = over + pick.randrange(2, 40) * MINUTE
+    idle: dict[str, Any] = {
+        "spark.watermark.subject": "source",
+        "spark.source.index": 1,
+        "spark.source.description": "Kafka[clicks]",
+    }
+    idle |= {"spark.watermark.idle_since_millis": end - 60 * MINUTE, "spark.watermark.held_back_by": "source 1"}
+    idle |= {"spark.status.new": "IDLE"}
+    queries[0].event("WatermarkStatusChangeEvent", end - 50 * MINUTE, Severity.WARN, **idle)
+    late: dict[str, Any] = {"spark.deadline.subject": "batch", "spark.deadline.rule": "batch", "spark.batch.id": 41}
+    late |= {"spark.deadline.limit_ms": 300_000, "spark.deadline.location": "Sink.scala:12 in Sink.write"}
+    late |= {"spark.status.new": "OVERDUE"}
+    queries[2].event("DeadlineStatusChangeEvent", end - 20 * MINUTE, Severity.WARN, **late)
+    for index, calls in enumerate((9_400, 8_000)):
+        numbers = {"calls": calls, "attempts": calls + 12, "retries": 12, "timeouts": 7, "latency.p99_ms": 97.5 + index}
+        about: dict[str, Any] = {
+            "function": "lookup (/jobs/users.py:12)",
+            "outcome": "settled",
+            "failures": 0,
+            **numbers,
+        }
+        named = {f"spark.enrich.{key}": value for key, value in about.items()}
+        queries[1].event("EnrichmentEvent", end - (9 - index) * MINUTE, **named)
+    for day in range(3):
+        nightly = story.application("nightly-report", f"application_2_{day:04d}")
+        begin = START + (2 + 6 * day) * HOUR
+        nightly.status("RUNNING", begin)
+        nightly.executor("1", "ADDED", begin + SECOND)
+        if day == 2:
+            nightly.failure(begin + 9 * MINUTE, "job", "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] orders")
+            nightly.failure(begin + 10 * MINUTE, "application", "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] orders")
+        nightly.status("FAILED" if day == 2 else "FINISHED", begin + 10 * MINUTE)
+    lost_records: dict[str, Any] = {
+        "spark.events.dropped.where": "handoff",
+        "spark.events.dropped.reason": "queue-full",
+    }
+    lost_records |= {"spark.events.dropped.count": 17}
+    story.application("nightly-report", "application_2_0002").event(
+        "EventsDroppedEvent", START + 15 * HOUR, **lost_records
+    )
+    return story
