@@ -58,17 +58,18 @@ def drawing_of(
     """Aggregate everything that is drawn."""
     worst = sorted(subjects, key=lambda one: (-bool(one.downtimes), -one.failed_runs, -len(one.failures)))[:_MOST_LANES]
     shown = {one.key for one in worst}
-    overlays = defaultdict(list)
+    overlays: dict[str, list[Segment]] = defaultdict(list)
     for interval in intervals:
         if interval.subject in shown:
             end = until if interval.end is None else interval.end
             overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
-    most = max(_LEAST_SEGMENTS, _SEGMENTS // max(1, len(shown) + len(overlays)))
-    lanes = {}
-    for one in subjects:
-        if one.key in shown:
-            line = _merged(_line(one, runs[one.key], until), most, since, until)
-            lanes[one.key] = (*line, *_merged(overlays[one.key], most, since, until))
+    lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
+    # Lanes with few segments leave their part of the budget to the others.
+    left, lanes = _SEGMENTS, {}
+    for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
+        most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))
+        lanes[key] = (*_merged(lines[key], most, since, until), *_merged(overlays[key], most, since, until))
+        left -= len(lanes[key])
     drawn = sorted(
         (one for one in subjects if one.commits is not None),
         key=lambda one: (-len(one.failures), -(one.commits.over_sla if one.commits else 0), one.key),

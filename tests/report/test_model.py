@@ -1,0 +1,334 @@
+"""Tests of the report's numbers, compared with simple computations over the same events."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stories import HOUR, MINUTE, SECOND, START, Story, busy_day
+
+from spark_events import Event, Severity
+from spark_events.errors import SparkEventsError
+from spark_events.event import encode_lines
+from spark_events.report.build import ReportOptions, build
+from spark_events.report.model import Report, SubjectReport
+from spark_events.report.sources import Reading
+from spark_events.report.table import EventTable
+
+
+def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> Report:
+    """Return the report on events in a file, as of a year later if ``now`` is not given."""
+    with EventTable() as table, tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "events.jsonl")
+        path.write_bytes(encode_lines(events))
+        chosen = ReportOptions(**options)
+        reading = Reading(table, lambda log, note: iter(()), chosen.since)
+        reading.read(str(path))
+        return build(table, chosen, now or START + 400 * 24 * HOUR, reading.summaries, reading.notes, draw)
+
+
+def subject(report: Report, name: str) -> SubjectReport:
+    return next(one for one in report.subjects if one.name == name)
+
+
+class RunPlan(NamedTuple):
+    """One run of a generated query: seconds after the start of the run before, duration, end, commits, failures."""
+
+    pause: int
+    lasts: int
+    ending: str
+    commits: tuple[int, ...]
+    failures: tuple[str, ...]
+
+
+PLANS = st.builds(
+    RunPlan,
+    st.integers(1, 40),
+    st.integers(1, 30),
+    st.sampled_from(["FINISHED", "FAILED", "FAILED", "MISSING"]),
+    st.lists(st.integers(1, 90_000), max_size=6).map(tuple),
+    st.lists(st.sampled_from(["ValueError: a", "IOException: disk", "ValueError: b"]), max_size=3).map(tuple),
+)
+
+
+def story_of(plans: Sequence[RunPlan]) -> tuple[Story, list[tuple[int, int | None, str, int]]]:
+    """Return a query's events and its runs: start, end, status, last event."""
+    story, runs, at = Story(), [], START
+    app = story.application("stream", "app-1")
+    app.status("RUNNING", START)
+    for number, plan in enumerate(plans):
+        at += plan.pause * SECOND
+        query = app.query("q", f"run-{number}", "the-query")
+        query.status("RUNNING", at)
+        last, end = at, at + plan.lasts * SECOND
+        for index, took in enumerate(plan.commits):
+            last = at + (index + 1) * plan.lasts * SECOND // (len(plan.commits) + 1)
+            query.commit(last, took, rows=index, batches=1 + index % 2)
+        for cause in plan.failures:
+            query.failure(end, "query", cause)
+            last = end
+        if plan.ending != "MISSING":
+            query.status(plan.ending, end)
+            last = end
+        runs.append((at, None if plan.ending == "MISSING" else end, plan.ending, last))
+    return story, runs
+
+
+def swept(runs: list[tuple[int, int | None, str, int]], until: int) -> tuple[int, int]:
+    """Return up and down time, by looking at the middle of each millisecond step between two changes."""
+    latest = max(start for start, *_ in runs)
+    settled = []
+    for start, end, ending, last in runs:
+        if end is None and latest > last:
+            settled.append((start, last, "FAILED"))
+        else:
+            settled.append((start, until if end is None else end, ending))
+    times = sorted({time for start, end, _ in settled for time in (start, end)} | {until})
+    up = down = 0
+    for left, right in itertools.pairwise(times):
+        running = any(start <= left and right <= end for start, end, _ in settled)
+        ended = [(end, start, ending) for start, end, ending in settled if end <= left and start <= left]
+        if running:
+            up += right - left
+        elif ended and max(ended)[2] == "FAILED":
+            down += right - left
+    return up, down
+
+
+def quantile(values: list[float], part: float) -> float:
+    """Return a quantile with linear interpolation."""
+    values = sorted(values)
+    place = part * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (place - low)
+
+
+@settings(max_examples=40)
+@given(plans=st.lists(PLANS, min_size=1, max_size=8), data=st.data())
+def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataObject) -> None:
+    """Uptime, downtime, commits and failures of any runs, whatever the order and number of the events' copies."""
+    story, runs = story_of(plans)
+    events = list(story.events)
+    copies = data.draw(st.lists(st.sampled_from(events), max_size=5))
+    random.Random(data.draw(st.integers(0, 9))).shuffle(events)
+    report = report_of([*events, *copies], sla_ms=30_000, draw=True)
+    assert report.duplicates == len(copies)
+    assert report.events == len(events)
+    until = max(event.observed_ts_millis for event in events)
+    query = subject(report, "q")
+    assert (query.uptime_ms, query.downtime_ms) == swept(runs, until)
+    assert sum(down.end - down.start for down in query.downtimes) == query.downtime_ms
+    took = [
+        event.attributes["spark.batch.duration.trigger_execution_ms"] / event.attributes["spark.batch.count"]  # type: ignore[operator]
+        for event in events
+        if event.name == "BatchCommitEvent"
+    ]
+    if took:
+        assert query.commits is not None
+        assert query.commits.events == len(took)
+        assert query.commits.over_sla == len(query.commits.slow) == sum(each > 30_000 for each in took)
+        for found, part in ((query.commits.p50_ms, 0.5), (query.commits.p95_ms, 0.95), (query.commits.p99_ms, 0.99)):
+            assert found == pytest.approx(quantile(took, part))
+    else:
+        assert query.commits is None
+    failures = [event for event in events if event.name == "JobFailureEvent"]
+    causes = Counter(event.attributes["failure.root_cause"] for event in failures)
+    assert {group.cause: group.count for group in report.failures} == causes
+    for group in report.failures:
+        times = [
+            event.observed_ts_millis for event in failures if event.attributes["failure.root_cause"] == group.cause
+        ]
+        assert (group.first, group.last) == (min(times), max(times))
+    assert report.drawing is not None
+    assert sum(marker.count for marker in report.drawing.markers) == len(failures)
+    assert sum(point[1] for points in report.drawing.series.values() for point in points) == len(took)
+
+
+def test_a_batch_application_is_not_down_between_its_runs() -> None:
+    """Only applications with queries are long-running."""
+    report = report_of(busy_day().events)
+    nightly, stream = subject(report, "nightly-report"), subject(report, "clickstream")
+    assert (nightly.downtime_ms, nightly.uptime_percent, nightly.failed_runs) == (0, None, 1)
+    assert stream.downtime_ms > 0
+    assert stream.uptime_percent == pytest.approx(
+        100 * stream.uptime_ms / (stream.uptime_ms + stream.downtime_ms), abs=1e-9
+    )
+    assert stream.core_hours is None, "no event has reported them"
+
+
+def test_findings_of_a_busy_day() -> None:
+    """What still is wrong comes first, with its cause."""
+    report = report_of(busy_day().events, sla_ms=60_000)
+    now = [finding.text for finding in report.findings if finding.now]
+    assert now == [
+        "Application 'nightly-report': its last run is FAILED since 2026-11-19 01:16:40: AnalysisException:"
+        " [TABLE_OR_VIEW_NOT_FOUND] orders (at /jobs/payments.py:16 in book).",
+        "Query 'sessions': batch 41 is overdue since 2026-11-19 06:46:40 (limit 5 min),"
+        " at Sink.scala:12 in Sink.write.",
+        "Query 'clicks-per-minute': source 1 holds back the watermark since 2026-11-19 06:06:40.",
+    ]
+    assert any("17 records or events of 'nightly-report' lost" in finding.text for finding in report.findings)
+    assert report.violates_sla
+
+
+def test_a_failed_query_is_down_until_now() -> None:
+    """While the data is at most a day old, the period ends now."""
+    story = Story()
+    query = story.application("stream", "app-1").query("q", "run-1")
+    query.status("RUNNING", START)
+    query.failure(START + MINUTE, "query", "ValueError: no currency")
+    query.status("FAILED", START + MINUTE)
+    report = report_of(story.events, now=START + 10 * MINUTE)
+    assert (report.until, report.until_is) == (START + 10 * MINUTE, "now")
+    query_report = subject(report, "q")
+    assert (query_report.uptime_ms, query_report.downtime_ms) == (MINUTE, 9 * MINUTE)
+    assert query_report.downtimes[0].cause == "ValueError: no currency (at /jobs/payments.py:16 in book)"
+    assert "Query 'q' is down since" in report.findings[0].text
+    old = report_of(story.events)
+    assert (old.until, old.until_is) == (START + MINUTE, "newest event")
+
+
+def test_the_period_clips_but_knows_what_began_before_it() -> None:
+    """A run, downtime and overdue work from before the period count from its start."""
+    story = Story()
+    app = story.application("stream", "app-1")
+    app.status("RUNNING", START)
+    query = app.query("q", "run-1")
+    query.status("RUNNING", START)
+    query.commit(START + MINUTE, 100)
+    query.status("FAILED", START + 2 * MINUTE)
+    again = app.query("q", "run-2")
+    again.status("RUNNING", START + 4 * MINUTE)
+    again.commit(START + 5 * MINUTE, 200)
+    late: dict[str, Any] = {"spark.deadline.subject": "batch", "spark.deadline.rule": "batch"}
+    again.event("DeadlineStatusChangeEvent", START + 5 * MINUTE, **late, **{"spark.status.new": "OVERDUE"})
+    again.event("DeadlineStatusChangeEvent", START + 8 * MINUTE, **late, **{"spark.status.new": "ON_TIME"})
+    again.commit(START + 9 * MINUTE, 300)
+    report = report_of(story.events, since=START + 3 * MINUTE, until=START + 7 * MINUTE)
+    found = subject(report, "q")
+    assert (found.uptime_ms, found.downtime_ms) == (3 * MINUTE, MINUTE)
+    assert found.commits is not None
+    assert found.commits.events == 1
+    assert [work.end for work in found.overdue] == [None]
+    with pytest.raises(SparkEventsError, match="no event in this period"):
+        report_of(story.events, until=START - 1)
+
+
+def test_overlaps_missing_ends_and_clocks_are_shown() -> None:
+    """Unusual data is named, not hidden."""
+    story = Story()
+    first, second = story.application("a", "app-1"), story.application("a", "app-2")
+    first.status("RUNNING", START)
+    second.status("RUNNING", START + MINUTE)
+    first.status("FINISHED", START + 2 * MINUTE)
+    third = story.application("a", "app-3")
+    third.status("RUNNING", START + 10 * MINUTE)
+    third.status("FINISHED", START + 9 * MINUTE)
+    story.application("b", "app-9").failure(START + 3 * MINUTE, "job")
+    report = report_of(story.events)
+    runs = {run.id: run for run in subject(report, "a").runs}
+    assert (runs["app-2"].status, runs["app-2"].end) == ("UNKNOWN", START + MINUTE)
+    notes = "\n".join(report.notes)
+    assert "1 run started while an earlier run was still running ('a')" in notes
+    assert "1 run without an end: the last event counts as the end ('a')" in notes
+    assert "1 run without a start: the first event counts as the start ('b')" in notes
+    assert "1 run ended before the start: the clocks differ ('a')" in notes
+    assert "1 run still running, as far as the events show ('b')" in notes
+    assert "in the future" in "\n".join(report_of(story.events, now=START).notes)
+
+
+def test_failures_are_grouped_by_fingerprint_where_there_is_one() -> None:
+    """Messages with numbers in them are one cause."""
+    story = Story()
+    app = story.application("a", "app-1")
+    for number in range(3):
+        app.failure(START + number, "job", f"ValueError: payment {number}", **{"failure.fingerprint": "f1"})
+        app.failure(START + number, "job", "IOException: disk")
+    assert [group.count for group in report_of(story.events).failures] == [3, 3]
+
+
+def test_idle_times_and_enrichments() -> None:
+    """Idle intervals add up; an open one ends with its run."""
+    story = Story()
+    query = story.application("a", "app-1").query("q", "run-1")
+    query.status("RUNNING", START)
+    about: dict[str, Any] = {"spark.watermark.subject": "source", "spark.source.index": 0}
+    for begin, end in ((1, 3), (5, None)):
+        query.event("WatermarkStatusChangeEvent", START + begin * MINUTE, **about, **{"spark.status.new": "IDLE"})
+        if end is not None:
+            query.event("WatermarkStatusChangeEvent", START + end * MINUTE, **about, **{"spark.status.new": "ACTIVE"})
+    query.status("FINISHED", START + 9 * MINUTE)
+    report = report_of([*story.events, *busy_day().events[0:0]])
+    (idle,) = subject(report, "q").idle
+    assert (idle.times, idle.total_ms, idle.ongoing_since) == (2, 6 * MINUTE, None)
+    (enrichment,) = subject(report_of(busy_day().events), "book-payments").enrichment
+    assert (enrichment.calls, enrichment.retries, enrichment.p99_ms) == (17_400, 24, 98.5)
+
+
+def test_selection_by_application_and_query() -> None:
+    """Names, ids and patterns choose; an unknown one lists what there is."""
+    events = busy_day().events
+    assert [one.name for one in report_of(events, applications=["night*"]).subjects] == ["nightly-report"]
+    chosen = report_of(events, queries=["sessions"])
+    assert [one.name for one in chosen.subjects] == ["clickstream", "sessions"]
+    assert [one.name for one in report_of(events, queries=["id-sessions"]).queries] == ["sessions"]
+    with pytest.raises(SparkEventsError, match="--app: given 'x', the sources have: clickstream, nightly-report"):
+        report_of(events, applications=["x"])
+
+
+def test_no_failure_is_lost_by_aggregation() -> None:
+    """The counts of the markers add up to the failures, though at most about a thousand are drawn."""
+    story, pick = Story(), random.Random(5)
+    expected: dict[str, int] = defaultdict(int)
+    for number in range(6_000):
+        app = story.application(f"app{number % 40}", f"id-{number % 40}")
+        app.failure(START + pick.randrange(HOUR), "job", f"ValueError: {pick.randrange(1_500)}")
+        expected[f"a:app{number % 40}"] += 1
+    report = report_of(story.events, draw=True)
+    assert report.drawing is not None
+    found: dict[str, int] = defaultdict(int)
+    for marker in report.drawing.markers:
+        found[marker.subject] += marker.count
+    assert found == expected
+    assert sum(group.count for group in report.failures) == report.failure_count == 6_000
+    assert {index for index, _ in subject(report, "app1").failures} <= set(range(len(report.failures)))
+
+
+def test_at_most_ten_thousand_points_are_drawn() -> None:
+    """The page's data is bounded, whatever the number of events and queries."""
+    story, pick = Story(), random.Random(5)
+    for number in range(60):
+        app = story.application(f"app{number}", f"id-{number}")
+        for run in range(40):
+            query = app.query(f"q{number}", f"run-{number}-{run}")
+            query.status("RUNNING", START + run * MINUTE)
+            query.commit(START + run * MINUTE + 10 * SECOND, pick.randrange(9_000), lag=5)
+            query.failure(START + run * MINUTE + 20 * SECOND, "query", f"ValueError: {number}")
+            query.status("FAILED", START + run * MINUTE + 20 * SECOND)
+    drawing = report_of(story.events, draw=True).drawing
+    assert drawing is not None
+    points = sum(3 * len(some) for some in drawing.series.values()) + len(drawing.markers)
+    points += sum(len(some) for some in (*drawing.lanes.values(), *drawing.executors.values()))
+    assert points <= 10_000
+    assert {segment[2] for segment in drawing.lanes["q:id-q1"]} == {"down"}
+
+
+def test_severities_decide_without_an_sla() -> None:
+    """Without --sla, slow commits are those that the driver reported with WARN."""
+    story = Story()
+    query = story.application("a", "app-1").query("q", "run-1")
+    query.commit(START, 70_000)
+    query.story.add("BatchCommitEvent", START + 1, {**query.base, "spark.batch.id": 5}, Severity.WARN)
+    commits = subject(report_of(story.events), "q").commits
+    assert commits is not None
+    assert [slow.batch_id for slow in commits.slow] == [5]
+    assert not report_of(story.events).violates_sla
