@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker collector junit connect kafka-connector yarn check lint types spelling test test-matrix demo bench wheel clean
+.PHONY: help setup environments jar broker browser collector junit connect kafka-connector yarn check lint types spelling test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -26,6 +26,9 @@ jar: setup ## compile the Java shim if its sources changed
 
 broker: setup ## fetch the Kafka broker for the Kafka tests, which are skipped without it
 	@bash .ci/jars kafka
+
+browser: setup ## fetch Chromium for tests/report/test_page.py, which is skipped without it
+	@bash .ci/browser
 
 collector: setup ## build the OpenTelemetry Collector for the OTLP tests that are skipped without it
 	@bash .ci/collector

@@ -23,7 +23,7 @@ from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
-from spark_events.report.model import Report
+from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
@@ -85,7 +85,7 @@ def _run(chosen: argparse.Namespace) -> int:
     if chosen.serve:
         with _progress() as progress:
 
-            def compute() -> Report:
+            def compute() -> EventReport:
                 return _report(chosen, sla, True, progress)
 
             serve.serve(compute, _PORT if chosen.port is None else chosen.port, lambda text: show(text, flush=True))
@@ -105,7 +105,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 def _report(
     chosen: argparse.Namespace, sla: int | None, draw: bool, progress: Callable[[str, float | None], None]
-) -> Report:
+) -> EventReport:
     now = _now()
     options = _options(chosen, sla, now)
     with EventTable() as table:

@@ -10,9 +10,9 @@ from spark_events.errors import SparkEventsError
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
 from spark_events.report.intervals import Ends, Interval, idle_times, overdue_work
-from spark_events.report.model import Report, RunSummary, SourceSummary, SubjectReport
+from spark_events.report.model import EventReport, RunSummary, SourceSummary, SubjectReport
 from spark_events.report.numbers import Numbers, numbers_of
-from spark_events.report.runs import Run, downtimes, runs_of, uptime
+from spark_events.report.runs import SubjectRun, downtimes, runs_of, uptime
 from spark_events.report.table import EventTable
 
 _DAY = 86_400_000
@@ -46,7 +46,7 @@ def build(
     sources: Sequence[SourceSummary] = (),
     notes: Sequence[str] = (),
     draw: bool = False,
-) -> Report:
+) -> EventReport:
     """Compute the report.
 
     Args:
@@ -86,7 +86,7 @@ def build(
     ]
     subjects.sort(key=lambda one: (one.kind, one.application, one.name, one.key))
     lanes: list[Interval] = [*idle_lanes, *overdue_lanes]
-    return Report(
+    return EventReport(
         generated=now,
         since=since,
         until=until,
@@ -157,7 +157,7 @@ def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, i
     return since, until, until_is, newest
 
 
-def _subject(runs: list[Run], numbers: Numbers, up: int, since: int, until: int) -> SubjectReport:
+def _subject(runs: list[SubjectRun], numbers: Numbers, up: int, since: int, until: int) -> SubjectReport:
     last = max(runs, key=lambda run: (run.end is None, run.start))
     key = last.subject
     kind = "query" if last.key[3] is not None else "application"
@@ -192,7 +192,7 @@ def _subject(runs: list[Run], numbers: Numbers, up: int, since: int, until: int)
     )
 
 
-def _summary(run: Run) -> RunSummary:
+def _summary(run: SubjectRun) -> RunSummary:
     app_id, attempt, run_id = run.key[1:]
     name = run_id if run_id is not None else f"{app_id} (attempt {attempt})" if attempt else app_id
     return RunSummary(name, run.start, run.end, run.status, run.start_known, run.last, run.cause)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from spark_events.report.intervals import Interval
 from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, State, Step, SubjectReport
 from spark_events.report.numbers import DURATION, LAG, QUERY
-from spark_events.report.runs import GROUP, Run
+from spark_events.report.runs import GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 
 # Budgets in points. A bucket of a query is three points: duration, rate, lag.
@@ -49,7 +49,7 @@ FROM event WHERE name = 'ExecutorStatusChangeEvent' ORDER BY ts, sequence
 def drawing_of(
     table: EventTable,
     subjects: Sequence[SubjectReport],
-    runs: Mapping[str, list[Run]],
+    runs: Mapping[str, list[SubjectRun]],
     intervals: Sequence[Interval],
     groups: Sequence[FailureGroup],
     since: int,
@@ -85,7 +85,7 @@ def drawing_of(
     )
 
 
-def _line(subject: SubjectReport, runs: Sequence[Run], until: int) -> list[Segment]:
+def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> list[Segment]:
     """Return runs and downtimes as segments."""
     segments = []
     for run in runs:
@@ -149,7 +149,9 @@ def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, unti
     return tuple(merged.values())
 
 
-def _executors(table: EventTable, runs: Mapping[str, list[Run]], since: int, until: int) -> dict[str, tuple[Step, ...]]:
+def _executors(
+    table: EventTable, runs: Mapping[str, list[SubjectRun]], since: int, until: int
+) -> dict[str, tuple[Step, ...]]:
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     left: dict[tuple[str, ...], int] = defaultdict(int)
     for subject, *key, ts, change in table.run(_EXECUTOR_CHANGES):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from spark_events.report.model import Finding, SubjectReport
 from spark_events.report.numbers import Numbers
-from spark_events.report.runs import Run, overlapping
+from spark_events.report.runs import SubjectRun, overlapping
 from spark_events.report.wording import counted, shortened, span, when
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
@@ -25,7 +25,7 @@ def title(subject: SubjectReport) -> str:
 def findings(
     subjects: Sequence[SubjectReport],
     numbers: Numbers,
-    runs: Mapping[str, list[Run]],
+    runs: Mapping[str, list[SubjectRun]],
     until: int,
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
@@ -41,7 +41,7 @@ def findings(
     return tuple(sorted(found, key=lambda one: (not one.now, _ORDER[one.level])))
 
 
-def _of_subject(subject: SubjectReport, run: Run, until: int, sla_ms: int | None) -> Iterator[Finding]:
+def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int | None) -> Iterator[Finding]:
     name = title(subject)
     yield from _of_last_run(subject, run, name, until)
     for work in subject.overdue:
@@ -76,7 +76,7 @@ def _of_subject(subject: SubjectReport, run: Run, until: int, sla_ms: int | None
         yield Finding("warning", False, f"{name} lost {counted(total, 'executor')}: {kinds}.", subject.key)
 
 
-def _of_last_run(subject: SubjectReport, run: Run, name: str, until: int) -> Iterator[Finding]:
+def _of_last_run(subject: SubjectReport, run: SubjectRun, name: str, until: int) -> Iterator[Finding]:
     cause = f": {run.cause}" if run.cause else ""
     if run.is_bad and run.end is not None:
         if subject.is_long_running:
@@ -91,7 +91,9 @@ def _of_last_run(subject: SubjectReport, run: Run, name: str, until: int) -> Ite
         yield Finding("error", True, f"{name} may be lost: {silent}.", subject.key)
 
 
-def notes_on(runs: Mapping[str, list[Run]], subjects: Sequence[SubjectReport], newest: int, now: int) -> list[str]:
+def notes_on(
+    runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectReport], newest: int, now: int
+) -> list[str]:
     """Return what is unusual about the data itself."""
     kinds: dict[str, list[tuple[str, int]]] = {}
     for subject in subjects:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from spark_events.report.model import IdleTime, Overdue
-from spark_events.report.runs import Run, RunKey
+from spark_events.report.runs import RunKey, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
@@ -47,7 +47,7 @@ class _Idle:
 class Ends:
     """When runs ended."""
 
-    def __init__(self, runs: Mapping[str, list[Run]]) -> None:
+    def __init__(self, runs: Mapping[str, list[SubjectRun]]) -> None:
         self._ends = {run.key: run.end for some in runs.values() for run in some}
 
     def of(self, key: RunKey) -> int | None:

@@ -98,7 +98,7 @@ class SlowCommit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Commits:
+class CommitNumbers:
     """Committed micro-batches of a query.
 
     Attributes:
@@ -192,7 +192,7 @@ class SubjectReport:
         is_long_running: whether time without a run, after a failure, is downtime: queries, and applications with them.
         uptime_percent: None unless it is long-running.
         restarts: number of runs that followed another run.
-        failures: number of failures by cause, as (index in ``Report.failures``, number).
+        failures: number of failures by cause, as (index in ``EventReport.failures``, number).
         core_hours: None unless the application has reported it.
     """
 
@@ -211,7 +211,7 @@ class SubjectReport:
     run_count: int
     failed_runs: int
     downtimes: tuple[Downtime, ...]
-    commits: Commits | None
+    commits: CommitNumbers | None
     watermark: Watermark | None
     idle: tuple[IdleTime, ...]
     overdue: tuple[Overdue, ...]
@@ -298,7 +298,7 @@ class Drawing:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class EventReport:
     """A report.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 
-from spark_events.report.model import Commits, EnrichmentNumbers, FailureGroup, Lost, SlowCommit, Watermark
+from spark_events.report.model import CommitNumbers, EnrichmentNumbers, FailureGroup, Lost, SlowCommit, Watermark
 from spark_events.report.runs import CAUSE, GROUP
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
@@ -91,7 +91,7 @@ class ReporterTrouble:
 class Numbers:
     """Numbers by key of the subject; failures by cause."""
 
-    commits: dict[str, Commits]
+    commits: dict[str, CommitNumbers]
     watermarks: dict[str, Watermark]
     enrichment: dict[str, tuple[EnrichmentNumbers, ...]]
     groups: tuple[FailureGroup, ...]
@@ -134,7 +134,7 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
     )
 
 
-def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str, Commits]:
+def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str, CommitNumbers]:
     slowest: dict[str, list[SlowCommit]] = defaultdict(list)
     for query, ts, batch, took, rows in table.run(_SLOW.format(slow=slow)):
         slowest[query].append(SlowCommit(ts, batch, took, rows))
@@ -142,7 +142,7 @@ def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str,
     for query, events, batches, rows, quantiles, longest, first, last, over in table.run(_COMMITS.format(slow=slow)):
         up = uptimes.get(query, 0)
         p50, p95, p99 = quantiles or (None, None, None)
-        found[query] = Commits(
+        found[query] = CommitNumbers(
             events=events,
             batches=int(batches),
             rows=int(rows),

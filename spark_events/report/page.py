@@ -13,7 +13,7 @@ from importlib import resources
 
 import msgspec
 
-from spark_events.report.model import FailureGroup, Report, SubjectReport
+from spark_events.report.model import EventReport, FailureGroup, SubjectReport
 
 _MOST_RUNS, _MOST_SLOW, _MOST_ITEMS = 50, 200, 200
 #: Characters of a stack trace: of the most frequent causes, and of the others.
@@ -21,7 +21,7 @@ _STACK, _FULL_STACKS, _SHORT_STACK = 8_192, 200, 1_024
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def page_of(report: Report, refresh_seconds: int | None = None) -> str:
+def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
     """Return the page.
 
     Args:
@@ -48,7 +48,7 @@ def page_of(report: Report, refresh_seconds: int | None = None) -> str:
     return "".join(parts.values()) + template
 
 
-def data_of(report: Report) -> str:
+def data_of(report: EventReport) -> str:
     """Return the page's data as JSON that is safe within a script element."""
     trimmed = dataclasses.replace(
         report,

@@ -23,13 +23,18 @@ BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
 RunKey: TypeAlias = tuple[str, str, str, str | None]
 
 _CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
-_GROUP = f"coalesce(fingerprint, concat(error_type, chr(10), left(split_part({_CAUSE}, chr(10), 1), 300)))"
+# A root cause begins with its type; a message does not.
+_FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
+_GROUP = (
+    f"coalesce(fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
+    f" concat(error_type, chr(10), {_FIRST_LINE.format(_CAUSE)}))"
+).format(empty="''")
 #: Expressions of a failure's text and of the key of its cause.
 CAUSE, GROUP = _CAUSE, _GROUP
 
 
 @dataclasses.dataclass(slots=True)
-class Run:
+class SubjectRun:
     """One run; ``end`` is None while it runs.
 
     Attributes:
@@ -70,7 +75,7 @@ FROM event WHERE {condition} GROUP BY 1, 2, 3, 4, 5 ORDER BY 7, 10
 """
 
 
-def runs_of(table: EventTable) -> dict[str, list[Run]]:
+def runs_of(table: EventTable) -> dict[str, list[SubjectRun]]:
     """Return the runs of all applications and queries, by subject, oldest first."""
     applications = _read(
         table, "application", f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')", "NULL", "'a:' || app", "app"
@@ -84,12 +89,12 @@ def runs_of(table: EventTable) -> dict[str, list[Run]]:
         "'q:' || coalesce(query_id, query_name)",
         "query_name",
     )
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[SubjectRun]] = {}
     for run in applications:
         runs.setdefault(run.subject, []).append(run)
     for some in runs.values():
         _settle(some)
-    own: dict[str, list[Run]] = {}
+    own: dict[str, list[SubjectRun]] = {}
     for run in queries:
         application = of_application.get(run.key[:3])
         if application is not None and application.end is not None and run.end is None:
@@ -101,7 +106,7 @@ def runs_of(table: EventTable) -> dict[str, list[Run]]:
     return runs | own
 
 
-def _read(table: EventTable, entity: str, condition: str, run: str, subject: str, name: str) -> list[Run]:
+def _read(table: EventTable, entity: str, condition: str, run: str, subject: str, name: str) -> list[SubjectRun]:
     text = _RUNS.format(
         run=run,
         subject=subject,
@@ -119,7 +124,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
         if cause is not None and location is not None:
             cause = f"{shortened(cause)} (at {shortened(location)})"
         found.append(
-            Run(
+            SubjectRun(
                 key=(app, app_id, attempt, run_id),
                 subject=key,
                 name=name or key[2:],
@@ -137,7 +142,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
     return found
 
 
-def _settle(runs: list[Run]) -> None:
+def _settle(runs: list[SubjectRun]) -> None:
     """Sort the runs of one subject, and end those that ended unseen."""
     runs.sort(key=lambda run: (run.start, run.last))
     latest = runs[-1].start
@@ -147,7 +152,7 @@ def _settle(runs: list[Run]) -> None:
             run.cause = run.cause or "the end of the run is missing"
 
 
-def uptime(runs: Iterable[Run], since: int, until: int) -> int:
+def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
     """Return the milliseconds of the period in which at least one run runs."""
     total, covered = 0, since
     for run in runs:
@@ -158,10 +163,10 @@ def uptime(runs: Iterable[Run], since: int, until: int) -> int:
     return total
 
 
-def downtimes(runs: Sequence[Run], since: int, until: int) -> list[Downtime]:
+def downtimes(runs: Sequence[SubjectRun], since: int, until: int) -> list[Downtime]:
     """Return when the subject was down, clipped to the period; the runs are sorted by their starts."""
     found = []
-    last: Run | None = None
+    last: SubjectRun | None = None
     covered = -1
     for run in runs:
         if last is not None and last.is_bad and run.start > covered:
@@ -179,7 +184,7 @@ def downtimes(runs: Sequence[Run], since: int, until: int) -> list[Downtime]:
     return list(clipped)
 
 
-def overlapping(runs: Sequence[Run]) -> int:
+def overlapping(runs: Sequence[SubjectRun]) -> int:
     """Return how many runs started while an earlier run of the subject still ran."""
     count, covered = 0, -1
     for run in runs:

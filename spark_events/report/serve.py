@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from spark_events.errors import SparkEventsError
-from spark_events.report.model import Report
+from spark_events.report.model import EventReport
 from spark_events.report.page import data_of, page_of
 
 _HOST = "127.0.0.1"
@@ -28,12 +28,14 @@ class ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, compute: Callable[[], Report], port: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, compute: Callable[[], EventReport], port: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__((_HOST, port), _Handler)
         self._compute = compute
         self._clock = clock
         self._lock = threading.Lock()
-        self._report: Report | None = None
+        self._report: EventReport | None = None
         self._valid_until = 0.0
 
     @property
@@ -41,7 +43,7 @@ class ReportServer(ThreadingHTTPServer):
         """Address of the page."""
         return f"http://{_HOST}:{self.server_port}/"
 
-    def report(self) -> Report:
+    def report(self) -> EventReport:
         """Return the report, computed again if it is no longer fresh.
 
         Raises:
@@ -90,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: requests are not interesting."""
 
 
-def serve(compute: Callable[[], Report], port: int, announce: Callable[[str], None]) -> None:
+def serve(compute: Callable[[], EventReport], port: int, announce: Callable[[str], None]) -> None:
     """Serve until Ctrl-C.
 
     Raises:

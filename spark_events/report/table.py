@@ -132,6 +132,9 @@ class EventTable:
                 "memory_limit": _MEMORY,
                 "preserve_insertion_order": False,
                 "temp_directory": str(self.folder / "spill"),
+                # Without it, there is no progress to ask for; it is not printed.
+                "enable_progress_bar": True,
+                "enable_progress_bar_print": False,
                 # Extensions come from the network.
                 "autoinstall_known_extensions": False,
             },

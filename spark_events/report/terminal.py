@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spark_events.report.findings import title
-from spark_events.report.model import Report, SubjectReport
+from spark_events.report.model import EventReport, SubjectReport
 from spark_events.report.wording import counted, percent, shortened, span, when
 from spark_events.reporters.reporter import load_extra
 
@@ -16,7 +16,7 @@ _OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLE
 _MOST = 20
 
 
-def print_report(report: Report, width: int | None = None) -> None:
+def print_report(report: EventReport, width: int | None = None) -> None:
     """Print the report to standard output, in colours if that is a terminal.
 
     Raises:
@@ -34,7 +34,7 @@ def print_report(report: Report, width: int | None = None) -> None:
             console.print(line)
 
 
-def lines(report: Report) -> Iterator[tuple[str, Any]]:
+def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
     """Yield styled lines and tables."""
     ends = {"given": "", "now": " (now)", "newest event": " (the newest event)"}[report.until_is]
     yield "bold", f"{when(report.since)} to {when(report.until)} UTC{ends}, {counted(report.events, 'event')}"
@@ -123,7 +123,7 @@ def _details(subject: SubjectReport) -> Iterator[str]:
         yield f"dropped {counted(subject.dropped, 'record or event', 'records or events')}"
 
 
-def _failures(report: Report) -> Iterator[tuple[str, str]]:
+def _failures(report: EventReport) -> Iterator[tuple[str, str]]:
     for group in report.failures[:_MOST]:
         kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities)
         yield "red", f"  {shortened(group.cause)}"

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from html import escape
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from spark_events.dispatch.delivery import Delivery
 from spark_events.driver_session import DriverSession
@@ -17,6 +17,9 @@ from spark_events.errors import InvalidChoiceError, SessionError
 from spark_events.event import Event, Severity
 from spark_events.session.callbacks import Callback, delivery_of, name_of
 from spark_events.session.event_history import EventHistory, EventMatcher
+
+if TYPE_CHECKING:
+    from spark_events.report.notebook import InlineReport
 
 _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callback)
@@ -244,6 +247,20 @@ class EventStream:
         choice = EventMatcher.of(names, class_scope, min_severity, where)
         return await self._recorded.wait_for_async(choice, after, _seconds(timeout))
 
+    def report(self, *, sla: float | None = None) -> InlineReport:
+        """Report on the events of the history: what is wrong, a timeline, failures. A notebook shows it as a page.
+
+        Args:
+            sla: longest duration of a commit, in seconds.
+
+        Raises:
+            MissingExtraError: the extra ``report`` is not installed.
+            SparkEventsError: the history has no event.
+        """
+        from spark_events.report.notebook import inline_report
+
+        return inline_report(self.history, None if sla is None else round(_seconds(sla, "sla") * 1000))
+
     def stop(self) -> None:
         """Stop the stream and deliver earlier events, within the shutdown timeout.
 
@@ -290,9 +307,9 @@ class EventStream:
         return f"<div>{escape(repr(self))}</div>" + "".join(event._repr_html_() for event in newest)
 
 
-def _seconds(timeout: object) -> float:
+def _seconds(timeout: object, name: str = "timeout") -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InvalidChoiceError(f"timeout: given {timeout!r}, allowed are seconds, 0 or more")
+        raise InvalidChoiceError(f"{name}: given {timeout!r}, allowed are seconds, 0 or more")
     return float(timeout)
 
 

@@ -13,18 +13,19 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 
+from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from spark_events import Event, Severity
 from spark_events.errors import SparkEventsError
 from spark_events.event import encode_lines
 from spark_events.report.build import ReportOptions, build
-from spark_events.report.model import Report, SubjectReport
+from spark_events.report.model import EventReport, SubjectReport
+from spark_events.report.notebook import inline_report
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 
 
-def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> Report:
+def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> EventReport:
     """Return the report on events in a file, as of a year later if ``now`` is not given."""
     with EventTable() as table, tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events.jsonl")
@@ -35,7 +36,7 @@ def report_of(events: Sequence[Event], now: int | None = None, draw: bool = Fals
         return build(table, chosen, now or START + 400 * 24 * HOUR, reading.summaries, reading.notes, draw)
 
 
-def subject(report: Report, name: str) -> SubjectReport:
+def subject(report: EventReport, name: str) -> SubjectReport:
     return next(one for one in report.subjects if one.name == name)
 
 
@@ -210,8 +211,8 @@ def test_the_period_clips_but_knows_what_began_before_it() -> None:
     again.status("RUNNING", START + 4 * MINUTE)
     again.commit(START + 5 * MINUTE, 200)
     late: dict[str, Any] = {"spark.deadline.subject": "batch", "spark.deadline.rule": "batch"}
-    again.event("DeadlineStatusChangeEvent", START + 5 * MINUTE, **late, **{"spark.status.new": "OVERDUE"})
-    again.event("DeadlineStatusChangeEvent", START + 8 * MINUTE, **late, **{"spark.status.new": "ON_TIME"})
+    again.event("DeadlineStatusChangeEvent", START + 5 * MINUTE, **{**late, "spark.status.new": "OVERDUE"})
+    again.event("DeadlineStatusChangeEvent", START + 8 * MINUTE, **{**late, "spark.status.new": "ON_TIME"})
     again.commit(START + 9 * MINUTE, 300)
     report = report_of(story.events, since=START + 3 * MINUTE, until=START + 7 * MINUTE)
     found = subject(report, "q")
@@ -263,11 +264,11 @@ def test_idle_times_and_enrichments() -> None:
     query.status("RUNNING", START)
     about: dict[str, Any] = {"spark.watermark.subject": "source", "spark.source.index": 0}
     for begin, end in ((1, 3), (5, None)):
-        query.event("WatermarkStatusChangeEvent", START + begin * MINUTE, **about, **{"spark.status.new": "IDLE"})
+        query.event("WatermarkStatusChangeEvent", START + begin * MINUTE, **{**about, "spark.status.new": "IDLE"})
         if end is not None:
-            query.event("WatermarkStatusChangeEvent", START + end * MINUTE, **about, **{"spark.status.new": "ACTIVE"})
+            query.event("WatermarkStatusChangeEvent", START + end * MINUTE, **{**about, "spark.status.new": "ACTIVE"})
     query.status("FINISHED", START + 9 * MINUTE)
-    report = report_of([*story.events, *busy_day().events[0:0]])
+    report = report_of(story.events)
     (idle,) = subject(report, "q").idle
     assert (idle.times, idle.total_ms, idle.ongoing_since) == (2, 6 * MINUTE, None)
     (enrichment,) = subject(report_of(busy_day().events), "book-payments").enrichment
@@ -332,3 +333,14 @@ def test_severities_decide_without_an_sla() -> None:
     assert commits is not None
     assert [slow.batch_id for slow in commits.slow] == [5]
     assert not report_of(story.events).violates_sla
+
+
+def test_a_notebook_shows_the_page_in_a_frame() -> None:
+    """The frame has no access to the notebook; the text names what is wrong."""
+    shown = inline_report(busy_day().events, sla_ms=60_000)
+    assert "Application 'nightly-report': its last run is FAILED" in repr(shown)
+    frame = shown._repr_html_()
+    assert frame.startswith('<iframe title="Spark events report" sandbox="allow-scripts"')
+    assert frame.count("<") == 2, "the page is escaped"
+    with pytest.raises(SparkEventsError, match="no event"):
+        inline_report([])

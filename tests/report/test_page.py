@@ -1,0 +1,272 @@
+"""Tests of the page in a real Chromium; `make browser` fetches it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report.stories import MINUTE, SECOND, START, Story, busy_day
+from report.test_model import quantile, report_of
+from spark_events import Event
+from spark_events.report.model import EventReport
+from spark_events.report.page import page_of
+from spark_events.report.serve import ReportServer
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run: make setup")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium; run: make browser")
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        # The sandbox of Chromium does not run as root, as in most containers.
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Return a function that opens the page of a report; the test fails if the console has an error."""
+    problems: list[str] = []
+    contexts = []
+
+    def open_page(report: EventReport | str, width: int = 1280, height: int = 900, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"a script opened a dialog: {dialog.message}"))
+        if isinstance(report, str):
+            page.goto(report)
+        else:
+            path = tmp_path / "page.html"
+            path.write_text(page_of(report), encoding="utf-8")
+            page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
+def day() -> tuple[Sequence[Event], EventReport]:
+    events = busy_day().events
+    return events, report_of(events, draw=True, sla_ms=60_000)
+
+
+def cells(page: Any, key: str) -> dict[str, float | str]:
+    row = page.locator(f'#numbers tr[data-key="{key}"]')
+    pairs = row.locator("td[data-value]").evaluate_all("all => all.map(td => [td.dataset.field, td.dataset.value])")
+    return {name: value if name == "outcome" else float(value) for name, value in pairs}
+
+
+def test_numbers_equal_those_of_the_events(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+    """The page shows what a simple computation over the events gives."""
+    events, report = day
+    page = opened(report)
+    took: dict[str, list[float]] = defaultdict(list)
+    failures: dict[str, int] = defaultdict(int)
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    begun: dict[str, int] = {}
+    ends = {event.attributes["spark.app.id"]: event.observed_ts_millis for event in events if is_end(event)}
+    until = max(event.observed_ts_millis for event in events)
+    for event in events:
+        query = event.attributes.get("spark.streaming.query.id")
+        if event.name == "BatchCommitEvent":
+            took[f"q:{query}"].append(event.attributes["spark.batch.duration.trigger_execution_ms"])  # type: ignore[arg-type]
+        if event.name == "JobFailureEvent":
+            failures[f"a:{event.attributes['spark.app.name']}"] += 1
+            failures[f"q:{query}"] += query is not None
+        if query is not None and event.attributes.get("spark.entity") == "query":
+            if event.attributes.get("spark.status.new") == "RUNNING":
+                begun[f"q:{query}"] = event.observed_ts_millis
+                end = ends.get(event.attributes["spark.app.id"], until)
+                spans[f"q:{query}"].append((event.observed_ts_millis, end))
+            elif event.attributes.get("spark.status.new") == "FAILED":
+                spans[f"q:{query}"][-1] = (begun[f"q:{query}"], event.observed_ts_millis)
+    assert len(took) == 3
+    for key, durations in took.items():
+        shown = cells(page, key)
+        for field, part in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99)):
+            assert shown[field] == pytest.approx(quantile(durations, part)), (key, field)
+        assert shown["commits"] == len(durations)
+        assert shown["over_sla"] == sum(each > 60_000 for each in durations)
+        assert shown["failures"] == failures[key]
+        up = sum(end - start for start, end in spans[key])
+        down = sum(after - end for (_, end), (after, _) in zip(spans[key], spans[key][1:], strict=False))
+        assert shown["uptime_percent"] == pytest.approx(100 * up / (up + down))
+        assert shown["downtime_ms"] == down
+    assert cells(page, "a:clickstream")["failures"] == failures["a:clickstream"]
+    drawn = page.locator("#lanes .marker").evaluate_all("all => all.map(one => Number(one.dataset.count))")
+    assert sum(drawn) == sum(event.name == "JobFailureEvent" for event in events)
+    grouped = page.locator("#failures details").evaluate_all("all => all.map(one => Number(one.dataset.count))")
+    assert sum(grouped) == sum(drawn)
+
+
+def is_end(event: Event) -> bool:
+    status = event.attributes.get("spark.status.new")
+    return event.attributes.get("spark.entity") == "application" and status in ("FAILED", "FINISHED")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], scheme: str, width: int) -> None:
+    """Axe finds no violation, on the page and in the dialog of a failure; nothing is wider than the window."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = opened(day[1], width, 740, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for opens_dialog in (False, True):
+        if opens_dialog:
+            page.locator("#lanes .marker").first.click()
+        found = axe.run(page).response["violations"]
+        assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+
+
+def test_themes(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+    """The button wins over the preference of the system."""
+    page = opened(day[1], color_scheme="dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Switch to the light theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+    page.get_by_role("button", name="Switch to the dark theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+    """Everything works without a mouse."""
+    page = opened(day[1])
+    window, plots = page.locator("#window"), page.locator("#plots")
+    plots.focus()
+    assert window.text_content() == ""
+    page.keyboard.press("+")
+    zoomed = window.text_content()
+    assert "UTC" not in zoomed
+    assert " to " in zoomed
+    page.keyboard.press("ArrowRight")
+    assert window.text_content() != zoomed
+    page.keyboard.press("0")
+    assert window.text_content() == ""
+    page.locator('.lane[data-key="q:id-clicks-per-minute"] .marker').first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.classList.contains('marker')")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Failures of query clicks-per-minute")
+    for text in ("FetchFailedException: Failed to connect to h1", "/jobs/payments.py:16 in book", "at a.B.c(B.java:1)"):
+        assert text in dialog.text_content()
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("nightly")
+    assert page.locator("#lanes .lane").count() == page.locator("#numbers tbody tr").count() == 1
+    assert page.locator("#failures details").count() == 1
+
+
+def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+    """Dragging zooms all plots; a double click shows the whole period."""
+    page = opened(day[1])
+    page.locator("#h-timeline").scroll_into_view_if_needed()
+    box = page.locator("#charts").bounding_box()
+    before = page.locator("#lanes .marker").count()
+    page.mouse.move(box["x"] + 500, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 620, box["y"] + 60, steps=4)
+    assert page.locator("#brush").is_visible()
+    page.mouse.up()
+    assert " to " in page.locator("#window").text_content()
+    assert page.locator("#lanes .marker").count() < before
+    page.locator("#reset").click()
+    assert page.locator("#lanes .marker").count() == before
+
+
+def test_foreign_text_is_only_text(opened: Open) -> None:
+    """Names, messages and stacks of events are shown as they are and never run."""
+    evil = "</script><img src=x onerror=alert(1)>'\"&amp;<!--\u2028"
+    story = Story()
+    app = story.application(evil, "app-1")
+    query = app.query(evil, "run-1", "javascript:alert(1)")
+    query.status("RUNNING", START)
+    query.commit(START + SECOND, 1)
+    query.failure(START + MINUTE, "query", evil, **{"exception.stacktrace": evil, "failure.location": evil})
+    query.status("FAILED", START + MINUTE)
+    page = opened(report_of(story.events, draw=True))
+    page.locator("#lanes .marker").first.click()
+    assert page.locator("img, #lanes script").count() == 0
+    assert page.locator("dialog pre").text_content() == evil
+    assert "</script><img src=x onerror=alert(1)>" in page.locator("#now").text_content()
+
+
+def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+    """Times are UTC, or of the reader's zone, whose name is shown."""
+    page = opened(day[1], timezone_id="America/New_York")
+    assert "2026-11-18 11:06:40 to 2026-11-19 07:05:14 UTC" in page.locator("#period").text_content()
+    page.get_by_role("button", name="Times: UTC").click()
+    assert "2026-11-18 06:06:40 to 2026-11-19 02:05:14 America/New_York" in page.locator("#period").text_content()
+    assert "FAILED since 2026-11-18 20:16:40" in page.locator("#now").text_content()
+
+
+def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+    """A printed page is light and shows what is folded."""
+    page = opened(day[1], color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.pdf().startswith(b"%PDF")
+
+
+def test_live(opened: Open) -> None:
+    """A served page shows new events without being loaded again, and says when it cannot."""
+    story = Story()
+    app = story.application("a", "app-1")
+    app.status("RUNNING", START)
+    server = ReportServer(lambda: report_of(story.events, draw=True), 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        page = opened(server.url)
+        outcome = page.locator("#numbers [data-field=outcome]")
+        assert outcome.text_content() == "RUNNING"
+        app.status("FAILED", START + MINUTE)
+        server._valid_until = 0.0
+        # Not wait_for_function, whose eval the page's policy forbids.
+        sync_api.expect(outcome).to_have_text("FAILED", timeout=60_000)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_page_of_a_large_report_is_small(opened: Open) -> None:
+    """Many failures, runs and commits are a page of at most a few megabytes that draws quickly."""
+    story = Story()
+    for number in range(150):
+        app = story.application(f"app-{number:03d}", f"id-{number}")
+        for run in range(20):
+            query = app.query(f"query-{number}", f"run-{number}-{run}")
+            query.status("RUNNING", START + run * MINUTE)
+            query.commit(START + run * MINUTE + SECOND, 90_000)
+            query.failure(START + run * MINUTE + 2 * SECOND, "query", f"ValueError: {number} {run % 7}")
+            query.status("FAILED", START + run * MINUTE + 2 * SECOND)
+    report = report_of(story.events, draw=True, sla_ms=1_000)
+    assert len(page_of(report)) < 6_000_000
+    page = opened(report)
+    shown = page.locator("#lanes .marker").evaluate_all("all => all.map(one => Number(one.dataset.count))")
+    embedded = json.loads(page.locator("#data").text_content())["drawing"]["markers"]
+    drawn = set(page.locator(".lane").evaluate_all("all => all.map(one => one.dataset.key)"))
+    assert sum(shown) == sum(one["count"] for one in embedded if one["subject"] in drawn)
+    assert sum(one["count"] for one in embedded) == report.failure_count == 3_000
