@@ -124,6 +124,7 @@ class EventTable:
     def __init__(self) -> None:
         duckdb = load_extra("duckdb", "report")
         self._errors: type[Exception] = duckdb.Error
+        self._limits: tuple[type[Exception], ...] = (duckdb.IOException, duckdb.OutOfMemoryException)
         self._folder = tempfile.TemporaryDirectory(prefix="spark-events-report-")
         self.folder = Path(self._folder.name)
         self._connection = duckdb.connect(
@@ -132,13 +133,13 @@ class EventTable:
                 "memory_limit": _MEMORY,
                 "preserve_insertion_order": False,
                 "temp_directory": str(self.folder / "spill"),
-                # Without it, there is no progress to ask for; it is not printed.
-                "enable_progress_bar": True,
-                "enable_progress_bar_print": False,
                 # Extensions come from the network.
                 "autoinstall_known_extensions": False,
             },
         )
+        # Without a progress bar, there is no progress to ask for; DuckDB would print it in a notebook.
+        self.run("SET enable_progress_bar_print = false")
+        self.run("SET enable_progress_bar = true")
         # Rows are in memory until a row group is full, per thread and column.
         path = quoted(str(self.folder / "events.duckdb"))
         self.run(f"ATTACH {path} AS stored (ROW_GROUP_SIZE {_ROW_GROUP})")
@@ -153,9 +154,20 @@ class EventTable:
         self.damaged = 0
 
     def run(self, statement: str, *values: Any) -> list[Any]:
-        """Run one statement and return its rows."""
-        rows: list[Any] = self._connection.execute(statement, values or None).fetchall()
-        return rows
+        """Run one statement and return its rows.
+
+        Raises:
+            SparkEventsError: the memory or the disk for temporary files is full.
+        """
+        try:
+            rows: list[Any] = self._connection.execute(statement, values or None).fetchall()
+            return rows
+        except self._limits as error:
+            raise self._limit(error) from None
+
+    def _limit(self, error: Exception) -> SparkEventsError:
+        first = str(error).partition("\n")[0]
+        return SparkEventsError(f"cannot compute the report in {self.folder.parent}, see TMPDIR: {first}")
 
     def load(self, file: Path, compressed: bool, since: int | None, progress: Callable[[float], None]) -> int:
         """Add the events of a file of JSON lines; return their number.
@@ -208,12 +220,9 @@ class EventTable:
         try:
             self._connection.execute(statement)
         except self._errors as error:
-            first = str(error).partition("\n")[0]
-            if "No space left" in first or "max_temp_directory" in str(error):
-                raise SparkEventsError(
-                    f"the disk of {self.folder.parent} is full; set TMPDIR to a folder with more space"
-                ) from None
-            raise OSError(None, first) from None
+            if isinstance(error, self._limits[1]) or "No space left" in str(error):
+                raise self._limit(error) from None
+            raise OSError(None, str(error).partition("\n")[0]) from None
         finally:
             done.set()
             watcher.join()

@@ -1,0 +1,45 @@
+"""Tests of reports on a database."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from report.stories import busy_day
+
+from reporters.database.databases import Database
+from spark_events.cli import main
+from spark_events.config import Secret
+from spark_events.reporters.database.config import DatabaseConfig, database_url
+from spark_events.reporters.database.reporter import DatabaseReporter
+
+
+def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """All events are read, and runs and failures are those of the views."""
+    password = database.settings.get("password")
+    url = database.settings["url"]
+    config = DatabaseConfig(database_url.parse(url), None if password is None else Secret(password))
+    events = busy_day().events
+    reporter = DatabaseReporter(config)
+    reporter.open()
+    for first in range(0, len(events), 500):
+        reporter.report(events[first : first + 500])
+    reporter.close()
+    given = url if password is None else url.replace("@", f":{password}@", 1)
+    assert main(["report", given, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["events"] == len(events)
+    assert password is None or password not in report["sources"][0]["source"]
+    runs = database.query("SELECT query_run_id, status FROM spark_events_runs WHERE entity = 'query'")
+    shown = [(run["id"], run["status"]) for query in report["queries"] for run in query["runs"]]
+    assert sorted(shown) == sorted(tuple(run) for run in runs)
+    (count,) = database.query("SELECT count(*) FROM spark_events_failures")[0]
+    assert report["failure_count"] == int(count)
+    assert main(["report", given, "--json", "--since", "2026-11-19T05:00"]) == 0
+    later = json.loads(capsys.readouterr().out)
+    assert later["events"] < len(events)
+    assert later["queries"][0]["uptime_percent"] < 100
+    assert main(["report", given.replace("events", "gone"), "--json"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("spark-events: ")
+    assert password is None or password not in errors
