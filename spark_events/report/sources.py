@@ -233,14 +233,19 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
 
     from spark_events.reporters.database import engines, schema
 
-    engine = engines.create(config)
+    try:
+        engine = engines.create(config)
+    except ValueError as error:
+        raise SparkEventsError(f"SOURCE: {error}") from None
     where = engine.url.set(query={}).render_as_string(hide_password=True)
 
     def rows() -> Iterator[tuple[Any, ...]]:
         try:
             with engine.connect() as connection:
-                streaming = connection.execution_options(stream_results=True, yield_per=_CHUNK)
-                for row in streaming.execute(text(_select(condition, "CAST(attributes AS TEXT)"))):
+                # Of the statement, because the option of a connection would stream its SET LOCAL, too.
+                statement = text(_select(condition, "CAST(attributes AS TEXT)"))
+                streamed = statement.execution_options(stream_results=True, yield_per=_CHUNK)
+                for row in connection.execute(streamed):
                     yield tuple(row)
         except Exception as error:
             raise SparkEventsError(f"cannot read {where}: {schema.reason(error)}") from None

@@ -134,6 +134,8 @@ def test_bad_sources(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         assert len(call.errors.splitlines()) == 1
     call = Call(capsys, "ftp://somewhere/x")
     assert call.errors.startswith("spark-events: SOURCE: allowed are paths, patterns and sqlite:///")
+    malformed = Call(capsys, "postgresql://a:b@c:port/d")
+    assert malformed.errors.startswith("spark-events: SOURCE: url: not a valid URL")
     (tmp_path / "none.db").write_bytes(b"SQLite format 3\0" + bytes(84))
     assert "cannot read" in Call(capsys, tmp_path / "none.db").errors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 import pytest
 from report.stories import busy_day
@@ -25,7 +26,7 @@ def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFix
     for first in range(0, len(events), 500):
         reporter.report(events[first : first + 500])
     reporter.close()
-    given = url if password is None else url.replace("@", f":{password}@", 1)
+    given = url if password is None else url.replace("@", f":{quote(password, safe='')}@", 1)
     assert main(["report", given, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["events"] == len(events)
