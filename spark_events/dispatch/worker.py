@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -85,6 +86,9 @@ class Worker:
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
+        # The thread closes its loop. Of a worker that never starts, as in `spark-events check`, the garbage collector
+        # would close the loop's sockets first, and the loop would report that at exit.
+        self._close_unstarted = weakref.finalize(self, self._loop.close)
         self._work = WorkerNotifier(self._loop)
         self.retry_loop = RetryLoop(
             name, config, breaker, self._work, source.describe, lambda: source.note_failure(self)
@@ -114,6 +118,7 @@ class Worker:
         Raises:
             RuntimeError: when the system cannot start another thread.
         """
+        self._close_unstarted.detach()
         try:
             self._thread.start()
         except RuntimeError:
