@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from spark_events.bridge.records import PROTOCOL
 
 _STARTS = 5
 _EVENTS = 20_000
+_QUERIES, _BATCHES = 200, 50
 _IDLE_SECONDS = float(os.environ.get("SIDECAR_IDLE_SECONDS", "30"))
 _SIDECAR = "from spark_events.sidecar import main; main()"
 _BARE = """
@@ -75,8 +77,9 @@ class _Process:
         self._process.communicate()
 
 
-def _hello(folder: Path) -> bytes:
+def _hello(folder: Path, more: dict[str, str] | None = None) -> bytes:
     settings = {
+        **(more or {}),
         "events.dispatcher.type": "async-queued",
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(folder / "events.jsonl"),
@@ -90,6 +93,51 @@ def _jobs(count: int) -> Iterator[bytes]:
     for number in range(count):
         kind = ("job_start", "job_end")[number % 2]
         yield msgspec.json.encode({"kind": kind, "seq": number + 1, "at": 1, "job_id": number // 2, "time": 1})
+
+
+def _many_queries() -> Iterator[bytes]:
+    """Yield the records of 200 queries with two sources each, which commit 50 batches each."""
+    now = time.time_ns() // 1_000_000
+    stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    start = {"app_id": "app-1", "app_name": "many", "time": now, "user": "u", "spark_version": "4.0.0", "host": "h"}
+    records: list[dict[str, Any]] = [{"kind": "application_start", **start}]
+    names = [{"id": f"q{number}", "name": f"query-{number}"} for number in range(_QUERIES)]
+    records += [{"kind": "query_started", "run_id": f"r{q['id']}", "timestamp": stamp, **q} for q in names]
+    source = {"description": "KafkaV2[Subscribe[clicks]]", "numInputRows": 5, "inputRowsPerSecond": 5.0}
+    offsets = {name: {"clicks": {"0": 10, "1": 12}} for name in ("startOffset", "endOffset", "latestOffset")}
+    for batch in range(_BATCHES):
+        for query in names:
+            progress = {
+                **query,
+                "runId": f"r{query['id']}",
+                "timestamp": stamp,
+                "batchId": batch,
+                "numInputRows": 10,
+                "durationMs": {"addBatch": 30, "triggerExecution": 100},
+                "eventTime": {"watermark": stamp},
+                "stateOperators": [],
+                "sources": [{**source, **offsets}] * 2,
+                "sink": {"description": "noop", "numOutputRows": -1},
+            }
+            records.append({"kind": "query_progress", "progress": progress})
+    for number, record in enumerate(records, 1):
+        yield msgspec.json.encode({"seq": number, "at": now, **record})
+
+
+def _queries(folder: Path) -> None:
+    rules = {f"events.deadline.{rule}": "1h" for rule in ("batch", "progress", "job", "application")}
+    rules |= {"events.deadline.lag": "1000", "events.heartbeat.interval": "10s"}
+    ours = _Process(_SIDECAR, _hello(folder, rules), folder / "stderr")
+    before, lines = ours.processor_seconds, list(_many_queries())
+    for start in range(0, len(lines), 500):
+        ours.send(lines[start : start + 500])
+        ours.await_answer("ack", through=min(start + 500, len(lines)))
+    taken = ours.processor_seconds - before
+    print(
+        f"{_QUERIES} queries with all deadlines: {ours.megabytes:.1f} MB after {len(lines):,} records,"
+        f" {taken / len(lines) * 1e6:.0f} us of processor time each"
+    )
+    ours.end()
 
 
 def run() -> None:
@@ -114,6 +162,7 @@ def run() -> None:
         print(f"idle for {_IDLE_SECONDS:.0f} s: {share:.2%} of a processor (the bare Python: {bare_share:.2%})")
         ours.end()
         bare.end()
+        _queries(folder)
 
 
 def _starts(folder: Path) -> None:
