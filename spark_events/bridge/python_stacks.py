@@ -74,7 +74,7 @@ def serve() -> None:
         server.bind(str(path))
         server.listen(4)
         atexit.register(_remove, path, os.getpid())
-        threading.Thread(target=_answer, args=(server,), name="spark-events-stacks", daemon=True).start()
+        threading.Thread(target=_answer, args=(server,), name="python-stacks", daemon=True).start()
 
 
 def _remove(path: Path, pid: int) -> None:

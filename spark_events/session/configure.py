@@ -114,7 +114,7 @@ def configure(
 
     Class path entries and listeners that the builder or spark-defaults.conf already sets are kept. The call also
     installs exit hooks in this Python (``sys.excepthook``, ``sys.exit``, ``atexit``), which report to the JVM how the
-    program ended. If Python started the JVM, its exit then waits until the JVM has delivered the last events: at most
+    program ended. In a container, Python's exit then waits until the JVM has delivered the last events: at most
     20 s longer than ``events.shutdown.timeout``.
 
     Args:

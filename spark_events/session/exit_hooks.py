@@ -4,8 +4,8 @@ Spark does not learn how a plain ``python app.py`` ended, and under spark-submit
 hooks wrap ``sys.excepthook`` and ``sys.exit``, and report when the interpreter exits. ``raise SystemExit(3)`` without
 ``sys.exit``, ``os._exit`` and signals bypass them.
 
-A container dies with its first process. If that is Python, the JVM would be killed before it has delivered the end, so
-Python's exit also waits for the JVM that it started.
+A container dies with its first process. If that is Python or Python's parent, the JVM would be killed before it has
+delivered the end, so Python's exit also waits for the JVM that it started.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ class _Program:
         """End the JVM as Python's own end would, by closing its standard input, and wait for it."""
         from pyspark import SparkContext
 
+        if 1 not in (os.getpid(), os.getppid()):
+            # Not in a container: the JVM outlives Python, and the sidecar sees Python's exit code.
+            return
         # Under spark-submit the JVM started Python, and there is no process to wait for.
         jvm = getattr(SparkContext._gateway, "proc", None)
         if os.getpid() != self._pid or jvm is None:
