@@ -29,6 +29,10 @@ events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type"
 commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
+# The callbacks below must not receive this query's end.
+events.wait_for(
+    "JobStatusChangeEvent", where=lambda e: e.attributes.get("spark.status.new") == "FINISHED", timeout=1200
+)
 
 calls: list[tuple[str, bool]] = []
 pages: list[Any] = []
