@@ -34,7 +34,7 @@ _LIBRARY = re.compile(
     r"|(?:^|[/\\])[^/\\]*(?:site|dist)[-_]packages[^/\\]*[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
     r"|[/\\]python\d+\.zip[/\\]|^<frozen "
     r"|[/\\]spark_events[/\\](?:"
-    r"(?:bridge|cli|config|dispatch|enrichment|event|jars|reporters|session|translate|watch)[/\\]"
+    r"(?:bridge|cli|config|dispatch|enrichment|event|jars|report|reporters|session|translate|watch)[/\\]"
     r"|(?:__init__|_version|driver_session|errors|loading|loops|pipeline|sidecar)\.py$)"
 )
 
