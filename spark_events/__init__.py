@@ -1,9 +1,13 @@
 """Events for Apache Spark: the few facts that an operator acts on, each reported once."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_events._version import __version__
+
+if sys.version_info < (3, 10):  # noqa: UP036 (pip rejects an older Python, a path such as the jar's does not)
+    raise ImportError(f"spark-events needs Python 3.10 or newer; {sys.executable} is Python {sys.version.split()[0]}")
 
 if TYPE_CHECKING:
     from spark_events.enrichment import (
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
         TransientError,
         WaitTimeoutError,
     )
-    from spark_events.event import Event, EventBuilder, Severity
+    from spark_events.event import Event, EventBuilder, Severity, decode_event
+    from spark_events.reporters.file.reading import read
     from spark_events.reporters.memory import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
     from spark_events.session.configure import configure, jar_path, spark_conf
@@ -75,9 +80,11 @@ __all__ = [
     "__version__",
     "add_event",
     "configure",
+    "decode_event",
     "enrich",
     "enrich_batch",
     "jar_path",
+    "read",
     "spark_conf",
     "start",
 ]
@@ -99,7 +106,8 @@ _MODULES = {
         ),
         "spark_events.enrichment",
     ),
-    **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
+    **dict.fromkeys(("Event", "EventBuilder", "Severity", "decode_event"), "spark_events.event"),
+    "read": "spark_events.reporters.file.reading",
     "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
     "EventStream": "spark_events.session.stream",

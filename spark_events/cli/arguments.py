@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -95,6 +97,14 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _place() -> str:
+    """Name what determines :func:`default_path`."""
+    for variable in ("SPARK_CONF_DIR", "SPARK_HOME"):
+        if os.environ.get(variable):
+            return variable
+    return "the installed PySpark"
+
+
 def configuration(chosen: argparse.Namespace) -> Configuration:
     """Read the configuration that the arguments name.
 
@@ -104,7 +114,15 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
     """
     path: Path | None = chosen.conf or default_path()
     if path is None:
-        raise SparkEventsError("no configuration found: set SPARK_HOME or SPARK_CONF_DIR, or pass --conf FILE")
+        raise SparkEventsError(
+            "no spark-defaults.conf: SPARK_CONF_DIR and SPARK_HOME are not set and PySpark is not installed in"
+            f" {sys.executable}; set one of them, or pass --conf FILE"
+        )
+    if chosen.conf is None and not path.exists():
+        raise SparkEventsError(
+            f"no spark-defaults.conf: looked for {path}, from {_place()}; create it with"
+            f" `mkdir -p {path.parent} && spark-events conf >> {path}`, or pass --conf FILE"
+        )
     properties = read_properties(path)
     given: dict[str, str] = {}
     for one in chosen.set:

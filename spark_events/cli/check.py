@@ -22,6 +22,8 @@ _LISTENER = "io.sparkevents.EventsListener"
 _PLUGIN = "io.sparkevents.EventsPlugin"
 _JAR = "spark-events-shim"
 _PYTHON_SECONDS = 30
+#: Reporter types that deliver over a network. Type heartbeat is not among them: only its last ping counts.
+_REMOTE = ("kafka", "otlp", "webhook")
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,6 +48,8 @@ def _run(chosen: argparse.Namespace) -> int:
     if pipeline is not None:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or DispatcherConfig().type}")
         show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
+        for advice in _advice(pipeline, given):
+            show(f"  advice  {advice}")
     if disabled:
         show(f"A driver would disable these reporters and run with the others: {', '.join(disabled)}")
     if not problems:
@@ -67,6 +71,19 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
         below = f"events.reporter.{delivery.name}"
         isolation = given.value(f"{below}.isolation") or "thread"
         yield delivery.name, given.value(f"{below}.type") or "log", delivery.guarantee, isolation
+
+
+def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
+    """Recommend at-least-once for reporters that a network outage can stop, unless their guarantee is set."""
+    for delivery in pipeline.deliveries:
+        below = f"events.reporter.{delivery.name}"
+        kind, key = given.value(f"{below}.type"), f"{below}.delivery.guarantee"
+        is_remote = kind in _REMOTE or (kind == "database" and "postgresql" in (given.value(f"{below}.url") or ""))
+        if is_remote and given.value(key) is None:
+            yield (
+                f"spark.{key}: not set, so a long outage of the destination loses events;"
+                " at-least-once keeps them on disk (set best-effort to accept the loss)"
+            )
 
 
 def _wiring(given: Configuration) -> Iterator[str]:

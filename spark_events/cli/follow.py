@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spark_events.errors import SparkEventsError
-
-#: First bytes of a gzip file.
-GZIP = b"\x1f\x8b"
+from spark_events.reporters.file.reading import GZIP
 
 _POLL_SECONDS = 0.2
 _PIECE = 1 << 18

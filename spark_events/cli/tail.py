@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import gzip
+import shutil
 import sys
-import zlib
+import textwrap
 from collections import deque
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-import msgspec
-
 from spark_events.cli.arguments import add_min_severity
-from spark_events.cli.follow import GZIP, follow
+from spark_events.cli.follow import follow
 from spark_events.cli.output import show
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event, Severity, decode_event
+from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
+from spark_events.reporters.file.reading import STDIN, event_of, lines_of
 from spark_events.reporters.log import format_event
 
 _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
 _DIM, _RESET = "\033[2m", "\033[0m"
+#: Attributes with many lines are printed last, below the cause.
+_STACKS = ("exception.stacktrace", "spark.deadline.stack")
+#: Lines are not wrapped on a terminal narrower than this.
+_LEAST_WIDTH = 40
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,27 +33,39 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "tail",
         help="print the events of a file that a 'file' reporter wrote",
-        description="Prints events from a file of JSON lines, oldest first.",
+        description="Prints events from a file of JSON lines, oldest first, with the time in the local time zone.",
     )
-    parser.add_argument("path", type=Path, help="the file, as in events.reporter.<name>.path")
+    parser.add_argument("path", help="the file, as in spark.events.reporter.<name>.path; - for standard input")
     parser.add_argument("-f", "--follow", action="store_true", help="follow the file as it grows and through rotation")
     parser.add_argument(
         "-n", "--lines", type=int, metavar="N", help="print only the last N matching events of the present file"
     )
     add_min_severity(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="print all attributes")
+    parser.add_argument(
+        "--app",
+        action="append",
+        metavar="APP",
+        help="only events of the application with this id or name, which may contain * (repeatable)",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="EVENT",
+        help="only events of this name, which may contain *, for example JobFailureEvent (repeatable)",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print the event's id and all attributes")
     parser.set_defaults(run=_run)
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    least = Severity(chosen.min_severity)
     damaged = 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
     def render(event: Event) -> None:
-        show(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+        show(_render(event, width, chosen.verbose), flush=chosen.follow)
 
     try:
-        lines = follow(chosen.path) if chosen.follow else _lines(chosen.path)
+        lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
         # Holds the last matching events until the file's present end; None from then on, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
@@ -57,55 +73,80 @@ def _run(chosen: argparse.Namespace) -> int:
                 while last:
                     render(last.popleft())
                 last = None
-                continue
-            try:
-                event = decode_event(line.decode("utf-8", "replace").encode())
-            except msgspec.DecodeError:
+            elif (event := event_of(line)) is None:
                 damaged += 1
+            elif not _is_chosen(event, chosen):
                 continue
-            if event.severity < least:
-                continue
-            if last is None:
+            elif last is None:
                 render(event)
             else:
                 last.append(event)
     except BrokenPipeError:
         # Raised by the output, not by the file; main() handles it.
         raise
-    except (OSError, EOFError, zlib.error) as error:
-        # Errors of damaged compressed files have no strerror.
-        raise SparkEventsError(f"cannot read {chosen.path}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
     if damaged:
         print(f"spark-events: skipped {damaged} lines of {chosen.path} that are not events", file=sys.stderr)
     return 0
 
 
-def _lines(path: Path) -> Iterator[bytes | None]:
-    """Yield the lines of a file, compressed or not, in the form of :func:`follow`, and stop at its end."""
-    damage = None
-    with path.open("rb") as file:
-        try:
-            yield from gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP) else file
-        except EOFError:
-            damage = "the file ends in the middle of a compressed block"
-        except (zlib.error, gzip.BadGzipFile) as error:
-            damage = f"the rest of the file cannot be decompressed ({error})"
+def _present(path: str) -> Iterator[bytes | None]:
+    """Yield the lines of a file in the form of :func:`follow`, and stop at its end."""
+    try:
+        yield from lines_of(path)
+    except SparkEventsError:
+        yield None
+        raise
     yield None
-    if damage:
-        raise SparkEventsError(f"{path}: {damage}")
 
 
-def _render(event: Event, colour: bool, verbose: bool) -> str:
-    line = format_event(event, time_format="%Y-%m-%d %H:%M:%S")
-    if colour and event.severity in _COLOURS:
+def _is_chosen(event: Event, chosen: argparse.Namespace) -> bool:
+    if event.severity < Severity(chosen.min_severity):
+        return False
+    if chosen.name and not any(fnmatchcase(event.name, pattern) for pattern in chosen.name):
+        return False
+    if not chosen.app:
+        return True
+    application = [str(event.attributes.get(key, "")) for key in ("spark.app.id", "spark.app.name")]
+    return any(fnmatchcase(one, pattern) for one in application for pattern in chosen.app)
+
+
+def _render(event: Event, width: int, verbose: bool) -> str:
+    """Return an event as text.
+
+    Args:
+        event: the event.
+        width: columns of the terminal; 0: the output is not a terminal, so it has no colours and long lines.
+        verbose: whether to add the attributes.
+    """
+    line = _wrapped(format_event(event, time_format="%Y-%m-%d %H:%M:%S%z"), width, "    ")
+    if width and event.severity in _COLOURS:
         line = f"{_COLOURS[event.severity]}{line}{_RESET}"
     if not verbose:
         return line
-    details = "\n".join(_detail(key, str(value)) for key, value in event.attributes.items())
-    return f"{line}\n{_DIM}{details}{_RESET}" if colour else f"{line}\n{details}"
+    ordered = sorted(event.attributes.items(), key=lambda item: item[0] in _STACKS)
+    details = "\n".join(_detail(key, str(value), width) for key, value in [("event_id", event.event_id), *ordered])
+    return f"{line}\n{_DIM}{details}{_RESET}" if width else f"{line}\n{details}"
 
 
-def _detail(key: str, value: str) -> str:
+def _detail(key: str, value: str, width: int) -> str:
     """Return an attribute, each line of its text on a line of its own, without terminal control characters."""
-    lines = (on_one_line(line.rstrip("\r").expandtabs(4)) for line in value.strip().split("\n"))
-    return f"    {on_one_line(key)} = " + "\n        ".join(lines)
+    first, *others = (on_one_line(line.rstrip("\r").expandtabs(4)) for line in value.strip().split("\n"))
+    lines = [f"    {on_one_line(key)} = {first}", *(f"        {line}" for line in others)]
+    return "\n".join(_wrapped(line, width, "            ") for line in lines)
+
+
+def _wrapped(line: str, width: int, indent: str) -> str:
+    """Break a line between words at the terminal's width; a longer word is left to the terminal."""
+    if width < _LEAST_WIDTH:
+        return line
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=indent,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -35,6 +35,8 @@ _QUICK_SECONDS = 0.01
 _GRACE_SECONDS = 0.5
 #: Limit of blocked threads per reporter; beyond it there is no replacement because busy threads slow down the others.
 _MOST_HUNG = 4
+#: Fullness of a mailbox that causes a warning, and fullness below which the next warning is possible.
+_NEARLY_FULL, _HALF_FULL = 0.9, 0.5
 #: Interval at which a drain checks for a dead destination, in seconds.
 _LOOK_SECONDS = 0.1
 #: How long a drain keeps trying a dead destination, in seconds.
@@ -104,6 +106,7 @@ class Delivery:
         self._latency = 0.0
         self._quick = True
         self._unreplaced = False
+        self._warned_of_fullness = False
         self._draining = False
         # Events accepted since the worker last took a batch, and whether they may no longer linger.
         self._untaken = 0
@@ -222,6 +225,7 @@ class Delivery:
             now: the current time in seconds of ``time.monotonic``.
         """
         self.store.check()
+        self._warn_if_nearly_full()
         with self._lock:
             worker = self._worker
             fault = None if self._deadline is not None else self._fault(worker, now)
@@ -239,12 +243,32 @@ class Delivery:
             self._worker.wake()
         what, how = fault
         _LOG.error(
-            "reporter %s: %s (%s); another thread retries its events; set events.reporter.%s.isolation=process to have"
-            " a process killed instead",
+            "reporter %s: %s (%s); another thread retries its events; set spark.events.reporter.%s.isolation=process to"
+            " have a process killed instead",
             self.name,
             what,
             how,
             self.name,
+        )
+
+    def _warn_if_nearly_full(self) -> None:
+        fullness = self.store.fullness
+        if fullness < _NEARLY_FULL or self._draining:
+            self._warned_of_fullness = self._warned_of_fullness and fullness >= _HALF_FULL
+            return
+        if self._warned_of_fullness:
+            return
+        self._warned_of_fullness = True
+        is_failing = self._worker.retry_loop.in_failure
+        keys = f"spark.events.reporter.{self.name}"
+        _LOG.warning(
+            "reporter %s: its mailbox is %d %% full because %s; a full mailbox drops the least severe events first;"
+            " %s, raise spark.events.dispatcher.queue.size%s",
+            self.name,
+            min(100, int(fullness * 100)),
+            "its attempts fail" if is_failing else "events arrive faster than it delivers them",
+            "repair its destination" if is_failing else f"narrow {keys}.filter.includes",
+            "" if self.is_durable else f", or set {keys}.delivery.guarantee=at-least-once",
         )
 
     def _fault(self, worker: Worker, now: float) -> tuple[str, str] | None:

@@ -154,6 +154,11 @@ class Mailbox:
             self._in_flight = []
 
     @property
+    def fullness(self) -> float:
+        """Share of the capacity that is in use, from 0 to 1; more for one event that is larger than the mailbox."""
+        return self._weight / self._capacity
+
+    @property
     def holds_any(self) -> bool:
         """Whether the mailbox holds any unsettled event."""
         return bool(self._waiting or self._in_flight)

@@ -65,7 +65,7 @@ _CELL = "text-align:left;vertical-align:top;padding:0 1em 0 0"
 def moment(millis: int, time_format: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Format milliseconds since the epoch as local time; return the number if the year is out of range."""
     try:
-        return datetime.fromtimestamp(millis / 1000).strftime(time_format)
+        return datetime.fromtimestamp(millis / 1000).astimezone().strftime(time_format)
     except (ValueError, OverflowError, OSError):
         return str(millis)
 

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from spark_events.bridge import python_stacks
 
 #: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
-REPORTS_EXIT = "spark.sparkEventsPythonTellsItsEnd"
+REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
 #: Seconds that Spark may take to stop, beyond the shutdown timeout of the events.
 _STOP_SECONDS = 20.0

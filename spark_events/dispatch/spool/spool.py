@@ -99,6 +99,10 @@ class Spool:
             self._work.notify()
             return self._bypasses_disk()
 
+    @property
+    def fullness(self) -> float:
+        return self._mailbox.fullness
+
     def oldest_record(self) -> int | None:
         return self._mailbox.oldest_record()
 

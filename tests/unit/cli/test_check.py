@@ -123,13 +123,36 @@ def test_events_python_may_be_a_reference(
 def test_default_file_is_the_one_spark_reads(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SPARK_CONF_DIR selects the file; a missing file is reported."""
+    """SPARK_CONF_DIR selects the file; a message says where a missing file was looked for, and what to do."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(conf.parent))
     assert main(["check"]) == 0
     assert capsys.readouterr().out.startswith(f"{conf}:\n")
     monkeypatch.setenv("SPARK_CONF_DIR", "/no/such/folder")
     assert main(["check"]) == 1
-    assert "cannot read /no/such/folder/spark-defaults.conf: No such file" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "looked for /no/such/folder/spark-defaults.conf, from SPARK_CONF_DIR; create it with `mkdir -p" in message
+    assert message.endswith("or pass --conf FILE\n")
+    assert main(["check", "--conf", "/no/such/file"]) == 1
+    assert capsys.readouterr().err == "spark-events: cannot read /no/such/file: No such file or directory\n"
+
+
+def test_at_least_once_is_recommended_for_remote_destinations(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only where the guarantee is not set; the advice is not an error."""
+    reporters: dict[str, dict[str, object]] = {
+        "file": {"path": conf.parent / "events.jsonl"},
+        "webhook": {"url": "http://127.0.0.1:1"},
+        "otlp": {"delivery.guarantee": "best-effort"},
+        "database": {"url": "sqlite:///events.db"},
+    }
+    lines = [f"spark.events.reporter.{kind}.type {kind}" for kind in reporters]
+    lines += [
+        f"spark.events.reporter.{k}.{key} {value}" for k, keys in reporters.items() for key, value in keys.items()
+    ]
+    conf.write_text(conf.read_text() + "\n".join(lines) + "\n")
+    assert main(["check", "--conf", str(conf)]) == 0
+    (advice,) = (line for line in capsys.readouterr().out.splitlines() if "advice" in line)
+    assert "spark.events.reporter.webhook.delivery.guarantee: not set" in advice
+    assert "at-least-once" in advice
 
 
 def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

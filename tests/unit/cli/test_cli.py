@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import event, eventually
@@ -160,11 +161,65 @@ def test_tail_can_follow_new_events_only(
 
 
 def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each attribute is a line below its event; further lines of a text are indented."""
+    """The id and each attribute are a line below the event; further lines of a text are indented; stacks come last."""
     path = tmp_path / "events.jsonl"
-    write(path, event(1, rows=12, trace="a\nb"))
+    attributes: dict[str, Any] = {"rows": 12, "exception.stacktrace": "a\nb", "failure.root_cause": "c"}
+    one = event(1, **attributes)
+    write(path, one)
     main(["tail", "-v", str(path)])
-    assert capsys.readouterr().out.splitlines()[1:] == ["    rows = 12", "    trace = a", "        b"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"    event_id = {one.event_id}",
+        "    rows = 12",
+        "    failure.root_cause = c",
+        "    exception.stacktrace = a",
+        "        b",
+    ]
+
+
+def test_tail_selects_applications_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--app` matches id or name, `--name` the event; both may be repeated and contain `*`."""
+    path = tmp_path / "events.jsonl"
+    applications = [("app-1", "shop"), ("app-2", "shop-nightly"), ("app-3", "clicks")]
+    write(path, *(event(n, **{"spark.app.id": a, "spark.app.name": b}) for n, (a, b) in enumerate(applications)))
+    for options, expected in (
+        (["--app", "shop"], ["0"]),
+        (["--app", "shop*"], ["0", "1"]),
+        (["--app", "app-3", "--app", "shop"], ["0", "2"]),
+        (["--name", "Test", "--app", "*"], ["0", "1", "2"]),
+        (["--name", "JobFailureEvent"], []),
+    ):
+        assert main(["tail", *options, str(path)]) == 0
+        assert bodies(capsys.readouterr().out) == expected, options
+
+
+def test_tail_reads_standard_input(tmp_path: Path) -> None:
+    """The path `-` is standard input, compressed or not, with and without `-f`."""
+    data = encode_lines([event(1), event(2)])
+    for options in ([], ["-f"], ["-n", "2"]):
+        for given in (data, gzip.compress(data)):
+            done = subprocess.run([*COMMAND, "tail", *options, "-"], input=given, capture_output=True, check=True)
+            assert bodies(done.stdout.decode()) == ["1", "2"]
+
+
+def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
+    """The zone is that of the process, as for `date`."""
+    path = tmp_path / "events.jsonl"
+    write(path, event(0))
+    environment = {**os.environ, "TZ": "Asia/Kolkata"}
+    done = subprocess.run([*COMMAND, "tail", str(path)], capture_output=True, check=True, env=environment)
+    assert done.stdout.startswith(b"2023-11-15 03:43:20+0530 INFO ")
+
+
+def test_tail_wraps_at_the_terminal_s_width() -> None:
+    """Continuation lines are indented; a word that is too long stays whole; without a terminal, lines stay whole."""
+    one = event(1, url="x" * 90, text="ten chars " * 9)
+    wide, wrapped = tail._render(one, 0, True).splitlines(), tail._render(one, 50, True).splitlines()
+    assert len(wide) == 4
+    assert len(wrapped) > len(wide)
+    assert all(len(line) <= 60 or "x" * 90 in line for line in wrapped)
+    assert "".join("".join(wrapped).split()).replace(tail._DIM, "").replace(tail._RESET, "") == "".join(
+        "".join(wide).split()
+    )
 
 
 def test_tail_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +234,7 @@ def test_tail_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureF
     }
     write(path, event(1, **texts))
     main(["tail", "-v", str(path)])
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert capsys.readouterr().out.splitlines()[2:] == [
         r"    title = \x1b]0;owned\x07a",
         "    over = b c",
         r"    erase\x1b[2J = \x9b2J",
@@ -368,7 +423,7 @@ def test_characters_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str
     write(path, event(1, text="Grüße ☃"))
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run([*COMMAND, "tail", "-v", str(path)], capture_output=True, check=False, env=environment)
-    assert done.stdout.splitlines()[1:] == [b"    text = " + shown]
+    assert done.stdout.splitlines()[2:] == [b"    text = " + shown]
     assert (done.stderr, done.returncode) == (b"", 0)
 
 

@@ -723,6 +723,30 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
     assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
 
 
+def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The warning names the share and the keys to change; after the mailbox was half empty, it is possible again."""
+    reporter = GatedReporter()
+    delivery = start(reporter, capacity=10, batch_size=1)
+    delivery.put(entries(8))
+    delivery.check(time.monotonic())
+    assert "its mailbox is" not in caplog.text
+    delivery.put(entries(1))
+    delivery.check(time.monotonic())
+    delivery.check(time.monotonic())
+    (warning,) = (record.getMessage() for record in caplog.records if "its mailbox is" in record.getMessage())
+    assert warning.startswith("reporter audit: its mailbox is 90 % full because events arrive faster than it delivers")
+    assert "spark.events.dispatcher.queue.size" in warning
+    assert "spark.events.reporter.audit.delivery.guarantee=at-least-once" in warning
+    reporter.gate.set()
+    assert delivery.wait_until_settled(20)
+    delivery.check(time.monotonic())
+    reporter.gate.clear()
+    delivery.put(entries(10))
+    delivery.check(time.monotonic())
+    assert caplog.text.count("its mailbox is") == 2
+    reporter.gate.set()
+
+
 def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
     """A later, more severe event must find a waiting event that it can replace."""
     reporter = GatedReporter()

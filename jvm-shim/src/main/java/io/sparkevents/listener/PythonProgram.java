@@ -15,7 +15,7 @@ import org.apache.spark.SparkConf;
  */
 public final class PythonProgram {
   /** Set by {@code spark_events.configure}; not below spark.events, because the sidecar validates those keys. */
-  private static final String REPORTS_EXIT = "spark.sparkEventsPythonTellsItsEnd";
+  private static final String REPORTS_EXIT = "spark.sparkEventsPythonReportsExit";
   private static final ObjectMapper JSON = new ObjectMapper();
 
   private static final List<Consumer<PythonProgram>> OBSERVERS = new CopyOnWriteArrayList<>();
