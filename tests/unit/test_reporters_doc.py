@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.server
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import ROOT, FakeDriver, application_start, goodbye, query_started, query_terminated
@@ -61,3 +64,24 @@ def test_the_documented_reporter_pages_on_errors(
     status, failure = (body["text"] for body in bodies)
     assert status == "Query 'clicks' went from RUNNING to FAILED: java.lang.IllegalStateException: out of stock"
     assert "out of stock" in failure
+
+
+def test_the_documented_test_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
+) -> None:
+    """Runs the page's example of a test with a real server."""
+    code, test = (
+        re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL),
+        re.search(r"```python\n(from paging import .*?)```", _DOC, re.DOTALL),
+    )
+    assert code is not None
+    assert test is not None
+    (tmp_path / "paging.py").write_text(code[1])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names: dict[str, Any] = {}
+    try:
+        exec(test[1], names)
+        names["test_an_error_is_posted"](SimpleNamespace(url=received[0], bodies=received[1]))
+    finally:
+        sys.modules.pop("paging", None)
+    assert len(received[1]) == 1
