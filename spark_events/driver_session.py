@@ -57,7 +57,7 @@ _CLOCK_SECONDS = 60.0
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: Records that the session handles itself.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
-#: Of these, the records that are translated and acknowledged all the same.
+#: Special records that are also translated and acknowledged.
 _Numbered: TypeAlias = ApplicationStart | ApplicationEnd | Inspection | JvmShutdown | Unknown
 _LOG = logging.getLogger(__name__)
 
@@ -360,15 +360,18 @@ class DriverSession:
     def _skip(self, record: Unknown) -> Unknown:
         """Count an unknown record, and log each unknown kind once."""
         if record.kind not in self._unknown:
-            _LOG.warning("records of kind %r are not understood by spark_events %s", record.kind, __version__)
+            _LOG.warning("skipping records of kind %r, which spark_events %s does not know", record.kind, __version__)
         self._unknown[record.kind] += 1
         # Record numbers are consecutive, so an unreadable record has the next number.
         return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
 
     def _defect(self, record: object | None) -> None:
         self._translator.defects += 1
-        what = "what time alone makes" if record is None else f"a record of kind {type(record).__name__}"
-        _LOG.exception("%s could not be translated", what)
+        if record is None:
+            _LOG.exception("a timer of the translation failed; retrying in %g s; report this", _CLOCK_SECONDS)
+        else:
+            kind = type(record).__name__
+            _LOG.exception("a record of kind %s could not be translated; its events are missing; report this", kind)
 
     def _acknowledge(self) -> None:
         self._acknowledgements.complete(self._pipeline.dispatcher.progress)

@@ -35,7 +35,7 @@ class BreakerConfig:
         "circuit-breaker.open.initial",
         positive_duration,
         30.0,
-        doc="Time the breaker stays open at first; it doubles each further time.",
+        doc="First pause while the breaker is open; doubles each time.",
     )
     open_max: float = option(
         "circuit-breaker.open.max", positive_duration, 300.0, doc="Longest time the breaker stays open."

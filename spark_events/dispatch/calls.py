@@ -53,7 +53,9 @@ class _NoExit:
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"the reporter called for an exit: {describe(error)}") from error
         # Callers catch only Exception, so convert any other error too.
-        raise RuntimeError(f"the reporter raised what is no Exception: {describe(error)}") from error
+        raise RuntimeError(
+            f"the reporter raised a BaseException that is not an Exception: {describe(error)}"
+        ) from error
 
 
 # All calls share one instance because it has no state.

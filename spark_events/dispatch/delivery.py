@@ -292,7 +292,7 @@ class Delivery:
             # File descriptors or threads may be exhausted; the next check tries again.
             if not self._unreplaced:
                 self._unreplaced = True
-                _LOG.error("reporter %s: %s, and cannot be made anew: %s", self.name, what, self.describe(error))
+                _LOG.error("reporter %s: %s; cannot create a replacement: %s", self.name, what, self.describe(error))
             return False
         self._unreplaced = False
         self._worker = successor

@@ -133,7 +133,7 @@ class AsyncQueuedDispatcher:
         except Exception:
             if subject not in self._unwatched:
                 self._unwatched.add(subject)
-                _LOG.exception("%s: cannot be watched; it is tried again", subject)
+                _LOG.exception("%s: a check of its threads failed; checking again", subject)
 
     def counters(self) -> dict[str, DeliveryCounters]:
         """Return the current counters of every reporter, by name."""

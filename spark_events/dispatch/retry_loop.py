@@ -223,7 +223,7 @@ class RetryLoop:
         try:
             return made(constructor)
         except Exception as error:
-            self._note_failure("cannot be made anew", error)
+            self._note_failure("cannot create a replacement", error)
             raise
         finally:
             self.busy_since = None
@@ -255,7 +255,7 @@ class RetryLoop:
             self._breaker.succeeded()
             self._note_answer()
             self.rejected = error.rejected if isinstance(error.rejected, int) else None
-            _LOG.error("reporter %s: %s, not tried again: %s", self._name, verb, self._describe(error))
+            _LOG.error("reporter %s: %s; dropping the rejected events: %s", self._name, verb, self._describe(error))
             self._on_failure()
             return "rejected"
         except Exception:
@@ -334,7 +334,7 @@ class RetryLoop:
         why = self._describe(error)
         if not self.in_failure and not self.abandoned:
             self.in_failure = True
-            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self._name, verb, why)
+            _LOG.error("reporter %s: %s; holding its events and retrying: %s", self._name, verb, why)
         # Log before counting, so that the reason is in the log when the counter changes.
         self._on_failure()
         return why

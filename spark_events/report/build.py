@@ -22,7 +22,7 @@ _MOST_NAMES = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What to report.
+    """Selection of applications and period for a report.
 
     Attributes:
         since: start of the period; None: the oldest event.

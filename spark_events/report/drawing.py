@@ -17,7 +17,7 @@ _MOST_LANES, _MOST_SERIES, _MOST_BUCKETS = 200, 100, 400
 _LEAST_SEGMENTS = 8
 
 _RUN_STATES = {"FAILED": State.FAILED, "LOST": State.FAILED, "CANCELLED": State.CANCELLED, "UNKNOWN": State.UNKNOWN}
-#: Worst first: what a bucket shows that has several.
+#: States from worst to best; a bucket with several states shows the worst.
 _WORST = [
     state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)
 ]

@@ -13,7 +13,7 @@ import msgspec
 
 
 class State(enum.Enum):
-    """What an application or a query does during an interval of its lane."""
+    """State of an application or a query during an interval of its lane."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -27,7 +27,7 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceSummary:
-    """What was read from one file, log or database."""
+    """Summary of one source: a file, log or database."""
 
     source: str
     kind: str

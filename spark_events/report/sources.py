@@ -242,7 +242,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
     def rows() -> Iterator[tuple[Any, ...]]:
         try:
             with engine.connect() as connection:
-                # Of the statement, because the option of a connection would stream its SET LOCAL, too.
+                # An option of the statement, because an option of the connection would also stream its SET LOCAL.
                 statement = text(_select(condition, "CAST(attributes AS TEXT)"))
                 streamed = statement.execution_options(stream_results=True, yield_per=_CHUNK)
                 for row in connection.execute(streamed):

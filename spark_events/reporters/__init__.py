@@ -1,1 +1,1 @@
-"""Where events go: one file a reporter, each with a configuration of its own."""
+"""Reporters, the destinations of events; each has its own configuration."""

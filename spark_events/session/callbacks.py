@@ -51,7 +51,9 @@ class CallbackReporter(Reporter):
             # A program may add one event twice; only a repeated delivery also has the same sequence number.
             identity = f"{event.sequence}/{event.event_id}"
             if identity in self._begun:
-                raise PermanentError(f"its call with {event.name} {event.event_id} blocks its thread, and was given up")
+                raise PermanentError(
+                    f"its call with {event.name} {event.event_id} blocks its thread, which is abandoned"
+                )
             self._begun[:] = [identity]
             error: BaseException | None = None
             try:

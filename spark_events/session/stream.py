@@ -282,7 +282,7 @@ class EventStream:
         try:
             self._driver_session.run()
         except Exception:
-            _LOG.exception("the events of this application have ended, by a defect; the application goes on")
+            _LOG.exception("a defect ended the event stream; the application continues without events; report this")
         finally:
             self._stopping = True
             self._recorded.end()

@@ -93,6 +93,6 @@ def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Pat
     commits = [e["attributes"]["spark.batch.id"] for e in written if e["name"] == "BatchCommitEvent"]
     assert commits == run.commits("steady")
     full, again = run.own_messages
-    assert "its events are held and tried again" in full
+    assert "holding its events and retrying" in full
     assert str(events) in full
     assert "works again" in again

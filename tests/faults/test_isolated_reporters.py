@@ -111,7 +111,7 @@ def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> No
     driver = drivers("misbehaving:Segfaults")
     logged = driver.await_answer("log", level="ERROR")
     assert logged["message"] == (
-        "reporter bad: failed, its events are held and tried again:"
+        "reporter bad: failed; holding its events and retrying:"
         " ReporterProcessError: its process was killed by signal 11 (SIGSEGV)"
     )
     eventually(lambda: any(a["kind"] == "stats" and a["reporters"]["bad"]["failures"] for a in list(driver.answers)))
@@ -136,7 +136,7 @@ def leaked():
     pipeline.dispatcher.dispatch([Entry(done + 1, event(done))], done)
     done += 1
     # Both: it can leak no more, and the blocked one has not been replaced for a while.
-    return "Too many open files" in logged.getvalue() and "cannot be made anew" in logged.getvalue()
+    return "Too many open files" in logged.getvalue() and "cannot create a replacement" in logged.getvalue()
 import io, logging
 logged = io.StringIO()
 logging.basicConfig(stream=logged, level=logging.WARNING)

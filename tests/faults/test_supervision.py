@@ -143,7 +143,7 @@ def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, 
 
 
 def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """So is a sidecar that fails to start after others ran; the sidecar that survives gets every record."""
+    """A sidecar that fails to start after others ran is also replaced; the sidecar that survives gets every record."""
     run = runs["starting-badly"].result()
     folder = lab.folder / "badly"
     assert starts(folder) == 5

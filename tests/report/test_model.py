@@ -167,7 +167,7 @@ def test_a_batch_application_is_not_down_between_its_runs() -> None:
 
 
 def test_findings_of_a_busy_day() -> None:
-    """What still is wrong comes first, with its cause."""
+    """Problems that persist come first, with their cause."""
     report = report_of(busy_day().events, sla_ms=60_000)
     now = [finding.text for finding in report.findings if finding.now]
     assert now == [

@@ -229,7 +229,7 @@ def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) 
 
 
 def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[str, Future[Run]]) -> None:
-    """With spark.events.required=true, like any other mistake."""
+    """With spark.events.required=true, the application does not start, as for any other mistake."""
     run = runs["required-one-broken"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()

@@ -231,7 +231,7 @@ def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
-    """Also with two sessions; a second stream is rejected or replaces the first one."""
+    """Two sessions share one stream; a second stream is rejected or replaces the first one."""
     assert "are started already, at " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True

@@ -13,7 +13,7 @@ def heartbeats(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) -> None:
-    """Without any record in between, until the application ends."""
+    """Heartbeats need no records in between; they stop when the application ends."""
     asks, other = tmp_path / "asks.jsonl", tmp_path / "other.jsonl"
     settings = {
         "events.heartbeat.interval": "200ms",

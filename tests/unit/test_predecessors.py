@@ -101,7 +101,7 @@ def test_the_spool_knows_no_end_of_the_predecessor(tmp_path: Path) -> None:
 
 
 def test_a_restarted_sidecar_is_no_loss(tmp_path: Path) -> None:
-    """Nor an application of the same name that runs at the same time."""
+    """An application of the same name that runs at the same time is not lost either."""
     settings = in_spool(tmp_path)
     with driver(tmp_path, settings) as other:
         other.await_answer("ack", through=other.send_records(start("other")))

@@ -59,7 +59,7 @@ def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
+    """Messages show neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
     monkeypatch.setenv("PORT", "s3cret")
     message = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
     assert "s3cret" not in message

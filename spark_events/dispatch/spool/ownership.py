@@ -1,7 +1,7 @@
-"""Which process owns which spool file: the one that holds the lock beside its folder.
+"""Ownership of spool files: the owner is the process that holds the lock beside the folder.
 
-The lock's text identifies the owner's driver. While that is alive it restarts a sidecar that died, and the new one
-needs its predecessor's file.
+The lock's text identifies the owner's driver. While the driver lives, it restarts a sidecar that died, and the
+new sidecar needs its predecessor's file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 def driver_identity(pid: int) -> str:
     """Return a line that identifies a running process: boot, PID, start time; '' if unknown."""
     try:
-        # Behind the name, which may contain anything: first the state, twentieth the start time.
+        # Fields after the name, which may contain any character: the first is the state, the twentieth the start time.
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return "" if fields[0] in ("Z", "X") else f"{boot} {pid} {fields[19]}"
@@ -109,18 +109,18 @@ class SpoolFolders:
         found = self._found()
         own = [one for one in found if self._driver and one.driver == self._driver]
         first = found[-1].number + 1 if found else 0
-        # Several, for other drivers of that name may start at the same time.
+        # Try several names, because other drivers with this application name may start at the same time.
         new = [SpoolFolder(self._parent / f"{self._prefix}.{number}") for number in range(first, first + 100)]
         for one in (*own, *reversed(found), *new):
             if not one.is_needed_by_another(self._driver) and one.acquire():
                 one.sign(self._driver)
                 return one
-        raise FileExistsError(f"{self._parent}: other processes claim spools at the same time")
+        raise FileExistsError(f"{self._parent}: 100 spool folders are in use by other processes; the sidecar retries")
 
     def claim_dead(self) -> Iterator[SpoolFolder]:
         """Own the files of dead owners, one after the other, oldest first."""
         for one in self._found():
-            # A file of another user, say, is not ours to deliver.
+            # Another user's file, for example, cannot be locked and is skipped.
             with contextlib.suppress(OSError):
                 if not one.is_needed_by_another(self._driver) and one.acquire():
                     yield one

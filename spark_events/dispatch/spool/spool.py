@@ -1,4 +1,4 @@
-"""What the threads of a spool share, under one lock: mailbox, events ahead of the reporter, account. No I/O."""
+"""State that the threads of a spool share under one lock: mailbox, events read ahead, counters. No I/O."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ class Spool:
         return fits
 
     def check(self) -> None:
-        """Notice a disk that hangs."""
+        """Detect a disk that hangs."""
         with self._lock:
             since, seen, self._overdue = self._busy_since, self._overdue, None
             if since is None or time.monotonic() - since < self._hang_seconds:
                 return
             self._overdue = since
-            # Once is not enough: this process may have been suspended, and not the disk.
+            # Require two checks: after one, this process may have been suspended instead of the disk.
             if since != seen or self._hangs:
                 return
             self._hangs = True
@@ -142,7 +142,7 @@ class Spool:
     def take(self, most: int) -> list[Event]:
         with self._lock:
             if not self._ready and self._bypasses_disk():
-                # A write of these that hangs finds out when it returns.
+                # If a write of these events hangs, it finds them settled when it returns.
                 self._mailbox.requeue()
                 self._batch = self._mailbox.take_entries(most) or None
                 self._worker_has_batch = self._batch is not None
@@ -191,7 +191,7 @@ class Spool:
 
     @contextlib.contextmanager
     def disk_access(self) -> Iterator[None]:
-        """Enclose all that may hang, and tell the others afterwards."""
+        """Enclose a disk access that may hang, and wake the worker afterwards."""
         self._busy_since = time.monotonic()
         yield
         with self._lock:

@@ -104,7 +104,7 @@ class SpoolWriter(threading.Thread):
                         _LOG.warning("reporter %s: spool works again", self._reporter)
                 if not self._ends and (next_ := self._spool.to_read()):
                     self._read(*next_)
-            # Whatever it is: without this thread no event is safe.
+            # Catch every exception: without this thread no event reaches the disk.
             except Exception as error:
                 self._failed(error)
 

@@ -43,7 +43,7 @@ class DatabaseConfig:
         "url",
         database_url,
         Secret("sqlite:///spark-events.db"),
-        doc="Where the database is: a file of SQLite, or PostgreSQL.",
+        doc="Address of the database: a SQLite file, or PostgreSQL.",
     )
     password: Secret | None = option("password", secret, None, doc="PostgreSQL's password, if the URL has none.")
     timeout: float = option(

@@ -123,7 +123,7 @@ class FileReporter(Reporter):
         except (OSError, OverflowError, ValueError) as error:
             # The other two errors: the clock is outside the range of datetime.
             if not self._cannot_rotate:
-                _LOG.warning("%s is full but cannot be put aside, it goes on growing: %s", self._path, error)
+                _LOG.warning("%s: cannot rotate the full file; appending to it: %s", self._path, error)
             self._cannot_rotate = True
             return False
         self._cannot_rotate = False

@@ -60,14 +60,15 @@ properties: Kind[tuple[tuple[str, str], ...]] = Kind(
 class KafkaConfig:
     """Settings below ``events.reporter.<name>.`` for type ``kafka``."""
 
-    servers: str = option("bootstrap.servers", text("host:port, several separated by ,"), doc="Where the brokers are.")
+    servers: str = option(
+        "bootstrap.servers", text("host:port, several separated by ,"), doc="Addresses of the initial brokers."
+    )
     topic: str = option("topic", text("the name of a topic"), doc="The topic that events are written to.")
     key: str = option(
         "key",
         choice("query", "application", "none"),
         "query",
-        doc="What messages are keyed by, and so keep their order by: the query (else the application), the "
-        "application, or nothing.",
+        doc="Key of a message; messages with one key stay in order. query: the query, else the application.",
     )
     compression: str = option(
         "compression.type", choice("none", "gzip", "snappy", "lz4", "zstd"), "lz4", doc="How batches are compressed."
@@ -79,9 +80,9 @@ class KafkaConfig:
         doc="Whether with TLS, and whether with a login.",
     )
     mechanism: str | None = option(
-        "sasl.mechanism", choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), None, doc="How to log in."
+        "sasl.mechanism", choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), None, doc="Mechanism of the login."
     )
-    username: str | None = option("sasl.username", text("a name"), None, doc="Who logs in.")
+    username: str | None = option("sasl.username", text("a name"), None, doc="Name for the login.")
     password: Secret | None = option("sasl.password", secret, None, doc="The password of the login.")
     ca: str | None = option(
         "ssl.ca.location", text("the path of a PEM file"), None, doc="The authorities that are trusted."

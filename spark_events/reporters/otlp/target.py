@@ -41,20 +41,20 @@ class OtlpConfig:
         "protocol", choice("grpc", "http/protobuf"), None, doc="grpc, if neither this nor the variable is set."
     )
     endpoint: str | None = option(
-        "endpoint", address, None, doc="Where the receiver is; http://localhost:4317, with HTTP 4318, if not set."
+        "endpoint", address, None, doc="Address of the receiver. Not set: http://localhost:4317, with HTTP 4318."
     )
     headers: Secret | None = option(
         "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
     )
     compression: str | None = option("compression", choice("none", "gzip"), None, doc="none, if it is not set.")
     insecure: bool | None = option(
-        "insecure", boolean, None, doc="Whether gRPC to an endpoint without http:// or https:// goes without TLS."
+        "insecure", boolean, None, doc="Whether gRPC to an endpoint without http:// or https:// uses no TLS."
     )
     certificate: str | None = option(
-        "certificate", _PEM_FILE, None, doc="Whom to trust; the usual authorities, if it is not set."
+        "certificate", _PEM_FILE, None, doc="PEM file of the trusted authorities. Not set: the usual ones."
     )
     client_certificate: str | None = option(
-        "client.certificate", _PEM_FILE, None, doc="Who we are, for receivers that ask."
+        "client.certificate", _PEM_FILE, None, doc="PEM file of the client certificate, for receivers that require one."
     )
     client_key: str | None = option("client.key", _PEM_FILE, None, doc="The key of the client's certificate.")
     timeout: float | None = option(

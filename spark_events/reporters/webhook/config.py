@@ -56,33 +56,36 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
 class WebhookConfig:
     """Settings below ``events.reporter.<name>.`` for type ``webhook``."""
 
-    url: Secret = option("url", web_url, doc="Where events are posted to; as secret as a password.")
+    url: Secret = option("url", web_url, doc="Address that events are posted to; a secret.")
     format: str = option(
         "format",
         choice("json", "json-each", "slack", "pagerduty", "cloudevents", "cloudevents-batch", "template"),
         "json",
-        doc="What is posted: an array of events, one event, or what another system understands.",
+        doc="Format of the request: an array of events, one event, or the format of another system.",
     )
     template: str | None = option(
-        "template", text("the path of a JSON file"), None, doc="With format=template: what is posted for each event."
+        "template", text("the path of a JSON file"), None, doc="With format=template: the JSON to post for each event."
     )
     routing_key: Secret | None = option(
-        "routing-key", secret, None, doc="With format=pagerduty: the integration's key, of the Events API v2."
+        "routing-key", secret, None, doc="With format=pagerduty: the routing key of the integration (Events API v2)."
     )
     headers: tuple[tuple[str, Secret], ...] = option(
         "headers", header_pairs, (), doc="Headers of every request; never shown."
     )
     signature_secret: Secret | None = option(
-        "signature.secret", secret, None, doc="What requests are signed with; without it they are not."
+        "signature.secret", secret, None, doc="Secret that signs requests. Not set: no signature."
     )
     signature_header: str = option(
         "signature.header",
         text("the name of a header"),
         "X-Spark-Events-Signature",
-        doc="The header that has the signature.",
+        doc="Header for the signature.",
     )
     tls_ca: str | None = option(
-        "tls.ca", text("the path of a PEM file"), None, doc="The authorities that are trusted, instead of the usual."
+        "tls.ca",
+        text("the path of a PEM file"),
+        None,
+        doc="PEM file of the trusted authorities, instead of the usual ones.",
     )
     tls_certificate: str | None = option(
         "tls.certificate", text("the path of a PEM file"), None, doc="A client certificate, its key in it or below."

@@ -54,7 +54,7 @@ def test_a_restarted_server_gets_every_event_in_order(
         assert running.counters.delivered == 70
     assert bodies(in_postgresql) == list(range(70))
     assert [int(body) for (body,) in in_postgresql.query("SELECT body FROM arrivals ORDER BY n")] == list(range(20, 70))
-    assert "its events are held and tried again: TransientError: postgresql" in caplog.text
+    assert "holding its events and retrying: TransientError: postgresql" in caplog.text
     assert "works again" in caplog.text
 
 

@@ -34,7 +34,7 @@ def test_a_restarted_broker_gets_every_event_once_and_in_order(
         running.deliver([event(n) for n in range(60, 70)], within=60)
         assert running.counters.delivered == 70
     assert topic.numbers(70) == list(range(70))
-    assert caplog.text.count("failed, its events are held and tried again") == 1
+    assert caplog.text.count("failed; holding its events and retrying") == 1
     assert caplog.text.count("works again") == 1
 
 

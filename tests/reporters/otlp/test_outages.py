@@ -189,7 +189,7 @@ def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
             driver.send(goodbye(1_000))
             assert driver.await_exit() == 0
             assert witness.late(deadline) <= 0.1
-    assert "its events are held and tried again: UnavailableError: " in failure["message"]
+    assert "holding its events and retrying: UnavailableError: " in failure["message"]
     assert (tmp_path / "errors").read_text() == ""
 
 
@@ -198,7 +198,7 @@ def has_failed(to: Delivery) -> bool:
 
 
 def is_failure(answer: dict[str, Any]) -> bool:
-    return answer["kind"] == "log" and "held and tried again" in answer["message"]
+    return answer["kind"] == "log" and "holding its events and retrying" in answer["message"]
 
 
 def hang_up(server: socket.socket) -> None:

@@ -48,7 +48,7 @@ def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, ca
             running.deliver([event(n) for n in range(60, 70)])
             assert running.counters.delivered == 70
         assert bodies(receiver) == list(range(70))
-    assert "failed, its events are held and tried again: TransientError: localhost: " in caplog.text
+    assert "failed; holding its events and retrying: TransientError: localhost: " in caplog.text
 
 
 def test_events_accepted_before_a_failure_are_not_sent_again() -> None:
@@ -88,7 +88,7 @@ def test_a_timeout_closes_the_connection() -> None:
 
 
 def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
-    """Also while connecting: the next attempt gets the only connection of the pool."""
+    """An attempt is cancelled also while it connects: the next attempt gets the only connection of the pool."""
 
     async def given_up(after: int) -> int:
         post = Post(WebhookConfig(url=Secret(f"http://127.0.0.1:{receiver.port}/")), {})

@@ -96,7 +96,7 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
 
 @pytest.mark.parametrize("end", ["STOPPED", "PROGRAM_FAILED", "GATEWAY_CLOSED", "report"])
 def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> None:
-    """Nor one whose stream of events was stopped in order while it ran on."""
+    """An application whose event stream was stopped in order is not lost, although it still runs."""
     (tmp_path / "events.jsonl").write_bytes(story(end=end))
     sink = ListSink()
     watch(tmp_path, sink, 10_000).look()

@@ -107,7 +107,7 @@ class LimitedReporter(FaultyReporter):
     [(1, 1), (2, 2), (100, 4), (2**70, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)],
 )
 def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest: int) -> None:
-    """So that one request to its destination is one call; invalid limits are ignored."""
+    """The limit makes one request to the destination one call; invalid limits are ignored."""
     reporter = LimitedReporter(most)
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(12))
@@ -196,7 +196,7 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.L
         2,
         1,
     )
-    assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
+    assert "reporter audit: failed; dropping the rejected events: PermanentError: no such table" in caplog.text
 
 
 def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> None:
@@ -386,8 +386,10 @@ def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest
     assert numbers(reporter.events) == [1]
     counters = delivery.counters()
     assert (counters.delivered, counters.dropped, counters.failures) == (1, {"rejected": 1}, 2)
-    assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
-    assert "not tried again: UnprintableError: (not printable: its __str__ raises ValueError)" in caplog.text
+    assert "RuntimeError: the reporter raised a BaseException that is not an Exception: NoException: odd" in caplog.text
+    assert (
+        "dropping the rejected events: UnprintableError: (not printable: its __str__ raises ValueError)" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("verdict", [OSError, PermanentError])
@@ -423,7 +425,7 @@ def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.L
     assert delivery.wait_until_settled(20)
     messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert messages == [
-        "reporter audit: failed, its events are held and tried again: OSError: connection reset",
+        "reporter audit: failed; holding its events and retrying: OSError: connection reset",
         "reporter audit: works again",
     ]
 
@@ -452,7 +454,7 @@ def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: 
 
 @pytest.mark.parametrize("closing", [transient, permanent, exits])
 def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptureFixture, closing: Any) -> None:
-    """By then every event has been delivered."""
+    """Every event is delivered before the reporter is closed."""
     reporter = FaultyReporter(closing=closing)
     delivery = start(reporter)
     delivery.put(entries(2))

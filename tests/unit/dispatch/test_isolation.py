@@ -157,7 +157,7 @@ def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Eve
 
 
 def test_a_successful_open_closes_a_breaker_that_failed_opens_opened() -> None:
-    """Also without an event to deliver; otherwise the first later failure would open it again."""
+    """The breaker closes without an event to deliver; otherwise the first later failure would open it again."""
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
@@ -261,7 +261,7 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    message = "cannot be made anew, its events are held and tried again: OSError: Too many open files"
+    message = "cannot create a replacement; holding its events and retrying: OSError: Too many open files"
     assert caplog.text.count(message) == 1
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -298,7 +298,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(3))
-    message = "blocks its thread, which is abandoned, and cannot be made anew: RuntimeError: can't start new thread"
+    message = "blocks its thread, which is abandoned; cannot create a replacement: RuntimeError: can't start new thread"
     for hung, one in enumerate(blocked, 1):
         assert one.entered.wait(20)
         overdue(delivery)
@@ -328,7 +328,7 @@ def test_a_returned_thread_that_blocks_again_is_logged_again(
         assert blocked.entered.wait(20)
         overdue(delivery)
         delivery.check(time.monotonic())
-        assert "blocks its thread, which is abandoned, and cannot be made anew" in caplog.text
+        assert "blocks its thread, which is abandoned; cannot create a replacement" in caplog.text
         gate.set()
         assert delivery.wait_until_settled(20)
         delivery.check(time.monotonic())
@@ -442,7 +442,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_others(
     assert other.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     dispatcher.stop(time.monotonic() + 5)
-    assert caplog.text.count("reporter defective: cannot be watched") == 1
+    assert caplog.text.count("reporter defective: a check of its threads failed") == 1
 
 
 def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:

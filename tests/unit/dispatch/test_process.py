@@ -135,7 +135,7 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, capl
     assert delivery.wait_until_settled(20)
     assert delivered(path) == ["0", "2"]
     assert delivery.counters().dropped == {"rejected": 1}
-    assert "reporter isolated: failed, not tried again: PermanentError: no such table" in caplog.text
+    assert "reporter isolated: failed; dropping the rejected events: PermanentError: no such table" in caplog.text
 
 
 def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start, path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, cap
 
 
 def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """With their logger's name and their level."""
+    """Log lines of the process keep their logger's name and level."""
     delivery = start()
     delivery.put(entries(event(7, do="log")))
     assert delivery.wait_until_settled(20)
@@ -279,7 +279,7 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
 @pytest.mark.parametrize(
     ("kind", "what"),
     [
-        ("misbehaving:DiesInOpen", "cannot be opened, its events are held and tried again: ReporterProcessError:"),
+        ("misbehaving:DiesInOpen", "cannot be opened; holding its events and retrying: ReporterProcessError:"),
         (
             "misbehaving:ORDERS",
             "ReporterProcessError: ValueError: ORDERS is not a Reporter class or a function that returns one",
@@ -299,7 +299,7 @@ def test_a_failing_constructor_or_open_is_retried(
 
 
 def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """By then every event has been delivered."""
+    """Every event is delivered before the reporter is closed."""
     delivery = start("misbehaving:DiesInClose")
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)
@@ -334,7 +334,7 @@ def with_details(error: Exception, **details: object) -> Exception:
     ],
 )
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
-    """Even one that is too long, cannot be encoded, or whose text raises."""
+    """This includes an error that is too long, cannot be encoded, or whose text raises."""
     data = messages.encode(messages.failure(error))
     answer = messages.answers_of()(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
@@ -357,7 +357,7 @@ def test_events_from_the_pipe_are_immutable() -> None:
 
 @pytest.mark.parametrize("nonsense", [b"\xc1", b"", b"\x81\xa4type\xa4nope", b"\x01"])
 def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
-    """With an error that the reader of the pipe handles."""
+    """The write raises an error that the reader of the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
         messages.answers_of()(nonsense)
 

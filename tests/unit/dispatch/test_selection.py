@@ -152,7 +152,7 @@ def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
 
 
 def test_heartbeats_reach_only_reporters_that_ask_for_them() -> None:
-    """Whatever their filter."""
+    """The filter does not matter."""
     beat = one("spark.application", "HeartbeatEvent", "DEBUG")
     assert not passes(selection(), beat)
     assert not passes(selection(includes="*:HeartbeatEvent"), beat)

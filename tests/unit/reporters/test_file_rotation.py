@@ -216,7 +216,7 @@ def test_a_partial_line_of_another_driver_does_not_damage_the_next(tmp_path: Pat
 
 
 def test_fsync_is_called_for_each_batch_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a batch counts as delivered; never by default."""
+    """The file is synced before a batch counts as delivered; by default it never is."""
     synced: list[str] = []
     real = os.fsync
 

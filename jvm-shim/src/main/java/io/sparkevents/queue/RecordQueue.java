@@ -187,7 +187,7 @@ final class RecordQueue {
       evictedBefore.merge(oldest.kind, 1L, Long::sum);
       evictedBeforeThrough = oldest.seq;
     } else {
-      // Reported twice rather than lost.
+      // Prefer reporting an event twice to losing it.
       drops.takeBack(oldest.account);
     }
   }
