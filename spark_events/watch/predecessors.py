@@ -96,7 +96,7 @@ class Predecessors:
             for lost, at in self._in_spool(start):
                 self._found(lost_event(lost, at, 0, _HOW))
         except (OSError, RuntimeError) as error:
-            _LOG.warning("cannot look for a lost earlier run in the spool directory; it goes unreported: %s", error)
+            _LOG.warning("cannot read the spool directory; a lost earlier run is not reported: %s", error)
         pause = 0.0
         while not self._over.wait(pause):
             pause = _TOUCH_SECONDS

@@ -72,7 +72,7 @@ GOOD = {"stop": hooked("stop", PYTHON), "caught": hooked("caught-stop", PYTHON)}
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """All endings, two at a time."""
+    """Run all endings, two at a time."""
     starts = {name: failing.start for name, failing in {**WITHOUT_HOOKS, **WITH_HOOKS}.items()}
     every = {**starts, **GOOD, "out-of-memory": alone("out-of-memory", SUBMIT)}
     return {name: lab.background(start, lab) for name, start in every.items()}

@@ -162,7 +162,7 @@ def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
 
 
 def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """For any form: a cut within a line, and within a compressed block."""
+    """Logs in every form are cut within a line and within a compressed block."""
     files = [path for path in (run.folder / "eventlog").rglob("*local-*") if path.is_file()]
     (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
     cut = run.folder / "cut-off"

@@ -115,7 +115,7 @@ def test_a_hanging_receiver_does_not_delay_shutdown(witness: Witness) -> None:
 
 
 def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
-    """Seconds and dates; the receiver's delay replaces the retry's back-off."""
+    """The receiver may send seconds or a date; its delay replaces the retry's back-off."""
     stamps: list[float] = []
 
     def decide(_: Request) -> Answer:

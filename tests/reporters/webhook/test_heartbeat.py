@@ -54,7 +54,7 @@ def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
 
 
 def test_metrics_for_a_pushgateway() -> None:
-    """In Prometheus' text format; the group is the application's name, encoded."""
+    """The body is in Prometheus' text format; the group is the application's name, encoded."""
     start, alive, failure = pinged(life(application_end("PROGRAM_FAILED")), format="pushgateway")
     assert start.path == "/hook/metrics/job/spark-events/application@base64/c2hvcA==?token=t0psecret"
     lines = alive.body.decode().splitlines()
