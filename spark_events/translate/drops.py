@@ -9,10 +9,7 @@ from spark_events.bridge.records import Dropped
 from spark_events.event import Severity
 from spark_events.translate.draft import Draft, counted
 
-__all__ = ["EARLIER_RUN", "dropped"]
-
-#: Value of ``where`` for records lost in an earlier run; this run's counts exclude them.
-EARLIER_RUN = "earlier-run"
+__all__ = ["dropped"]
 
 
 class _Cause(NamedTuple):
@@ -32,10 +29,6 @@ _CAUSES = {
     "unwritable": _Cause(
         "unwritable",
         "{records} dropped: reading an object of the application raised an error; see the driver's log ({kinds})",
-    ),
-    EARLIER_RUN: _Cause(
-        "sidecar-died",
-        "{records} lost in an earlier run of this application: its sidecar died too often ({kinds})",
     ),
     "spark-listener-queue": _Cause(
         "queue-full", "Spark dropped {events} before any listener received them: its listener queue was full"

@@ -37,7 +37,7 @@ from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.deadlines.deadlines import Deadlines
 from spark_events.translate.draft import Draft, iso_millis
-from spark_events.translate.drops import EARLIER_RUN, dropped
+from spark_events.translate.drops import dropped
 from spark_events.translate.executor_events import ExecutorEvents
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -260,8 +260,7 @@ class Translator:
         return itertools.chain(self._streams.tick(moment), handler(record))
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
-        if record.where != EARLIER_RUN:
-            self.dropped += sum(record.records.values())
+        self.dropped += sum(record.records.values())
         return dropped(record)
 
     def _job_ended(self, record: JobEnd) -> Iterator[Draft]:

@@ -100,7 +100,7 @@ final class ConnectionTest {
               is(kinds(failed.subList(0, 4)), kinds);
               is(stopped.get(2).contains("\"provisional\":true"), true);
               is(stopped.get(3).contains("\"ending\":\"STOPPED\""), true);
-              is(stopped.get(3).contains("provisional"), false);
+              is(stopped.get(3).contains("\"provisional\":true"), false);
               is(failed.get(3).contains("\"ending\":\"UNCAUGHT_EXCEPTION\""), true);
               is(failed.get(3).contains("\"stopped_before\":true"), true);
               is(failed.get(3).contains("behind stop"), true);

@@ -3,13 +3,14 @@ package io.sparkevents;
 import static io.sparkevents.Checks.is;
 
 import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.MicroBatchWork;
 import io.sparkevents.listener.RecordSink;
+import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import java.util.Properties;
 import org.junit.jupiter.api.Test;
@@ -33,7 +34,8 @@ final class MicroBatchWorkTest {
               @Override
               public void end(ApplicationEnd end) {}
             },
-            holdsBack);
+            holdsBack,
+            new JobProperties(new Redaction(Redaction.SPARK_DEFAULT)));
     }
 
     String take() {
@@ -67,7 +69,7 @@ final class MicroBatchWorkTest {
       for (int job = 0; job < 3; job++) {
         checks.work.began(begin("job_start", "job:" + job), batch("q", number));
         checks.work.began(begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
-        checks.work.stageEnded(Collections.singletonList(end("stage_completed", "stage:" + job + ".0", false)));
+        checks.work.stageEnded(end("stage_completed", "stage:" + job + ".0", false));
         checks.work.jobEnded(end("job_end", "job:" + job, false));
       }
     }
@@ -81,7 +83,7 @@ final class MicroBatchWorkTest {
     checks.work.began(begin("job_start", "job:1"), batch("q", 7));
     checks.work.began(begin("stage_submitted", "stage:1.0"), batch("q", 7));
     checks.take();
-    checks.work.stageEnded(Collections.singletonList(end("stage_completed", "stage:1.0", true)));
+    checks.work.stageEnded(end("stage_completed", "stage:1.0", true));
     is(checks.take(), "[stage_submitted, stage_completed]");
     checks.work.jobEnded(end("job_end", "job:1", true));
     is(checks.take(), "[job_start, job_end]");
@@ -99,7 +101,7 @@ final class MicroBatchWorkTest {
       Recorder checks = new Recorder(holdsBack);
       checks.work.began(begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
       checks.work.began(begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
-      checks.work.stageEnded(Collections.singletonList(end("stage_completed", "stage:1.0", false)));
+      checks.work.stageEnded(end("stage_completed", "stage:1.0", false));
       checks.work.jobEnded(end("job_end", "job:1", false));
       is(checks.take(), "[job_start, stage_submitted, stage_completed, job_end]");
     }

@@ -3,13 +3,13 @@ package io.sparkevents;
 import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.takesAtMost;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.Stages;
-import io.sparkevents.listener.TaskFailures;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.Interpreter;
@@ -23,53 +23,96 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.stream.Collectors;
 import org.apache.spark.ExceptionFailure;
 import org.apache.spark.FetchFailed;
 import org.apache.spark.SparkConf;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.UnknownReason$;
 import org.apache.spark.storage.BlockManagerId;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
 /** Tests of the shim's smaller classes. */
 final class ShimTest {
-  /** With speculation, failures and resubmission, each edge is reported once and the counts stay correct. */
+  /** Collects the records of changed statuses. */
+  private static final class Recorder {
+    final List<Record> records = new ArrayList<>();
+    final Stages stages = new Stages(records::add);
+
+    void submitted(int stage, int tasks) {
+      stages.submitted(new Stages.Attempt(stage, 0, "stage", tasks, 1, new String[0], true));
+    }
+
+    void started(int stage, int index, long time) {
+      stages.taskStarted(stage, 0, index, time);
+    }
+
+    void ended(int stage, int index, Stages.Outcome outcome, long time) {
+      stages.taskEnded(stage, 0, index, outcome, UnknownReason$.MODULE$, time);
+    }
+
+    /** Returns what was recorded since the last call: "status@time running+finished". */
+    String take() throws Exception {
+      List<String> texts = new ArrayList<>();
+      for (Record record : records) {
+        JsonNode line = Record.JSON.readTree(record.line());
+        String counts = line.path("running").asText() + "+" + line.path("finished").asText();
+        texts.add(line.path("status").asText() + "@" + line.path("time").asText() + " " + counts);
+      }
+      records.clear();
+      return String.join(", ", texts);
+    }
+  }
+
+  /** With speculation, failures and resubmission, each change is recorded once and the counts stay correct. */
   @Test
-  void stageEdges() {
-    Stages stages = new Stages();
-    stages.submitted(1, 0, 2, true);
-    is(text(stages.taskStarted(1, 0, 0, 10)), "");
-    is(text(stages.taskStarted(1, 0, 1, 11)), "ALL_RUNNING_OR_FINISHED@11 2+0");
-    is(text(stages.taskStarted(1, 0, 1, 12)), ""); // speculation
-    is(text(stages.taskEnded(1, 0, 1, Stages.Outcome.SUCCEEDED, 13)), "");
-    is(text(stages.taskEnded(1, 0, 1, Stages.Outcome.KILLED, 14)), ""); // the other attempt
-    is(text(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 15)), "ALL_FINISHED@15 0+2");
-    stages.executorRemoved("7", 20);
-    is(text(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
-    is(text(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
-    is(text(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 22)), "ALL_FINISHED@22 0+2");
-    is(text(stages.taskStarted(1, 0, 2, 23)), ""); // unknown task
-    is(text(stages.taskStarted(1, 1, 0, 24)), ""); // unknown attempt
-    is(stages.completed(1, 0).failedTasks, 0);
+  void stageEdges() throws Exception {
+    Recorder checks = new Recorder();
+    checks.submitted(1, 2);
+    checks.started(1, 0, 10);
+    is(checks.take(), "");
+    checks.started(1, 1, 11);
+    is(checks.take(), "ALL_RUNNING_OR_FINISHED@11 2+0");
+    checks.started(1, 1, 12); // speculation
+    checks.ended(1, 1, Stages.Outcome.SUCCEEDED, 13);
+    checks.ended(1, 1, Stages.Outcome.KILLED, 14); // the other attempt
+    is(checks.take(), "");
+    checks.ended(1, 0, Stages.Outcome.SUCCEEDED, 15);
+    is(checks.take(), "ALL_FINISHED@15 0+2");
+    checks.stages.executorRemoved("7", 20);
+    checks.stages.outputLost(1, 0, 0, "7");
+    is(checks.take(), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
+    checks.started(1, 0, 21);
+    is(checks.take(), "ALL_RUNNING_OR_FINISHED@21 1+1");
+    checks.ended(1, 0, Stages.Outcome.SUCCEEDED, 22);
+    is(checks.take(), "ALL_FINISHED@22 0+2");
+    checks.started(1, 2, 23); // unknown task
+    checks.stages.taskStarted(1, 1, 0, 24); // unknown attempt
+    is(checks.take(), "");
+    is(checks.stages.completed(1, 0, 25).failedTasks, 0);
   }
 
   /** A stage attempt keeps the last task exceptions and the owner of missing shuffle output. */
   @Test
   void taskFailures() {
-    Stages stages = new Stages();
-    stages.submitted(1, 0, 1, true);
+    Recorder checks = new Recorder();
+    checks.submitted(1, 1);
     for (int number = 0; number < 17; number++) {
-      stages.taskFailed(1, 0, failure("row " + number));
+      failed(checks, 0, failure("row " + number));
     }
-    stages.taskFailed(1, 1, failure("row 17")); // unknown attempt
-    stages.taskFailed(1, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
-    stages.taskFailed(1, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
-    TaskFailures failures = stages.completed(1, 0).failures;
-    is(failures.trace("row 0"), null);
-    is(failures.trace("row 1"), "a.B: row 1");
-    is(failures.trace("row 16"), "a.B: row 16");
-    is(failures.trace("row 17"), null);
-    is(failures.lostExecutor() + " on " + failures.lostHost(), "2 on host-2");
+    failed(checks, 1, failure("row 17")); // unknown attempt
+    failed(checks, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
+    failed(checks, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
+    Stages.Attempt attempt = checks.stages.completed(1, 0, 3);
+    is(attempt.trace("row 0"), null);
+    is(attempt.trace("row 1"), "a.B: row 1");
+    is(attempt.trace("row 16"), "a.B: row 16");
+    is(attempt.trace("row 17"), null);
+    is(attempt.lostExecutor() + " on " + attempt.lostHost(), "2 on host-2");
+  }
+
+  private static void failed(Recorder checks, int attempt, TaskEndReason reason) {
+    checks.stages.taskEnded(1, attempt, 0, Stages.Outcome.FAILED, reason, 2);
   }
 
   private static ExceptionFailure failure(String message) {
@@ -79,37 +122,38 @@ final class ShimTest {
 
   /** Lost output changes the status at the time of the executor's loss, not when the task had finished. */
   @Test
-  void lostOutput() {
+  void lostOutput() throws Exception {
     for (int rule = 0; rule < 4; rule++) {
-      Stages stages = new Stages();
-      stages.submitted(1, 0, 2, true);
-      stages.submitted(2, 0, 2, true);
-      stages.taskStarted(1, 0, 0, 10);
-      stages.taskStarted(1, 0, 1, 10);
-      stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 11);
-      is(text(stages.outputLost(1, 0, 0, "7")), "");
-      is(text(stages.executorRemoved("8", 49)), ""); // another executor
-      is(text(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
+      Recorder checks = new Recorder();
+      checks.submitted(1, 2);
+      checks.submitted(2, 2);
+      checks.started(1, 0, 10);
+      checks.started(1, 1, 10);
+      checks.ended(1, 0, Stages.Outcome.SUCCEEDED, 11);
+      checks.take();
+      checks.stages.outputLost(1, 0, 0, "7");
+      checks.stages.executorRemoved("8", 49); // another executor
+      checks.started(2, 0, 50); // another stage
+      is(checks.take(), "");
       String lost = "NOT_ALL_RUNNING_OR_FINISHED@60 1+0";
       if (rule == 0) {
-        is(text(stages.executorRemoved("7", 60)), lost);
-        is(text(stages.outputLost(1, 0, 0, "7")), ""); // already reverted
+        checks.stages.executorRemoved("7", 60);
+        is(checks.take(), lost);
+        checks.stages.outputLost(1, 0, 0, "7"); // already reverted
       } else if (rule == 1) {
-        is(text(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
-        is(text(stages.executorRemoved("7", 61)), "");
+        checks.started(1, 0, 60);
+        is(checks.take(), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
+        checks.stages.executorRemoved("7", 61);
       } else if (rule == 2) {
-        is(text(stages.taskEnded(1, 0, 1, Stages.Outcome.FAILED, 60)), lost);
+        checks.ended(1, 1, Stages.Outcome.FAILED, 60);
+        is(checks.take(), lost);
       } else {
-        is(text(stages.ending(1, 0, 60)), lost);
+        checks.stages.completed(1, 0, 60);
+        is(checks.take(), lost);
       }
-      is(text(stages.ending(1, 0, 70)), "");
+      checks.stages.completed(1, 0, 70);
+      is(checks.take(), "");
     }
-  }
-
-  private static String text(List<Stages.Edge> edges) {
-    return edges.stream()
-        .map(edge -> edge.status + "@" + edge.time + " " + edge.running + "+" + edge.finished)
-        .collect(Collectors.joining(", "));
   }
 
   /** Properties are redacted by key and value, as Spark does, before they leave the driver. */
@@ -133,7 +177,7 @@ final class ShimTest {
 
   private static String line(JobProperties properties, java.util.Properties local) throws Exception {
     String[] selected = JobProperties.select(local);
-    return new String(Record.json(json -> properties.write(json, selected)), "UTF-8");
+    return new String(Record.json(json -> Record.write(json, "properties", properties.redacted(selected))), "UTF-8");
   }
 
   /** Pauses double up to 5 s; deaths beyond the limit end the restarts; deaths before the window do not count. */
@@ -333,7 +377,6 @@ final class ShimTest {
     is(reporters.get("a").breakerState() + " " + statistics.dropped(), "0 4");
     statistics.sidecarStarted();
     is(new TreeMap<>(statistics.before().get("a")), "{breaker=0, delivered=7, dropped=4, dropped.rejected=2}");
-    statistics.receive(Collections.singletonMap("reporters", 7));
     is(seen, "[a]");
   }
 

@@ -116,7 +116,6 @@ def test_drops_are_reported_with_their_count() -> None:
             "reading an object of the application raised an error; see the driver's log (2 job_end)",
         ),
         ("spark-listener-queue", "queue-full", "its listener queue was full"),
-        ("earlier-run", "sidecar-died", "its sidecar died too often (2 job_end)"),
         ("elsewhere", "unknown", "2 records were lost for an unknown reason (2 job_end)"),
     ],
 )

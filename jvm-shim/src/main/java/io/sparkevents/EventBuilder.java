@@ -73,17 +73,10 @@ public final class EventBuilder {
       byte[] line =
           Record.json(
               json -> {
-                json.writeStringField("id", UUID.randomUUID().toString().replace("-", ""));
-                json.writeStringField("name", name);
-                json.writeStringField("class_scope", classScope);
-                json.writeStringField("body", body == null ? name : body);
-                json.writeStringField("severity", severity);
-                json.writeNumberField("time", at);
-                json.writeObjectFieldStart("attributes");
-                for (Map.Entry<String, Object> one : attributes.entrySet()) {
-                  json.writeObjectField(one.getKey(), one.getValue());
-                }
-                json.writeEndObject();
+                String id = UUID.randomUUID().toString().replace("-", "");
+                String sentence = body == null ? name : body;
+                Record.write(json, "id", id, "name", name, "class_scope", classScope, "body", sentence);
+                Record.write(json, "severity", severity, "time", at, "attributes", attributes);
               });
       return Events.add(new String(line, StandardCharsets.UTF_8));
     } catch (IOException impossible) {

@@ -3,6 +3,7 @@ package io.sparkevents;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import io.sparkevents.listener.AddedEvent;
+import io.sparkevents.queue.Record;
 import java.io.IOException;
 import org.apache.spark.SparkContext;
 import scala.Option;
@@ -46,7 +47,7 @@ public final class Events {
 
   /** Parses on the caller's thread, so that the caller gets the exception. */
   private static void check(String event) {
-    try (JsonParser parser = AddedEvent.JSON.createParser(event)) {
+    try (JsonParser parser = Record.JSON.getFactory().createParser(event)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
         throw new IllegalArgumentException("event: not a JSON object with id, name and class_scope");
       }

@@ -15,9 +15,7 @@ import io.sparkevents.listener.StageRecords;
 import io.sparkevents.listener.StreamingRecords;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.Connection;
-import java.util.List;
 import java.util.Properties;
-import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
@@ -62,18 +60,21 @@ public final class EventsListener extends SparkListener {
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
     records = new Records(conf, redaction, properties);
-    stages = new StageRecords(conf, properties, destination != null && destination.tracksWork());
+    stages = new StageRecords(conf, properties, destination);
     sql = new SqlRecords(redaction);
+    work = new MicroBatchWork(destination, destination != null && !destination.takesMicroBatches(), properties);
     if (destination != null) {
       SqlShell.watch();
     }
-    work = new MicroBatchWork(destination, destination != null && !destination.takesMicroBatches());
   }
 
   @Override
   public void onApplicationStart(SparkListenerApplicationStart event) {
-    run(stages::knowsExecutors);
-    hand(() -> records.applicationStart(event));
+    run(
+        () -> {
+          stages.knowsExecutors();
+          destination.hand(records.applicationStart(event));
+        });
   }
 
   /** Returns the start record of an application that started before this listener was added. */
@@ -83,22 +84,20 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onApplicationEnd(SparkListenerApplicationEnd event) {
-    if (destination == null) {
-      return;
+    if (destination != null) {
+      ApplicationEnd end = end(event);
+      run(work::end);
+      run(() -> destination.end(end));
     }
-    ApplicationEnd end;
+  }
+
+  private ApplicationEnd end(SparkListenerApplicationEnd event) {
     try {
-      end = ApplicationEnd.of(event);
+      return ApplicationEnd.of(event);
     } catch (Throwable defect) {
       complainOnce(defect);
       // The outcome is unknown then, but the sidecar must still end.
-      end = ApplicationEnd.unknown();
-    }
-    run(work::end);
-    try {
-      destination.end(end);
-    } catch (Throwable defect) {
-      complainOnce(defect);
+      return ApplicationEnd.unknown();
     }
   }
 
@@ -131,49 +130,43 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
     // No lambda in the task callbacks: there may be thousands of tasks a second.
-    if (destination == null) {
-      return;
-    }
-    try {
-      for (Record record : stages.taskStarted(event)) {
-        destination.hand(record);
+    if (destination != null) {
+      try {
+        stages.taskStarted(event);
+      } catch (Throwable defect) {
+        complainOnce(defect);
       }
-    } catch (Throwable defect) {
-      complainOnce(defect);
     }
   }
 
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
-    if (destination == null) {
-      return;
-    }
-    try {
-      for (Record record : stages.taskEnded(event)) {
-        destination.hand(record);
+    if (destination != null) {
+      try {
+        stages.taskEnded(event);
+      } catch (Throwable defect) {
+        complainOnce(defect);
       }
-    } catch (Throwable defect) {
-      complainOnce(defect);
     }
   }
 
   @Override
   public void onExecutorAdded(SparkListenerExecutorAdded event) {
-    hand(() -> stages.executorAdded(event));
+    run(() -> hand(stages.executorAdded(event)));
   }
 
   @Override
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    handAll(() -> stages.executorRemoved(event));
+    run(() -> hand(stages.executorRemoved(event)));
   }
 
   @Override
   public void onOtherEvent(SparkListenerEvent event) {
     if (event instanceof Marker) {
       ((Marker) event).passes(this);
-      return;
+    } else {
+      run(() -> hand(other(event)));
     }
-    hand(() -> other(event));
   }
 
   private Record other(SparkListenerEvent event) {
@@ -186,19 +179,11 @@ public final class EventsListener extends SparkListener {
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }
 
-  /** Captures the record of a callback; null if the event is not reported. */
-  private interface Capture {
-    Record get();
-  }
-
-  private void hand(Capture capture) {
-    run(
-        () -> {
-          Record record = capture.get();
-          if (record != null) {
-            destination.hand(record);
-          }
-        });
+  /** Hands over a record; null if the event is not reported. */
+  private void hand(Record record) {
+    if (record != null) {
+      destination.hand(record);
+    }
   }
 
   private void run(Runnable callback) {
@@ -210,10 +195,6 @@ public final class EventsListener extends SparkListener {
     } catch (Throwable defect) {
       complainOnce(defect);
     }
-  }
-
-  private void handAll(Supplier<List<Record>> capture) {
-    run(() -> capture.get().forEach(destination::hand));
   }
 
   private void complainOnce(Throwable defect) {

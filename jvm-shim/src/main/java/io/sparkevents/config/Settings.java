@@ -32,19 +32,21 @@ import scala.Tuple2;
 public final class Settings {
   /** One setting as the user wrote it. */
   public static final class Setting {
-    public final String givenKey;
+    public final String key;
     public final String value;
     public final String origin;
 
-    Setting(String givenKey, String value, String origin) {
-      this.givenKey = givenKey;
+    Setting(String key, String value, String origin) {
+      this.key = key;
       this.value = value;
       this.origin = origin;
     }
   }
 
   private static final String SPARK = "spark.";
-  private static final Pattern DURATION = Pattern.compile("(\\d{1,9})\\s*(ms|s|m|min|h|d)");
+  private static final Pattern DURATION = Pattern.compile("(\\d{1,9})\\s*(?:(ms)|(s)|(m|min)|(h)|(d))");
+  /** Milliseconds of the units, in the order of the groups. */
+  private static final long[] UNITS = {1, 1_000, 60_000, 3_600_000, 86_400_000};
   private static final Pattern REFERENCE = Pattern.compile("\\$\\{(env|file):([^}]*)\\}");
   private static final String TYPE = "events.dispatcher.type";
 
@@ -73,9 +75,6 @@ public final class Settings {
   public final boolean reportsMicroBatches;
   /** Whether a deadline rule is on or executors are reported; the sidecar validates the values. */
   public final boolean tracksWork;
-  /** Folder for the state that a run leaves to the next one: the first configured spool, or the default one's parent. */
-  public final Path stateFolder;
-
   private Settings(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
     this.environment = environment;
     problem = readDefaults();
@@ -100,7 +99,6 @@ public final class Settings {
     stallTimeoutMillis = millis("events.sidecar.stall-timeout", 60_000);
     reportsMicroBatches = isOn("events.streaming-jobs.enabled") || isOn("events.streaming-stages.enabled");
     tracksWork = findsWork();
-    stateFolder = findStateFolder();
   }
 
   public static Settings read(SparkConf conf, Map<String, String> environment) {
@@ -176,18 +174,6 @@ public final class Settings {
             .anyMatch(key -> !text(key, "").matches("off|0"));
   }
 
-  private Path findStateFolder() {
-    for (String key : settings.keySet()) {
-      String spool = key.matches("events\\.reporter\\..*\\.spool\\.directory") ? text(key, null) : null;
-      if (spool != null) {
-        return Paths.get(spool);
-      }
-    }
-    String state = variable("XDG_STATE_HOME");
-    Path parent = state == null ? Paths.get(System.getProperty("user.home"), ".local", "state") : Paths.get(state);
-    return parent.resolve("spark-events");
-  }
-
   /** Returns the value with its references resolved; {@code otherwise} if it is missing or cannot be resolved. */
   private String text(String key, String otherwise) {
     if (!settings.containsKey(key)) {
@@ -235,9 +221,10 @@ public final class Settings {
     if (!duration.matches()) {
       return otherwise;
     }
-    String unit = duration.group(2);
-    long scale =
-        unit.equals("ms") ? 1 : unit.equals("s") ? 1_000 : unit.equals("h") ? 3_600_000 : unit.equals("d") ? 86_400_000 : 60_000;
-    return Long.parseLong(duration.group(1)) * scale;
+    int unit = 0;
+    while (duration.group(2 + unit) == null) {
+      unit++;
+    }
+    return Long.parseLong(duration.group(1)) * UNITS[unit];
   }
 }

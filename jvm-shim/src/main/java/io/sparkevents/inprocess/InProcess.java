@@ -2,7 +2,6 @@ package io.sparkevents.inprocess;
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import io.sparkevents.EventsListener;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
@@ -17,7 +16,6 @@ import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.sidecar.EventLog;
-import io.sparkevents.sidecar.HelloMessage;
 import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.SidecarMessages;
 import java.io.ByteArrayOutputStream;
@@ -39,7 +37,6 @@ import org.apache.spark.SparkContext;
  * certainly not on the listener thread.
  */
 public final class InProcess implements RecordSink {
-  private static final ObjectMapper JSON = new ObjectMapper();
   /** Size at which a fetch stops adding records. */
   private static final int FETCH_BYTES = 64 * 1024;
   private static final long LOOK_MILLIS = 20;
@@ -86,9 +83,9 @@ public final class InProcess implements RecordSink {
    * @throws IllegalStateException when the settings cannot be read
    */
   public static InProcess open(SparkContext context, String request) throws IOException {
-    JsonNode asked = JSON.readTree(request);
+    JsonNode asked = Record.JSON.readTree(request);
     SparkConf conf = context.conf();
-    Map<String, String> given = JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
+    Map<String, String> given = Record.JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
     Settings settings = Settings.read(conf, System.getenv(), given == null ? Collections.emptyMap() : given);
     if (settings.problem != null) {
       throw new IllegalStateException(settings.problem);
@@ -122,7 +119,7 @@ public final class InProcess implements RecordSink {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(HelloMessage.line(settings, context.appName(), answers.nextSequence(), 0, Collections.emptyMap()));
+      lines.write(RecordWriter.hello(settings, context.appName(), answers.nextSequence(), 0, Collections.emptyMap()));
       feed.begin(lines::write);
       return lines.toByteArray();
     }
@@ -136,7 +133,7 @@ public final class InProcess implements RecordSink {
   /** Receives messages of Python: one JSON object per line. */
   public void answer(byte[] lines) throws IOException {
     for (String line : new String(lines, StandardCharsets.UTF_8).split("\n")) {
-      answers.receive(JSON.readValue(line, Map.class));
+      answers.receive(Record.JSON.readValue(line, Map.class));
     }
   }
 
@@ -219,7 +216,7 @@ public final class InProcess implements RecordSink {
 
   /** Notes the exit of the Python that fetches the records; a failed exit is recorded as the application's end. */
   private static void pythonEnds(PythonProgram program) {
-    if (program.ending() != ApplicationOutcome.GATEWAY_CLOSED) {
+    if (program.ending != ApplicationOutcome.GATEWAY_CLOSED) {
       for (InProcess stream : OPEN) {
         // No goodbye yet: Python stops its streams next, and events on Spark's bus come first.
         stream.pythonEnd = ApplicationEnd.of(program);

@@ -1,6 +1,5 @@
 package io.sparkevents.listener;
 
-import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
@@ -8,8 +7,6 @@ import org.apache.spark.scheduler.SparkListenerEvent;
 
 /** Event that the user's program adds, posted to the listener bus. */
 public final class AddedEvent implements SparkListenerEvent {
-  public static final JsonFactory JSON = new JsonFactory();
-
   private final String json;
 
   public AddedEvent(String json) {
@@ -31,7 +28,7 @@ public final class AddedEvent implements SparkListenerEvent {
         Priority.LIFECYCLE,
         null,
         out -> {
-          try (JsonParser parser = JSON.createParser(json)) {
+          try (JsonParser parser = Record.JSON.getFactory().createParser(json)) {
             parser.nextToken();
             out.writeFieldName("event");
             out.copyCurrentStructure(parser);

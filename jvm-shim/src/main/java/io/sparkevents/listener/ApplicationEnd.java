@@ -16,102 +16,98 @@ public final class ApplicationEnd {
   private final long time;
   /** Exit code in Spark's event, or null; Spark reports 0 if it does not know the code. */
   private final Integer sparkExitCode;
-  private final ApplicationOutcome ending;
+  private ApplicationOutcome ending;
   /** The program's exit code, or null if it is unknown. */
-  private final Integer programExitCode;
-  private final boolean stoppedBefore;
-  private final Throwable failure;
-  private final PythonProgram python;
+  private Integer programExitCode;
+  private boolean stoppedBefore;
+  private Throwable failure;
+  private PythonProgram python;
 
-  private ApplicationEnd(
-      long time,
-      Integer sparkExitCode,
-      ApplicationOutcome ending,
-      Integer programExitCode,
-      boolean stoppedBefore,
-      Throwable failure,
-      PythonProgram python) {
+  private ApplicationEnd(long time, Integer sparkExitCode, ApplicationOutcome ending) {
     this.time = time;
     this.sparkExitCode = sparkExitCode;
     this.ending = ending;
-    this.programExitCode = programExitCode;
-    this.stoppedBefore = stoppedBefore;
-    this.failure = failure;
-    this.python = python;
   }
 
   /** Observes the JVM while Spark posts the end of the application. */
   public static ApplicationEnd of(SparkListenerApplicationEnd event) {
-    return observe(event.time(), sparkExitCode(event), false);
+    return observe(event.time(), sparkExitCode(event));
   }
 
   /** Returns an end without any evidence. */
   public static ApplicationEnd unknown() {
-    return new ApplicationEnd(System.currentTimeMillis(), null, ApplicationOutcome.UNKNOWN, null, false, null, null);
+    return new ApplicationEnd(System.currentTimeMillis(), null, ApplicationOutcome.UNKNOWN);
   }
 
   /** Returns the end that the Python program reported while its SparkContext still runs. */
   public static ApplicationEnd of(PythonProgram python) {
-    Integer code = python.exitCode();
-    return new ApplicationEnd(System.currentTimeMillis(), null, python.ending(), code, false, null, python);
+    return of(python, null);
   }
 
-  private static ApplicationEnd observe(long time, Integer sparkExitCode, boolean stoppedBefore) {
-    Throwable uncaught = MainThread.uncaught();
-    ApplicationOutcome ending = ApplicationOutcome.observe(uncaught != null);
-    Integer code = isExit(ending) ? ExitCode.known() : null;
-    Throwable failure = ending == ApplicationOutcome.UNCAUGHT_EXCEPTION ? uncaught : null;
-    if (ending == ApplicationOutcome.SPARK_EXITED || ending == ApplicationOutcome.YARN_MASTER) {
-      failure = LoggedExit.failure() == null ? uncaught : LoggedExit.failure();
+  private static ApplicationEnd of(PythonProgram python, Integer sparkExitCode) {
+    ApplicationEnd end = new ApplicationEnd(System.currentTimeMillis(), sparkExitCode, python.ending);
+    end.programExitCode = python.exitCode;
+    end.python = python;
+    return end;
+  }
+
+  private static ApplicationEnd observe(long time, Integer sparkExitCode) {
+    Throwable uncaught = ExitEvidence.uncaught();
+    Throwable logged = ExitEvidence.loggedFailure();
+    ApplicationEnd end = new ApplicationEnd(time, sparkExitCode, ApplicationOutcome.observe(uncaught != null));
+    end.programExitCode = end.ending.isExit() ? ExitEvidence.exitCode() : null;
+    switch (end.ending) {
+      case UNCAUGHT_EXCEPTION:
+        end.failure = uncaught;
+        break;
+      case SPARK_EXITED:
+        end.failure = logged == null ? uncaught : logged;
+        break;
+      case YARN_MASTER:
+        end.failure = logged == null ? uncaught : logged;
+        end.observeYarn();
+        break;
+      default:
+        break;
     }
-    if (ending == ApplicationOutcome.YARN_MASTER) {
-      code = code == null ? LoggedExit.exitCode() : code;
-      ending = ofYarn(code, failure);
+    if (PythonProgram.ended() != null) {
+      end.observe(PythonProgram.ended());
+    } else if (end.ending == ApplicationOutcome.GATEWAY_CLOSED && PythonProgram.isExpectedToReport()) {
+      end.ending = ApplicationOutcome.PYTHON_DIED;
     }
-    PythonProgram python = PythonProgram.ended();
+    return end;
+  }
+
+  /** Replaces the outcome by the exit code that the ApplicationMaster also reports to YARN. */
+  private void observeYarn() {
+    if (programExitCode == null) {
+      programExitCode = ExitEvidence.loggedExitCode();
+    }
+    if (programExitCode != null && programExitCode == 0) {
+      ending = ApplicationOutcome.RETURNED;
+    } else {
+      boolean isUnknown = programExitCode == null && failure == null;
+      ending = isUnknown ? ApplicationOutcome.UNKNOWN : ApplicationOutcome.PROGRAM_FAILED;
+    }
+  }
+
+  private void observe(PythonProgram program) {
     if (ending == ApplicationOutcome.GATEWAY_CLOSED) {
       // The gateway exits with 0 even if Python failed.
-      code = python == null ? null : python.exitCode();
-      ending = python != null ? python.ending() : PythonProgram.isExpectedToReport() ? ApplicationOutcome.PYTHON_DIED : ending;
-    } else if (ending != ApplicationOutcome.PROGRAM_FAILED || python == null || python.ending() != ending) {
-      python = null;
-    } else if (code == null) {
-      code = python.exitCode();
-    }
-    return new ApplicationEnd(time, sparkExitCode, ending, code, stoppedBefore, failure, python);
-  }
-
-  /** Returns the outcome by the exit code that the ApplicationMaster also reports to YARN. */
-  private static ApplicationOutcome ofYarn(Integer code, Throwable failure) {
-    if (code != null) {
-      return code == 0 ? ApplicationOutcome.RETURNED : ApplicationOutcome.PROGRAM_FAILED;
-    }
-    return failure == null ? ApplicationOutcome.UNKNOWN : ApplicationOutcome.PROGRAM_FAILED;
-  }
-
-  /** Returns whether the argument of {@code System.exit} is the program's exit code. */
-  private static boolean isExit(ApplicationOutcome ending) {
-    switch (ending) {
-      case EXITED:
-      case EXITED_ON_YARN:
-      case PROGRAM_FAILED:
-      case SPARK_EXITED:
-      case SPARK_SQL:
-      case YARN_MASTER:
-        return true;
-      default:
-        return false;
+      python = program;
+      programExitCode = program.exitCode;
+      ending = program.ending;
+    } else if (ending == ApplicationOutcome.PROGRAM_FAILED && program.ending == ending) {
+      python = program;
+      programExitCode = programExitCode == null ? program.exitCode : programExitCode;
     }
   }
 
   /** Returns the exit code in Spark's event, or null; the event of Spark 3.5 has no exit code. */
   private static Integer sparkExitCode(Product event) {
     Object code = event.productArity() > 1 ? event.productElement(1) : null;
-    if (code instanceof Option && ((Option<?>) code).isDefined()) {
-      Object value = ((Option<?>) code).get();
-      return value instanceof Integer ? (Integer) value : null;
-    }
-    return null;
+    Object value = code instanceof Option && ((Option<?>) code).isDefined() ? ((Option<?>) code).get() : null;
+    return value instanceof Integer ? (Integer) value : null;
   }
 
   /**
@@ -126,64 +122,47 @@ public final class ApplicationEnd {
 
   /** Observes this end again while the JVM exits; a failure replaces the outcome that {@code stop} implied. */
   public ApplicationEnd atExit() {
-    ApplicationEnd last = observe(System.currentTimeMillis(), sparkExitCode, true);
-    if (last.ending.isFailure() || last.hasFailed()) {
+    ApplicationEnd last = observe(System.currentTimeMillis(), sparkExitCode);
+    boolean hasExitedInFailure = last.programExitCode != null && last.programExitCode != 0;
+    if (last.ending.isFailure() || hasExitedInFailure) {
+      last.stoppedBefore = true;
       return last;
     }
-    boolean isReturned = ending == ApplicationOutcome.SUBMIT_STOPPED && last.ending == ApplicationOutcome.RETURNED;
-    return new ApplicationEnd(
-        time, sparkExitCode, isReturned ? ApplicationOutcome.RETURNED : ending, last.programExitCode, false, null, null);
+    if (ending == ApplicationOutcome.SUBMIT_STOPPED && last.ending == ApplicationOutcome.RETURNED) {
+      ending = ApplicationOutcome.RETURNED;
+    }
+    programExitCode = last.programExitCode;
+    return this;
   }
 
   /** Returns this end with the outcome that the Python program reported, if the program failed. */
   public ApplicationEnd with(PythonProgram program) {
-    return program.ending() == ApplicationOutcome.PROGRAM_FAILED
-        ? new ApplicationEnd(
-            System.currentTimeMillis(), sparkExitCode, program.ending(), program.exitCode(), true, null, program)
-        : this;
-  }
-
-  private boolean hasFailed() {
-    return programExitCode != null && programExitCode != 0;
+    if (program.ending != ApplicationOutcome.PROGRAM_FAILED) {
+      return this;
+    }
+    ApplicationEnd end = of(program, sparkExitCode);
+    end.stoppedBefore = true;
+    return end;
   }
 
   public Record record(boolean isProvisional) {
     boolean isExitByUser = ending == ApplicationOutcome.EXITED || ending == ApplicationOutcome.EXITED_ON_YARN;
     StackTraceElement exitCaller = isExitByUser ? ApplicationOutcome.exitCaller() : null;
-    String shellError = ending == ApplicationOutcome.SPARK_SQL ? SqlShell.lastError() : null;
+    String caller = exitCaller == null ? null : Text.cut(exitCaller.toString());
+    String shellError = ending == ApplicationOutcome.SPARK_SQL ? Text.cut(SqlShell.lastError()) : null;
+    boolean isByPython = python != null && python.failure != null;
+    // Read now: an end that is held may change when the JVM exits.
+    String name = ending.name();
+    Integer code = programExitCode;
     return new Record(
         "application_end",
         Priority.LIFECYCLE,
         null,
         json -> {
-          json.writeNumberField("time", time);
-          json.writeStringField("ending", ending.name());
-          if (sparkExitCode != null) {
-            json.writeNumberField("exit_code", sparkExitCode);
-          }
-          if (programExitCode != null) {
-            json.writeNumberField("program_exit_code", programExitCode);
-          }
-          if (isProvisional) {
-            json.writeBooleanField("provisional", true);
-          }
-          if (stoppedBefore) {
-            json.writeBooleanField("stopped_before", true);
-          }
-          if (exitCaller != null) {
-            json.writeStringField("exit_caller", Text.cut(exitCaller.toString()));
-          }
-          if (shellError != null) {
-            json.writeStringField("shell_error", Text.cut(shellError));
-          }
-          if (python != null && python.failure() != null) {
-            json.writeFieldName("failure");
-            json.writeRawValue(python.failure());
-          } else if (failure != null) {
-            json.writeObjectFieldStart("failure");
-            Failures.write(json, failure);
-            json.writeEndObject();
-          }
+          Record.write(json, "time", time, "ending", name, "exit_code", sparkExitCode, "program_exit_code", code);
+          Record.write(json, "provisional", isProvisional, "stopped_before", stoppedBefore);
+          Record.write(json, "exit_caller", caller, "shell_error", shellError);
+          Record.write(json, "failure", isByPython ? python.failure : Failures.fields(failure));
         });
   }
 }

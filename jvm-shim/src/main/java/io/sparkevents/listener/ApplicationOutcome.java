@@ -1,5 +1,7 @@
 package io.sparkevents.listener;
 
+import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.Map;
 import java.util.regex.Pattern;
 
@@ -73,20 +75,17 @@ public enum ApplicationOutcome {
 
   /** Returns whether a Python process started this JVM as its gateway, as a plain {@code python app.py} does. */
   public static boolean isDrivenByPython() {
-    for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
-      if (has(stack, GATEWAY)) {
-        return true;
-      }
-    }
-    return false;
+    return Thread.getAllStackTraces().values().stream().anyMatch(stack -> has(stack, GATEWAY));
   }
 
   /** Returns whether the program is known to have failed. */
   boolean isFailure() {
-    return this == UNCAUGHT_EXCEPTION
-        || this == PROGRAM_FAILED
-        || this == SPARK_EXITED
-        || this == EXITED_ON_YARN;
+    return EnumSet.of(UNCAUGHT_EXCEPTION, PROGRAM_FAILED, SPARK_EXITED, EXITED_ON_YARN).contains(this);
+  }
+
+  /** Returns whether the argument of {@code System.exit} is the program's exit code. */
+  boolean isExit() {
+    return EnumSet.of(EXITED, EXITED_ON_YARN, PROGRAM_FAILED, SPARK_EXITED, SPARK_SQL, YARN_MASTER).contains(this);
   }
 
   public static ApplicationOutcome of(Map<Thread, StackTraceElement[]> threads, boolean mainThrew) {
@@ -112,21 +111,13 @@ public enum ApplicationOutcome {
       return stop;
     }
     // The reason for the shutdown outranks a stop of the context in the program's own shutdown hook.
+    if (onYarn && (shutdown == EXITED || shutdown == UNKNOWN)) {
+      return shutdown == EXITED ? EXITED_ON_YARN : YARN_MASTER;
+    }
     if (shutdown != null) {
-      return onYarn ? onYarn(shutdown) : shutdown;
+      return shutdown;
     }
     return stop == null ? UNKNOWN : stop;
-  }
-
-  private static ApplicationOutcome onYarn(ApplicationOutcome shutdown) {
-    switch (shutdown) {
-      case EXITED:
-        return EXITED_ON_YARN;
-      case UNKNOWN:
-        return YARN_MASTER;
-      default:
-        return shutdown;
-    }
   }
 
   private static boolean isBySpark(ApplicationOutcome stop) {
@@ -190,12 +181,10 @@ public enum ApplicationOutcome {
 
   /** Returns the first frame outside the libraries of the language, or null. */
   private static StackTraceElement caller(StackTraceElement[] stack) {
-    for (StackTraceElement frame : stack) {
-      if (!LANGUAGE.matcher(frame.getClassName()).lookingAt()) {
-        return frame;
-      }
-    }
-    return null;
+    return Arrays.stream(stack)
+        .filter(frame -> !LANGUAGE.matcher(frame.getClassName()).lookingAt())
+        .findFirst()
+        .orElse(null);
   }
 
   /** Returns the frame that called {@code System.exit}, while the shutdown hooks run, or null. */
@@ -209,30 +198,16 @@ public enum ApplicationOutcome {
   }
 
   private static boolean runsMain(StackTraceElement[] stack) {
-    for (StackTraceElement frame : stack) {
-      if (frame.getClassName().startsWith(SUBMIT) && frame.getMethodName().endsWith("runMain")) {
-        return true;
-      }
-    }
-    return false;
+    return Arrays.stream(stack)
+        .anyMatch(frame -> frame.getClassName().startsWith(SUBMIT) && frame.getMethodName().endsWith("runMain"));
   }
 
   private static boolean has(StackTraceElement[] stack, String type) {
-    for (StackTraceElement frame : stack) {
-      if (frame.getClassName().contains(type)) {
-        return true;
-      }
-    }
-    return false;
+    return Arrays.stream(stack).anyMatch(frame -> frame.getClassName().contains(type));
   }
 
   private static boolean has(StackTraceElement[] stack, String type, String method) {
-    for (StackTraceElement frame : stack) {
-      if (is(frame, type, method)) {
-        return true;
-      }
-    }
-    return false;
+    return Arrays.stream(stack).anyMatch(frame -> is(frame, type, method));
   }
 
   private static boolean is(StackTraceElement frame, String type, String method) {

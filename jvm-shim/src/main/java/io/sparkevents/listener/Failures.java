@@ -1,14 +1,17 @@
 package io.sparkevents.listener;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
 import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.apache.spark.SparkThrowable;
 
 /**
- * Writes an exception into a record: the chain of types and messages, and the stack trace as text.
+ * Exceptions in records: the chain of types and messages, and the stack trace as text.
  *
  * <p>The exception's methods may be the user's own. If one throws, only its value is missing from the record.
  */
@@ -17,41 +20,47 @@ public final class Failures {
 
   private Failures() {}
 
-  public static void write(JsonGenerator json, Throwable failure) throws IOException {
-    json.writeArrayFieldStart("chain");
+  /** Returns the fields of an exception in a record; null for null. */
+  public static Map<String, Object> fields(Throwable failure) {
+    if (failure == null) {
+      return null;
+    }
+    List<Map<String, String>> chain = new ArrayList<>();
     Throwable link = failure;
-    for (int depth = 0; link != null && depth < DEEPEST; depth++) {
-      writeLink(json, link);
+    while (link != null && chain.size() < DEEPEST) {
+      chain.add(link(link));
       Throwable cause = asked(link::getCause, wrong -> null);
       link = cause == link ? null : cause;
     }
-    json.writeEndArray();
-    json.writeStringField("trace", trace(failure));
+    Map<String, Object> fields = new LinkedHashMap<>();
+    fields.put("chain", chain);
+    fields.put("trace", trace(failure));
+    return fields;
   }
 
   /** {@code getErrorClass} is deprecated, but its new name does not exist in Spark 3.5. */
   @SuppressWarnings("deprecation")
-  private static void writeLink(JsonGenerator json, Throwable link) throws IOException {
-    json.writeStartObject();
-    json.writeStringField("type", link.getClass().getName());
-    json.writeStringField("message", Text.cut(asked(link::getMessage, Failures::instead)));
+  private static Map<String, String> link(Throwable link) {
+    Map<String, String> fields = new LinkedHashMap<>();
+    fields.put("type", link.getClass().getName());
+    fields.put("message", Text.cut(asked(link::getMessage, Failures::instead)));
     if (link instanceof SparkThrowable) {
       SparkThrowable known = (SparkThrowable) link;
-      json.writeStringField("error_class", asked(() -> known.getErrorClass(), wrong -> null));
-      json.writeStringField("sql_state", asked(() -> known.getSqlState(), wrong -> null));
+      fields.put("error_class", asked(() -> known.getErrorClass(), wrong -> null));
+      fields.put("sql_state", asked(() -> known.getSqlState(), wrong -> null));
     }
-    json.writeEndObject();
+    return fields;
   }
 
   private static String trace(Throwable failure) {
-    Text.Cutting trace = new Text.Cutting();
+    StringWriter trace = new StringWriter();
     try {
       failure.printStackTrace(new PrintWriter(trace));
     } catch (Throwable wrong) {
       // The text written so far is kept.
-      new PrintWriter(trace).println(failure.getClass().getName() + " " + instead(wrong));
+      trace.write(failure.getClass().getName() + " " + instead(wrong) + "\n");
     }
-    return trace.toString();
+    return Text.cut(trace.toString());
   }
 
   /** Returns the exception as one line for the log. */

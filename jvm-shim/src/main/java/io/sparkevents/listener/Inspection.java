@@ -1,13 +1,12 @@
 package io.sparkevents.listener;
 
-import com.fasterxml.jackson.core.JsonGenerator;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
 import org.apache.spark.SparkJobInfo;
@@ -23,7 +22,8 @@ import scala.Option;
 public final class Inspection implements SparkListenerEvent {
   private final long asked;
   private final String overdue;
-  private final List<QueryThreads.Sample> queries;
+  private final List<Map<String, Object>> queries;
+  /** Ids of jobs that run, each followed by the ids of its stages. */
   private final List<int[]> jobs = new ArrayList<>();
 
   /**
@@ -45,11 +45,7 @@ public final class Inspection implements SparkListenerEvent {
       int job = ((Number) id).intValue();
       Option<SparkJobInfo> info = context.statusTracker().getJobInfo(job);
       if (info.isDefined()) {
-        int[] stages = info.get().stageIds();
-        int[] row = new int[stages.length + 1];
-        row[0] = job;
-        System.arraycopy(stages, 0, row, 1, stages.length);
-        jobs.add(row);
+        jobs.add(IntStream.concat(IntStream.of(job), IntStream.of(info.get().stageIds())).toArray());
       }
     }
   }
@@ -59,39 +55,19 @@ public final class Inspection implements SparkListenerEvent {
     return false;
   }
 
-  /** Returns the record; the restore state keeps the last one, which has the reported deadlines. */
-  Record record(RunningWork.Snapshot work) {
+  /**
+   * Returns the record; the restore state keeps the last one, which has the reported deadlines.
+   *
+   * @param work fields of the running stages and executors
+   */
+  Record record(Record.Body work) {
     return new Record(
         "inspection",
         Priority.LIFECYCLE,
         RestoreState.Change.begin("inspection", RestoreState.Rank.RUN),
         json -> {
-          json.writeNumberField("asked", asked);
-          json.writeStringField("overdue", overdue);
-          json.writeArrayFieldStart("queries");
-          for (QueryThreads.Sample query : queries) {
-            write(json, query);
-          }
-          json.writeEndArray();
-          json.writeArrayFieldStart("jobs");
-          for (int[] row : jobs) {
-            json.writeArray(row, 0, row.length);
-          }
-          json.writeEndArray();
-          work.write(json);
+          Record.write(json, "asked", asked, "overdue", overdue, "queries", queries, "jobs", jobs);
+          work.writeTo(json);
         });
-  }
-
-  private static void write(JsonGenerator json, QueryThreads.Sample query) throws IOException {
-    json.writeStartObject();
-    json.writeStringField("run_id", query.runId);
-    json.writeNumberField("busy_since", query.busySince);
-    json.writeBooleanField("continuous", query.isContinuous);
-    json.writeArrayFieldStart("frames");
-    for (String frame : query.frames) {
-      json.writeString(Text.cut(frame));
-    }
-    json.writeEndArray();
-    json.writeEndObject();
   }
 }

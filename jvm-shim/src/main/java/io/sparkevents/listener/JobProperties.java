@@ -1,18 +1,20 @@
 package io.sparkevents.listener;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.Properties;
 
 /** Local properties that assign a job or a stage to its query, group or SQL execution, redacted as Spark does. */
 public final class JobProperties {
+  static final String QUERY = "sql.streaming.queryId";
+  static final String BATCH = "streaming.sql.batchId";
   private static final String[] KEYS = {
     "spark.job.description",
     "spark.jobGroup.id",
     "spark.sql.execution.id",
     "callSite.short",
-    "sql.streaming.queryId",
-    "streaming.sql.batchId",
+    QUERY,
+    BATCH,
     "spark.sql.streaming.multipleWatermarkPolicy",
   };
 
@@ -39,21 +41,18 @@ public final class JobProperties {
     return selected;
   }
 
-  public void write(JsonGenerator json, String[] selected) throws IOException {
-    json.writeObjectFieldStart("properties");
+  /** Returns the redacted values by key. */
+  public Map<String, String> redacted(String[] selected) {
+    Map<String, String> redacted = new LinkedHashMap<>();
     for (int i = 0; i < KEYS.length; i++) {
       if (selected[i] != null) {
-        json.writeStringField(KEYS[i], safe(i, selected[i]));
+        if (!selected[i].equals(last[i])) {
+          last[i] = selected[i];
+          lastWritten[i] = Text.cut(redaction.redact(KEYS[i], selected[i]));
+        }
+        redacted.put(KEYS[i], lastWritten[i]);
       }
     }
-    json.writeEndObject();
-  }
-
-  private String safe(int key, String value) {
-    if (!value.equals(last[key])) {
-      last[key] = value;
-      lastWritten[key] = Text.cut(redaction.redact(KEYS[key], value));
-    }
-    return lastWritten[key];
+    return redacted;
   }
 }

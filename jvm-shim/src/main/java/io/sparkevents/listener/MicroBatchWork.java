@@ -1,11 +1,9 @@
 package io.sparkevents.listener;
 
+import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
-import java.util.ArrayList;
-import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 
@@ -17,40 +15,27 @@ import java.util.Properties;
  * the listener thread only.
  */
 public final class MicroBatchWork {
-  private static final String QUERY = "sql.streaming.queryId";
-  private static final String BATCH = "streaming.sql.batchId";
-  private static final String[] CARRIED = {QUERY, BATCH, "spark.sql.streaming.multipleWatermarkPolicy"};
-  /**
-   * Maximum number of jobs, stages and queries; beyond it the oldest is removed, because Spark may have dropped its
-   * end.
-   */
+  /** Maximum number of jobs and stages, and of queries. */
   private static final int LIMIT = 2_000;
-
-  private static final class Bounded<V> extends LinkedHashMap<String, V> {
-    private static final long serialVersionUID = 1;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<String, V> eldest) {
-      return size() > LIMIT;
-    }
-  }
 
   private final RecordSink destination;
   private final boolean holdsBack;
+  private final JobProperties properties;
   /** Start records of running jobs and stages, by subject. */
-  private final Map<String, Record> held = new Bounded<>();
+  private final Map<String, Record> held = new BoundedMap<>(LIMIT);
   /** Last recorded batch of each query. */
-  private final Map<String, String> batches = new Bounded<>();
+  private final Map<String, String> batches = new BoundedMap<>(LIMIT);
   private boolean lastJobFailed;
 
-  public MicroBatchWork(RecordSink destination, boolean holdsBack) {
+  public MicroBatchWork(RecordSink destination, boolean holdsBack, JobProperties properties) {
     this.destination = destination;
     this.holdsBack = holdsBack;
+    this.properties = properties;
   }
 
   /** Whether a job or stage with these local properties is held back. */
   public boolean holdsBack(Properties local) {
-    return holdsBack && local != null && local.getProperty(QUERY) != null;
+    return holdsBack && local != null && local.getProperty(JobProperties.QUERY) != null;
   }
 
   /** Handles the start of a job or of a stage attempt. */
@@ -59,76 +44,55 @@ public final class MicroBatchWork {
       destination.hand(record);
       return;
     }
-    String query = local.getProperty(QUERY);
     held.put(record.change.subject, record);
-    String batch = local.getProperty(BATCH);
+    String query = local.getProperty(JobProperties.QUERY);
+    String batch = local.getProperty(JobProperties.BATCH);
     if (batch != null && !batch.equals(batches.put(query, batch))) {
-      destination.hand(batchStarted(query, local));
+      String[] selected = JobProperties.select(local);
+      destination.hand(
+          new Record(
+              "batch_started",
+              Priority.ROUTINE,
+              RestoreState.Change.add("batch:" + query, RestoreState.Rank.WORK),
+              json -> Record.write(json, "properties", properties.redacted(selected))));
     }
   }
 
-  /**
-   * Handles the end of a stage attempt.
-   *
-   * @param records status changes of its tasks, if recorded, and then its end
-   */
-  public void stageEnded(List<Record> records) {
-    Record end = records.get(records.size() - 1);
-    records.subList(0, records.size() - 1).forEach(destination::hand);
-    Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
-    if (beginning == null || failed(end)) {
-      hand(beginning, end);
-    }
+  /** Handles the end of a stage attempt. */
+  public void stageEnded(Record end) {
+    ended(end, false);
   }
 
   /**
    * Handles the end of a job. The first success after a failed job is sent too, because it revokes the failure as the
    * application's last result.
    */
-  public void jobEnded(Record record) {
-    Record beginning = held.isEmpty() ? null : held.remove(record.change.subject);
-    if (beginning == null || lastJobFailed || failed(record)) {
-      lastJobFailed = failed(record);
-      hand(beginning, record);
+  public void jobEnded(Record end) {
+    if (ended(end, lastJobFailed)) {
+      lastJobFailed = failed(end);
     }
+  }
+
+  /** Sends the records of a job or stage unless it was held back and succeeded; returns whether it sent them. */
+  private boolean ended(Record end, boolean isWanted) {
+    Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
+    boolean isSent = beginning == null || isWanted || failed(end);
+    if (isSent && beginning != null) {
+      destination.hand(beginning);
+    }
+    if (isSent) {
+      destination.hand(end);
+    }
+    return isSent;
   }
 
   /** Sends the start records of running jobs and stages when the application ends. */
   public void end() {
-    for (Record beginning : new ArrayList<>(held.values())) {
-      destination.hand(beginning);
-    }
+    held.values().forEach(destination::hand);
     held.clear();
-  }
-
-  private void hand(Record beginning, Record end) {
-    if (beginning != null) {
-      destination.hand(beginning);
-    }
-    destination.hand(end);
   }
 
   private static boolean failed(Record end) {
     return end.priority != Priority.ROUTINE;
-  }
-
-  private static Record batchStarted(String query, Properties local) {
-    String[] values = new String[CARRIED.length];
-    for (int i = 0; i < CARRIED.length; i++) {
-      values[i] = local.getProperty(CARRIED[i]);
-    }
-    return new Record(
-        "batch_started",
-        Priority.ROUTINE,
-        RestoreState.Change.add("batch:" + query, RestoreState.Rank.WORK),
-        json -> {
-          json.writeObjectFieldStart("properties");
-          for (int i = 0; i < CARRIED.length; i++) {
-            if (values[i] != null) {
-              json.writeStringField(CARRIED[i], values[i]);
-            }
-          }
-          json.writeEndObject();
-        });
   }
 }

@@ -1,7 +1,7 @@
 package io.sparkevents.listener;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.queue.Record;
 import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -16,21 +16,27 @@ import org.apache.spark.SparkConf;
 public final class PythonProgram {
   /** Set by {@code spark_events.configure}; not below spark.events, because the sidecar validates those keys. */
   private static final String REPORTS_EXIT = "spark.sparkEventsPythonReportsExit";
-  private static final ObjectMapper JSON = new ObjectMapper();
 
   private static final List<Consumer<PythonProgram>> OBSERVERS = new CopyOnWriteArrayList<>();
 
   private static volatile boolean reportsExit;
   private static volatile PythonProgram ended;
 
-  private final ApplicationOutcome ending;
-  private final Integer exitCode;
-  private final String failure;
+  public final ApplicationOutcome ending;
+  /** Null if the program does not know it. */
+  final Integer exitCode;
+  /** The exception in the format of a record, or null. */
+  final JsonNode failure;
 
-  private PythonProgram(ApplicationOutcome ending, Integer exitCode, String failure) {
-    this.ending = ending;
-    this.exitCode = exitCode;
-    this.failure = failure;
+  private PythonProgram(JsonNode report) {
+    exitCode = report.path("exit_code").isInt() ? report.path("exit_code").asInt() : null;
+    failure = report.path("failure").isObject() ? report.path("failure") : null;
+    if (report.path("signal").asText("").equals(ApplicationOutcome.SIGINT.name())) {
+      ending = ApplicationOutcome.SIGINT;
+    } else {
+      boolean isSuccess = exitCode == null || exitCode == 0;
+      ending = isSuccess ? ApplicationOutcome.GATEWAY_CLOSED : ApplicationOutcome.PROGRAM_FAILED;
+    }
   }
 
   public static void read(SparkConf conf) {
@@ -65,34 +71,8 @@ public final class PythonProgram {
    *     values are left out
    */
   public static void ends(String report) throws IOException {
-    JsonNode object = JSON.readTree(report);
-    PythonProgram program =
-        new PythonProgram(
-            endingOf(object),
-            object.path("exit_code").isInt() ? object.path("exit_code").asInt() : null,
-            object.path("failure").isObject() ? object.path("failure").toString() : null);
+    PythonProgram program = new PythonProgram(Record.JSON.readTree(report));
     ended = program;
     OBSERVERS.forEach(observer -> observer.accept(program));
-  }
-
-  private static ApplicationOutcome endingOf(JsonNode report) {
-    if (report.path("signal").asText("").equals(ApplicationOutcome.SIGINT.name())) {
-      return ApplicationOutcome.SIGINT;
-    }
-    return report.path("exit_code").asInt(0) == 0 ? ApplicationOutcome.GATEWAY_CLOSED : ApplicationOutcome.PROGRAM_FAILED;
-  }
-
-  public ApplicationOutcome ending() {
-    return ending;
-  }
-
-  /** Returns the exit code, or null if the program does not know it. */
-  Integer exitCode() {
-    return exitCode;
-  }
-
-  /** Returns the exception in the JSON format of a record, or null. */
-  String failure() {
-    return failure;
   }
 }

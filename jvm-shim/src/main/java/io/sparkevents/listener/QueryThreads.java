@@ -1,9 +1,11 @@
 package io.sparkevents.listener;
 
+import io.sparkevents.queue.DaemonThread;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BooleanSupplier;
@@ -18,23 +20,6 @@ import java.util.regex.Pattern;
  * own thread, never on Spark's listener thread.
  */
 public final class QueryThreads {
-  /** State of one query's thread. */
-  static final class Sample {
-    final String runId;
-    /** First sample of an unbroken series in which the query worked; 0 if it waits. */
-    final long busySince;
-    final boolean isContinuous;
-    /** Innermost first, without plumbing but for the innermost; empty unless asked for. */
-    final List<String> frames;
-
-    private Sample(String runId, long busySince, boolean isContinuous, List<String> frames) {
-      this.runId = runId;
-      this.busySince = busySince;
-      this.isContinuous = isContinuous;
-      this.frames = frames;
-    }
-  }
-
   private static final Pattern NAME =
       Pattern.compile("stream execution thread for .*\\[id = [^,\\]]+, runId = ([^\\]]+)\\]", Pattern.DOTALL);
   /** Classes that say nothing about the place: the JDK, Scala, lambdas, and Spark's wrappers around every action. */
@@ -51,43 +36,40 @@ public final class QueryThreads {
 
   private Map<String, Long> busySince = new HashMap<>();
   private long last;
-  private Thread sampler;
+  private boolean started;
 
   /** Starts to sample every second, on a daemon thread that ends when {@code isOver} is true. */
   public synchronized void start(BooleanSupplier isOver) {
-    if (sampler != null) {
-      return;
+    if (!started) {
+      DaemonThread.start("query-threads", () -> sample(isOver));
+      started = true;
     }
-    sampler =
-        new Thread(
-            () -> {
-              try {
-                while (!isOver.getAsBoolean()) {
-                  look("");
-                  Thread.sleep(PERIOD_MILLIS);
-                }
-              } catch (InterruptedException stopped) {
-                Thread.currentThread().interrupt();
-              }
-            },
-            "spark-events-query-threads");
-    sampler.setDaemon(true);
-    sampler.start();
+  }
+
+  private void sample(BooleanSupplier isOver) {
+    try {
+      while (!isOver.getAsBoolean()) {
+        look("");
+        Thread.sleep(PERIOD_MILLIS);
+      }
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
   }
 
   /**
-   * Samples all queries now.
+   * Samples all queries now; returns the fields of each query's thread in a record.
    *
    * @param framesOf text that contains the run ids whose frames are wanted
    */
-  synchronized List<Sample> look(String framesOf) {
+  synchronized List<Map<String, Object>> look(String framesOf) {
     long now = System.currentTimeMillis();
     if (now - last > PAUSE_MILLIS || now < last) {
       busySince.clear();
     }
     last = now;
     Map<String, Long> busy = new HashMap<>();
-    List<Sample> samples = new ArrayList<>();
+    List<Map<String, Object>> samples = new ArrayList<>();
     for (Thread thread : threads()) {
       Matcher name = NAME.matcher(String.valueOf(thread.getName()));
       if (!name.matches()) {
@@ -95,16 +77,18 @@ public final class QueryThreads {
       }
       String runId = name.group(1);
       StackTraceElement[] stack = thread.getStackTrace();
-      boolean waits = stack.length == 0 || waits(stack);
-      if (!waits) {
+      if (stack.length > 0 && !waits(stack)) {
         busy.put(runId, busySince.getOrDefault(runId, now));
       }
-      boolean isContinuous = false;
-      for (StackTraceElement frame : stack) {
-        isContinuous |= frame.getClassName().endsWith(".ContinuousExecution");
-      }
-      List<String> frames = framesOf.contains(runId) ? frames(stack) : Collections.emptyList();
-      samples.add(new Sample(runId, busy.getOrDefault(runId, 0L), isContinuous, frames));
+      Map<String, Object> sample = new LinkedHashMap<>();
+      sample.put("run_id", runId);
+      // The first sample of an unbroken series in which the query worked.
+      sample.put("busy_since", busy.getOrDefault(runId, 0L));
+      sample.put(
+          "continuous",
+          Arrays.stream(stack).anyMatch(frame -> frame.getClassName().endsWith(".ContinuousExecution")));
+      sample.put("frames", framesOf.contains(runId) ? frames(stack) : Collections.emptyList());
+      samples.add(sample);
     }
     busySince = busy;
     return samples;
@@ -116,12 +100,14 @@ public final class QueryThreads {
     while (root.getParent() != null) {
       root = root.getParent();
     }
-    Thread[] all = new Thread[root.activeCount() + 16];
-    int count = root.enumerate(all, true);
-    while (count == all.length) {
-      all = new Thread[2 * all.length];
+    Thread[] all;
+    int count;
+    int room = root.activeCount() + 16;
+    do {
+      room *= 2;
+      all = new Thread[room];
       count = root.enumerate(all, true);
-    }
+    } while (count == room);
     return Arrays.asList(all).subList(0, count);
   }
 
@@ -139,6 +125,7 @@ public final class QueryThreads {
     return true;
   }
 
+  /** Returns the frames, innermost first, without plumbing but for the innermost. */
   private static List<String> frames(StackTraceElement[] stack) {
     List<String> frames = new ArrayList<>();
     for (StackTraceElement frame : stack) {
@@ -147,8 +134,8 @@ public final class QueryThreads {
       }
       if (frames.isEmpty() || !PLUMBING.matcher(frame.getClassName()).matches()) {
         String line = frame.getLineNumber() > 0 ? ":" + frame.getLineNumber() : "";
-        frames.add(
-            frame.getClassName() + "." + frame.getMethodName() + "(" + frame.getFileName() + line + ")");
+        String place = frame.getClassName() + "." + frame.getMethodName();
+        frames.add(Text.cut(place + "(" + frame.getFileName() + line + ")"));
       }
     }
     return frames;

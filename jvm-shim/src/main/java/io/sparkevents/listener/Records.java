@@ -3,6 +3,9 @@ package io.sparkevents.listener;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
+import java.util.Arrays;
+import java.util.Set;
+import java.util.TreeSet;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.JobResult;
@@ -11,51 +14,77 @@ import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import scala.Option;
 import scala.Product;
+import scala.Tuple2;
 
 /** Makes the records of applications and jobs from Spark's listener events. */
 public final class Records {
+  private static final String SPARK = "org.apache.spark.";
+
   private final Redaction redaction;
   private final JobProperties properties;
   private final String host;
-  private final Submission submission;
+  /**
+   * Command, main class, Python files and setting names, with which the sidecar distinguishes the user's own code from
+   * libraries in a stack trace. The event log has the same values, except for a main class that only the manifest of a
+   * jar names.
+   */
+  private final String command = System.getProperty("sun.java.command", "");
+  private final String mainClass = command.startsWith(SPARK) ? mainClass() : "";
+  private final String[] pyFiles;
+  private final Set<String> namespaces = new TreeSet<>();
 
   public Records(SparkConf conf, Redaction redaction, JobProperties properties) {
     this.redaction = redaction;
     this.properties = properties;
     host = conf.get("spark.driver.host", "");
-    submission = new Submission(conf);
+    String files = conf.get("spark.submit.pyFiles", "");
+    pyFiles = Arrays.stream(files.split(",")).filter(file -> !file.isEmpty()).toArray(String[]::new);
+    for (Tuple2<String, String> entry : conf.getAll()) {
+      String[] parts = entry._1().split("\\.");
+      if (parts.length > 2) {
+        namespaces.add(parts[1]);
+      }
+    }
+  }
+
+  /**
+   * Returns the class that spark-submit runs on the JVM's first thread; empty if it is one of Spark's own or has
+   * returned.
+   */
+  private static String mainClass() {
+    String found = "";
+    Thread main = ExitEvidence.firstThread();
+    for (StackTraceElement frame : main == null ? new StackTraceElement[0] : main.getStackTrace()) {
+      if (frame.getMethodName().equals("main") && !frame.getClassName().startsWith(SPARK)) {
+        // The outermost one counts.
+        found = frame.getClassName();
+      }
+    }
+    return found;
   }
 
   public Record applicationStart(SparkListenerApplicationStart event) {
-    return application(
-        orNull(event.appId()), event.appName(), orNull(event.appAttemptId()), event.sparkUser(), event.time());
+    String attempt = orNull(event.appAttemptId());
+    return application(orNull(event.appId()), event.appName(), attempt, event.sparkUser(), event.time());
   }
 
   /** Returns the start record of an application that is already running. */
   public Record application(SparkContext running) {
-    return application(
-        running.applicationId(),
-        running.appName(),
-        orNull(running.applicationAttemptId()),
-        running.sparkUser(),
-        running.startTime());
+    String attempt = orNull(running.applicationAttemptId());
+    return application(running.applicationId(), running.appName(), attempt, running.sparkUser(), running.startTime());
   }
 
   private Record application(String id, String name, String attempt, String user, long time) {
-    String version = org.apache.spark.package$.MODULE$.SPARK_VERSION();
     return new Record(
         "application_start",
         Priority.LIFECYCLE,
         RestoreState.Change.begin("application", RestoreState.Rank.APPLICATION),
         json -> {
-          json.writeStringField("app_id", id);
-          json.writeStringField("app_name", redaction.redact("spark.app.name", name));
-          json.writeStringField("attempt_id", attempt);
-          json.writeStringField("user", user);
-          json.writeNumberField("time", time);
-          json.writeStringField("spark_version", version);
-          json.writeStringField("host", host);
-          submission.write(json);
+          Record.write(json, "app_id", id, "app_name", redaction.redact("spark.app.name", name), "attempt_id", attempt);
+          Record.write(json, "user", user, "time", time, "host", host);
+          Record.write(json, "spark_version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
+          Record.write(json, "command", Text.cut(command), "main_class", mainClass);
+          Record.write(json, "py_files", pyFiles, "namespaces", namespaces);
         });
   }
 
@@ -68,11 +97,7 @@ public final class Records {
         "job_start",
         Priority.ROUTINE,
         RestoreState.Change.begin("job:" + job, RestoreState.Rank.WORK),
-        json -> {
-          json.writeNumberField("job_id", job);
-          json.writeNumberField("time", time);
-          properties.write(json, selected);
-        });
+        json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
   }
 
   public Record jobEnd(SparkListenerJobEnd event) {
@@ -81,15 +106,7 @@ public final class Records {
         "job_end",
         failure == null ? Priority.ROUTINE : Priority.LIFECYCLE,
         RestoreState.Change.forget("job:" + event.jobId()),
-        json -> {
-          json.writeNumberField("job_id", event.jobId());
-          json.writeNumberField("time", event.time());
-          if (failure != null) {
-            json.writeObjectFieldStart("failure");
-            Failures.write(json, failure);
-            json.writeEndObject();
-          }
-        });
+        json -> Record.write(json, "job_id", event.jobId(), "time", event.time(), "failure", Failures.fields(failure)));
   }
 
   /**
@@ -97,11 +114,9 @@ public final class Records {
    * only element.
    */
   private static Throwable failure(JobResult result) {
-    if (result instanceof Product && ((Product) result).productArity() == 1) {
-      Object exception = ((Product) result).productElement(0);
-      return exception instanceof Throwable ? (Throwable) exception : null;
-    }
-    return null;
+    boolean mayHaveOne = result instanceof Product && ((Product) result).productArity() == 1;
+    Object exception = mayHaveOne ? ((Product) result).productElement(0) : null;
+    return exception instanceof Throwable ? (Throwable) exception : null;
   }
 
   /** Returns the record of an orderly JVM shutdown, which proves that the driver was not killed. */
@@ -109,7 +124,7 @@ public final class Records {
     return new Record("jvm_shutdown", Priority.LIFECYCLE, null, json -> {});
   }
 
-  private static <T> T orNull(Option<T> option) {
+  static <T> T orNull(Option<T> option) {
     return option.isDefined() ? option.get() : null;
   }
 }

@@ -1,9 +1,7 @@
 package io.sparkevents.listener;
 
-import com.fasterxml.jackson.core.JsonGenerator;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -17,11 +15,11 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.TaskInfo;
 
 /**
- * The stage attempts, tasks and executors that exist now, for deadlines and for the losses of executors.
+ * The tasks and executors that exist now, for deadlines and for the losses of executors.
  *
  * <p>Used by the listener thread only. A task start or end costs one access to a hash map.
  */
-public final class RunningWork {
+final class RunningWork {
   /** The executor of a local application, which is the driver itself. */
   private static final String DRIVER = "driver";
   /** Stage attempts in one snapshot; with more, the newest are left out. */
@@ -41,63 +39,29 @@ public final class RunningWork {
     }
   }
 
-  private static final class Stage {
-    final int id;
-    final int attempt;
-    final String name;
-    final int tasks;
-    final long time;
-    final String[] properties;
+  private static final class Executor {
+    final String host;
+    final int cores;
+    /** Stages of the tasks that Spark reported as lost before the executor's removal, with one entry for each task. */
+    final List<Integer> lost = new ArrayList<>();
 
-    Stage(int id, int attempt, String name, int tasks, long time, String[] properties) {
-      this.id = id;
-      this.attempt = attempt;
-      this.name = name;
-      this.tasks = tasks;
-      this.time = time;
-      this.properties = properties;
+    Executor(String host, int cores) {
+      this.host = host;
+      this.cores = cores;
     }
   }
 
-  /** Tasks that an executor took along. */
-  private static final class Lost {
-    int tasks;
-    final TreeSet<Integer> stages = new TreeSet<>();
-
-    void add(int stage) {
-      tasks++;
-      stages.add(stage);
-    }
-  }
-
-  /** Values of one moment, written later by the writer thread. */
-  interface Snapshot {
-    void write(JsonGenerator json) throws IOException;
-  }
-
-  private final Stages counts;
+  private final Stages stages;
   private final JobProperties properties;
-  private final Map<Long, Stage> stages = new LinkedHashMap<>();
   private final Map<Long, Task> running = new HashMap<>();
   /** When the last running task ended. */
   private long idleSince;
-  private final Map<String, String> hosts = new HashMap<>();
-  private final Map<String, Integer> cores = new HashMap<>();
-  /** Losses that Spark reported before the removal of their executor. */
-  private final Map<String, Lost> lost = new HashMap<>();
+  private final Map<String, Executor> executors = new HashMap<>();
   private boolean knowsExecutors;
 
-  RunningWork(Stages counts, JobProperties properties) {
-    this.counts = counts;
+  RunningWork(Stages stages, JobProperties properties) {
+    this.stages = stages;
     this.properties = properties;
-  }
-
-  void submitted(int id, int attempt, String name, int tasks, long time, String[] selected) {
-    stages.put(key(id, attempt), new Stage(id, attempt, name, tasks, time, selected));
-  }
-
-  void completed(int id, int attempt) {
-    stages.remove(key(id, attempt));
   }
 
   void started(int stage, int attempt, TaskInfo task) {
@@ -108,23 +72,24 @@ public final class RunningWork {
   }
 
   void ended(int stage, TaskInfo task, TaskEndReason reason) {
-    boolean wasRunning = running.remove(task.taskId()) != null;
-    if (wasRunning && running.isEmpty()) {
+    if (running.remove(task.taskId()) == null) {
+      return;
+    }
+    if (running.isEmpty()) {
       idleSince = Math.max(idleSince, task.finishTime());
     }
-    if (wasRunning && reason instanceof ExecutorLostFailure && hosts.containsKey(task.executorId())) {
-      lost.computeIfAbsent(task.executorId(), id -> new Lost()).add(stage);
+    Executor executor = reason instanceof ExecutorLostFailure ? executors.get(task.executorId()) : null;
+    if (executor != null) {
+      executor.lost.add(stage);
     }
   }
 
   /** Returns the record of a new executor; null for the driver of a local application. */
   Record executorAdded(SparkListenerExecutorAdded event) {
     String id = event.executorId();
-    String host = event.executorInfo().executorHost();
-    int count = event.executorInfo().totalCores();
+    Executor executor = new Executor(event.executorInfo().executorHost(), event.executorInfo().totalCores());
     long time = event.time();
-    hosts.put(id, host);
-    cores.put(id, count);
+    executors.put(id, executor);
     if (id.equals(DRIVER)) {
       return null;
     }
@@ -132,28 +97,22 @@ public final class RunningWork {
         "executor_added",
         Priority.ROUTINE,
         null,
-        json -> {
-          json.writeStringField("executor_id", id);
-          json.writeNumberField("time", time);
-          json.writeStringField("host", host);
-          json.writeNumberField("cores", count);
-        });
+        json -> Record.write(json, "executor_id", id, "time", time, "host", executor.host, "cores", executor.cores));
   }
 
   Record executorRemoved(SparkListenerExecutorRemoved event) {
     String id = event.executorId();
-    Lost along = lost.remove(id);
-    Lost taken = along == null ? new Lost() : along;
+    Executor known = executors.remove(id);
+    String host = known == null ? null : known.host;
+    List<Integer> lost = known == null ? new ArrayList<>() : known.lost;
     for (Task task : running.values()) {
       if (id.equals(task.info.executorId())) {
-        taken.add(task.stage);
+        lost.add(task.stage);
       }
     }
     if (running.values().removeIf(task -> id.equals(task.info.executorId())) && running.isEmpty()) {
       idleSince = Math.max(idleSince, event.time());
     }
-    String host = hosts.remove(id);
-    cores.remove(id);
     long time = event.time();
     String reason = Text.cut(event.reason());
     return new Record(
@@ -161,16 +120,8 @@ public final class RunningWork {
         Priority.ROUTINE,
         null,
         json -> {
-          json.writeStringField("executor_id", id);
-          json.writeNumberField("time", time);
-          json.writeStringField("reason", reason);
-          json.writeStringField("host", host);
-          json.writeNumberField("tasks", taken.tasks);
-          json.writeArrayFieldStart("stages");
-          for (int stage : taken.stages) {
-            json.writeNumber(stage);
-          }
-          json.writeEndArray();
+          Record.write(json, "executor_id", id, "time", time, "reason", reason, "host", host);
+          Record.write(json, "tasks", lost.size(), "stages", new TreeSet<>(lost));
         });
   }
 
@@ -179,56 +130,50 @@ public final class RunningWork {
     knowsExecutors = true;
   }
 
-  /** Returns what runs now. */
-  Snapshot snapshot() {
-    Map<Long, Task> longest = new HashMap<>();
+  /** Returns the fields that describe what runs now. */
+  Record.Body snapshot() {
+    Map<Long, TaskInfo> longest = new HashMap<>();
     for (Task task : running.values()) {
-      longest.merge(
-          key(task.stage, task.attempt), task, (a, b) -> a.info.launchTime() <= b.info.launchTime() ? a : b);
+      Long key = Stages.key(task.stage, task.attempt);
+      longest.merge(key, task.info, (one, other) -> one.launchTime() <= other.launchTime() ? one : other);
     }
-    List<Stage> known = new ArrayList<>(stages.values()).subList(0, Math.min(MOST_STAGES, stages.size()));
-    List<int[]> numbers = new ArrayList<>();
-    for (Stage stage : known) {
-      numbers.add(counts.counts(stage.id, stage.attempt));
+    List<Map<String, Object>> rows = new ArrayList<>();
+    List<String[]> selected = new ArrayList<>();
+    for (Stages.Attempt attempt : stages.attempts()) {
+      if (rows.size() < MOST_STAGES) {
+        rows.add(row(attempt, longest.get(Stages.key(attempt.stageId, attempt.number))));
+        selected.add(attempt.properties);
+      }
     }
     long idle = running.isEmpty() ? Math.max(1, idleSince) : 0;
-    int executors = knowsExecutors ? hosts.size() : -1;
-    int allCores = cores.values().stream().mapToInt(Integer::intValue).sum();
+    int known = knowsExecutors ? executors.size() : -1;
+    int cores = executors.values().stream().mapToInt(executor -> executor.cores).sum();
     return json -> {
-      json.writeNumberField("idle_since", idle);
-      json.writeNumberField("executors", executors);
-      json.writeNumberField("cores", allCores);
-      json.writeArrayFieldStart("stages");
-      for (int i = 0; i < known.size(); i++) {
-        Stage stage = known.get(i);
-        write(json, stage, numbers.get(i), longest.get(key(stage.id, stage.attempt)));
+      // Redacted here, on the writer thread.
+      for (int i = 0; i < rows.size(); i++) {
+        rows.get(i).put("properties", properties.redacted(selected.get(i)));
       }
-      json.writeEndArray();
+      Record.write(json, "idle_since", idle, "executors", known, "cores", cores, "stages", rows);
     };
   }
 
-  private void write(JsonGenerator json, Stage stage, int[] numbers, Task longest) throws IOException {
-    json.writeStartObject();
-    json.writeNumberField("stage_id", stage.id);
-    json.writeNumberField("attempt", stage.attempt);
-    json.writeStringField("name", stage.name);
-    json.writeNumberField("tasks", stage.tasks);
-    json.writeNumberField("time", stage.time);
-    json.writeNumberField("running", numbers[0]);
-    json.writeNumberField("finished", numbers[1]);
-    properties.write(json, stage.properties);
+  private static Map<String, Object> row(Stages.Attempt attempt, TaskInfo longest) {
+    Map<String, Object> row = new LinkedHashMap<>();
+    row.put("stage_id", attempt.stageId);
+    row.put("attempt", attempt.number);
+    row.put("name", attempt.name);
+    row.put("tasks", attempt.tasks);
+    row.put("time", attempt.time);
+    row.put("running", attempt.runningTasks);
+    row.put("finished", attempt.finishedTasks);
     if (longest != null) {
-      json.writeObjectFieldStart("longest");
-      json.writeNumberField("task", longest.info.index());
-      json.writeStringField("executor", longest.info.executorId());
-      json.writeStringField("host", longest.info.host());
-      json.writeNumberField("time", longest.info.launchTime());
-      json.writeEndObject();
+      Map<String, Object> task = new LinkedHashMap<>();
+      task.put("task", longest.index());
+      task.put("executor", longest.executorId());
+      task.put("host", longest.host());
+      task.put("time", longest.launchTime());
+      row.put("longest", task);
     }
-    json.writeEndObject();
-  }
-
-  private static Long key(int stageId, int number) {
-    return ((long) stageId << 32) | number;
+    return row;
   }
 }

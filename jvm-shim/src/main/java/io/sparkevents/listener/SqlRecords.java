@@ -1,9 +1,9 @@
 package io.sparkevents.listener;
 
+import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -32,13 +32,7 @@ public final class SqlRecords {
   }
 
   private final Redaction redaction;
-  private final Map<Long, Execution> running =
-      new LinkedHashMap<Long, Execution>() {
-        @Override
-        protected boolean removeEldestEntry(Map.Entry<Long, Execution> eldest) {
-          return size() > MOST_RUNNING;
-        }
-      };
+  private final Map<Long, Execution> running = new BoundedMap<>(MOST_RUNNING);
   private boolean failedLast;
 
   public SqlRecords(Redaction redaction) {
@@ -72,7 +66,8 @@ public final class SqlRecords {
   private Record ended(SparkListenerSQLExecutionEnd event) {
     long id = event.executionId();
     long time = event.time();
-    Execution known = running.remove(id);
+    Execution ended = running.remove(id);
+    Execution known = ended == null ? new Execution(id, null) : ended;
     Option<String> message = event.errorMessage();
     // Spark gives a successful execution an empty message.
     String error = message.isDefined() && !message.get().isEmpty() ? message.get() : null;
@@ -85,13 +80,9 @@ public final class SqlRecords {
         Priority.LIFECYCLE,
         error == null ? RestoreState.Change.forget("sql") : RestoreState.Change.begin("sql", RestoreState.Rank.WORK),
         json -> {
-          json.writeNumberField("execution_id", id);
-          json.writeNumberField("root_id", known == null ? id : known.root);
-          json.writeNumberField("time", time);
-          json.writeStringField(
-              "description",
-              known == null ? null : Text.cut(redaction.redact("spark.job.description", known.description)));
-          json.writeStringField("error", Text.cut(error));
+          String description = Text.cut(redaction.redact("spark.job.description", known.description));
+          Record.write(json, "execution_id", id, "root_id", known.root, "time", time);
+          Record.write(json, "description", description, "error", Text.cut(error));
         },
         error == null ? 0 : 2 * error.length());
   }

@@ -1,7 +1,9 @@
 package io.sparkevents.listener;
 
+import io.sparkevents.queue.DaemonThread;
 import java.io.PrintStream;
 import java.io.UnsupportedEncodingException;
+import java.util.Arrays;
 import org.apache.hadoop.hive.ql.session.SessionState;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -46,12 +48,7 @@ public final class SqlShell {
   }
 
   private static boolean isIn(Thread thread, String type) {
-    for (StackTraceElement frame : thread.getStackTrace()) {
-      if (frame.getClassName().startsWith(type)) {
-        return true;
-      }
-    }
-    return false;
+    return Arrays.stream(thread.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(type));
   }
 
   private static void giveUp(Throwable why) {
@@ -60,24 +57,14 @@ public final class SqlShell {
 
   /** Separate class, because only the shell is sure to have Hive on the class path. */
   private static final class Session {
-    private final SessionState session;
-    private final Thread main;
-
-    private Session(SessionState session, Thread main) {
-      this.session = session;
-      this.main = main;
-    }
-
     static void watch(Thread main) {
       SessionState session = SessionState.get();
       if (session != null) {
-        Thread thread = new Thread(new Session(session, main)::attachUntilStarted, "spark-events-shell");
-        thread.setDaemon(true);
-        thread.start();
+        DaemonThread.start("shell", () -> attachUntilStarted(session, main));
       }
     }
 
-    private void attachUntilStarted() {
+    private static void attachUntilStarted(SessionState session, Thread main) {
       try {
         boolean starts;
         do {

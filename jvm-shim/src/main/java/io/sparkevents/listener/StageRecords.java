@@ -1,13 +1,8 @@
 package io.sparkevents.listener;
 
-import com.fasterxml.jackson.core.JsonGenerator;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
-import java.io.IOException;
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.List;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskCommitDenied;
@@ -28,19 +23,22 @@ public final class StageRecords {
   /** Spark's default of spark.stage.maxConsecutiveAttempts. */
   private static final int MOST_FAILURES = 4;
 
-  private final Stages stages = new Stages();
+  private final RecordSink destination;
+  private final Stages stages;
   private final RunningWork work;
   private final boolean tracksWork;
   private final JobProperties properties;
   private final int mostFailures;
 
   /**
-   * @param tracksWork whether the running tasks and executors are kept, for deadlines and lost executors
+   * @param destination receives the changes of status; the methods return all other records
    */
-  public StageRecords(SparkConf conf, JobProperties properties, boolean tracksWork) {
-    this.tracksWork = tracksWork;
-    work = new RunningWork(stages, properties);
+  public StageRecords(SparkConf conf, JobProperties properties, RecordSink destination) {
+    this.destination = destination;
     this.properties = properties;
+    tracksWork = destination != null && destination.tracksWork();
+    stages = new Stages(record -> this.destination.hand(record));
+    work = new RunningWork(stages, properties);
     mostFailures = mostFailures(conf);
   }
 
@@ -63,129 +61,90 @@ public final class StageRecords {
     StageInfo stage = event.stageInfo();
     // Capture values, not the StageInfo: it holds the stage's details and accumulators.
     int id = stage.stageId();
-    int attempt = stage.attemptNumber();
+    int number = stage.attemptNumber();
     String name = stage.name();
     int tasks = stage.numTasks();
-    stages.submitted(id, attempt, tasks, recordsTasks);
-    String[] selected = JobProperties.select(event.properties());
     long time = time(stage.submissionTime());
-    if (tracksWork) {
-      work.submitted(id, attempt, name, tasks, time, selected);
-    }
+    String[] selected = JobProperties.select(event.properties());
+    stages.submitted(new Stages.Attempt(id, number, name, tasks, time, selected, recordsTasks));
     return new Record(
         "stage_submitted",
         Priority.ROUTINE,
-        RestoreState.Change.begin(subject(id, attempt), RestoreState.Rank.WORK),
+        RestoreState.Change.begin(subject(id, number), RestoreState.Rank.WORK),
         json -> {
-          writeStage(json, id, attempt, name, tasks);
-          json.writeNumberField("time", time);
-          properties.write(json, selected);
+          Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
+          Record.write(json, "time", time, "properties", properties.redacted(selected));
         });
   }
 
-  public List<Record> taskStarted(SparkListenerTaskStart event) {
+  public void taskStarted(SparkListenerTaskStart event) {
     TaskInfo task = event.taskInfo();
     if (tracksWork) {
       work.started(event.stageId(), event.stageAttemptId(), task);
     }
-    return records(stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime()));
+    stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime());
   }
 
-  public List<Record> taskEnded(SparkListenerTaskEnd event) {
+  public void taskEnded(SparkListenerTaskEnd event) {
     TaskInfo task = event.taskInfo();
     if (task == null) {
-      return Collections.emptyList();
+      return;
     }
     int stage = event.stageId();
-    int attempt = event.stageAttemptId();
+    int number = event.stageAttemptId();
     TaskEndReason reason = event.reason();
     if (reason == Resubmitted$.MODULE$) {
-      return records(stages.outputLost(stage, attempt, task.index(), task.executorId()));
+      stages.outputLost(stage, number, task.index(), task.executorId());
+      return;
     }
     if (tracksWork) {
       work.ended(stage, task, reason);
     }
-    Stages.Outcome outcome = outcome(task, reason);
-    if (outcome == Stages.Outcome.FAILED) {
-      stages.taskFailed(stage, attempt, reason);
-    }
-    return records(stages.taskEnded(stage, attempt, task.index(), outcome, task.finishTime()));
+    stages.taskEnded(stage, number, task.index(), outcome(task, reason), reason, task.finishTime());
   }
 
   private static Stages.Outcome outcome(TaskInfo task, TaskEndReason reason) {
     if (task.successful()) {
       return Stages.Outcome.SUCCEEDED;
     }
-    return reason instanceof TaskKilled || reason instanceof TaskCommitDenied
-        ? Stages.Outcome.KILLED
-        : Stages.Outcome.FAILED;
+    boolean isKilled = reason instanceof TaskKilled || reason instanceof TaskCommitDenied;
+    return isKilled ? Stages.Outcome.KILLED : Stages.Outcome.FAILED;
   }
 
-  private static List<Record> records(List<Stages.Edge> edges) {
-    if (edges.isEmpty()) {
-      return Collections.emptyList();
-    }
-    List<Record> records = new ArrayList<>();
-    for (Stages.Edge edge : edges) {
-      records.add(record(edge));
-    }
-    return records;
-  }
-
-  private static Record record(Stages.Edge edge) {
-    return new Record(
-        "stage_tasks",
-        Priority.ROUTINE,
-        null,
-        json -> {
-          json.writeNumberField("stage_id", edge.attempt.stageId);
-          json.writeNumberField("attempt", edge.attempt.number);
-          json.writeNumberField("time", edge.time);
-          json.writeStringField("status", edge.status.name());
-          json.writeNumberField("tasks", edge.attempt.tasks);
-          json.writeNumberField("running", edge.running);
-          json.writeNumberField("finished", edge.finished);
-          json.writeNumberField("failed", edge.failed);
-        });
-  }
-
-  public List<Record> completed(SparkListenerStageCompleted event) {
+  public Record completed(SparkListenerStageCompleted event) {
     StageInfo stage = event.stageInfo();
     int id = stage.stageId();
-    int attempt = stage.attemptNumber();
+    int number = stage.attemptNumber();
     String name = stage.name();
     int tasks = stage.numTasks();
     long time = time(stage.completionTime());
-    work.completed(id, attempt);
-    List<Stages.Edge> lost = stages.ending(id, attempt, time);
-    Stages.Attempt counted = stages.completed(id, attempt);
-    int failed = counted == null ? 0 : counted.failedTasks;
-    String reason = stage.failureReason().isDefined() ? stage.failureReason().get() : null;
-    TaskFailures failures = reason == null || counted == null ? new TaskFailures() : counted.failures;
-    String taskFailure = failures.trace(reason);
-    Record completed = new Record(
+    String reason = Records.orNull(stage.failureReason());
+    Stages.Attempt attempt = stages.completed(id, number, time);
+    boolean hasEvidence = attempt != null && reason != null;
+    int failed = attempt == null ? 0 : attempt.failedTasks;
+    String trace = hasEvidence ? attempt.trace(reason) : null;
+    String executor = hasEvidence ? attempt.lostExecutor() : null;
+    String host = hasEvidence ? attempt.lostHost() : null;
+    return new Record(
         "stage_completed",
         reason == null ? Priority.ROUTINE : Priority.LIFECYCLE,
-        RestoreState.Change.forget(subject(id, attempt)),
+        RestoreState.Change.forget(subject(id, number)),
         json -> {
-          writeStage(json, id, attempt, name, tasks);
-          json.writeNumberField("time", time);
-          json.writeNumberField("failed", failed);
-          json.writeStringField("failure_reason", Text.cut(reason));
-          json.writeStringField("task_failure", taskFailure);
-          json.writeStringField("lost_executor", failures.lostExecutor());
-          json.writeStringField("lost_host", failures.lostHost());
-          json.writeNumberField("most_failures", mostFailures);
+          Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
+          Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
+          Record.write(json, "failure_reason", Text.cut(reason), "task_failure", trace);
+          Record.write(json, "lost_executor", executor, "lost_host", host);
         });
-    return with(lost, completed);
   }
 
+  /** Returns the record of a new executor; null for the driver of a local application. */
   public Record executorAdded(SparkListenerExecutorAdded event) {
     return work.executorAdded(event);
   }
 
-  public List<Record> executorRemoved(SparkListenerExecutorRemoved event) {
-    return with(stages.executorRemoved(event.executorId(), event.time()), work.executorRemoved(event));
+  public Record executorRemoved(SparkListenerExecutorRemoved event) {
+    stages.executorRemoved(event.executorId(), event.time());
+    return work.executorRemoved(event);
   }
 
   /** Notes that the listener has seen the application's start, and so all executors. */
@@ -197,20 +156,7 @@ public final class StageRecords {
     return inspection.record(work.snapshot());
   }
 
-  private static List<Record> with(List<Stages.Edge> edges, Record last) {
-    List<Record> records = new ArrayList<>(records(edges));
-    records.add(last);
-    return records;
-  }
-
-  private static void writeStage(JsonGenerator json, int id, int attempt, String name, int tasks) throws IOException {
-    json.writeNumberField("stage_id", id);
-    json.writeNumberField("attempt", attempt);
-    json.writeStringField("name", name);
-    json.writeNumberField("tasks", tasks);
-  }
-
-  static String subject(int stageId, int attempt) {
+  private static String subject(int stageId, int attempt) {
     return "stage:" + stageId + "." + attempt;
   }
 

@@ -1,24 +1,27 @@
 package io.sparkevents.listener;
 
-import java.util.ArrayList;
-import java.util.Arrays;
+import io.sparkevents.queue.BoundedMap;
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
 import java.util.BitSet;
-import java.util.Collections;
-import java.util.HashMap;
+import java.util.Collection;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.FetchFailed;
 import org.apache.spark.TaskEndReason;
+import org.apache.spark.storage.BlockManagerId;
 
 /**
- * Counts the tasks of every stage attempt and makes edges, the changes of an attempt's status.
+ * Counts the tasks of every stage attempt and makes a record of each change of an attempt's status.
  *
  * <p>The statuses are those of FLIP-481's AllSubtasksStatusChange, so that thousands of task starts and ends become a
- * handful of edges.
+ * handful of records.
  *
  * <p>Spark resubmits a task whose output was lost with its executor, and reports this with the time at which the task
- * had finished. So the edge waits for an event that has the time of the loss: the executor's removal, or the next start
- * or end of a task of the attempt, whichever is first. A replay follows the same rule ({@code tasks.py}).
+ * had finished. So the change waits for an event that has the time of the loss: the executor's removal, or the next
+ * start or end of a task of the attempt, whichever is first. A replay follows the same rule ({@code tasks.py}).
  *
  * <p>Used by the listener thread only. A task start or end costs an array access, because the last attempt is cached:
  * tasks of one stage arrive in runs.
@@ -26,9 +29,11 @@ import org.apache.spark.TaskEndReason;
 public final class Stages {
   /** Maximum number of removed executors kept for resubmissions that Spark reports after the removal. */
   private static final int REMEMBERED_EXECUTORS = 1_024;
+  /** Limit of exceptions kept for an attempt; the task that fails a stage is among the last that failed. */
+  private static final int REMEMBERED_FAILURES = 16;
 
   /** Status of a stage attempt. */
-  enum Status {
+  private enum Status {
     NOT_ALL_RUNNING_OR_FINISHED,
     ALL_RUNNING_OR_FINISHED,
     ALL_FINISHED
@@ -42,50 +47,43 @@ public final class Stages {
     KILLED
   }
 
-  /** Change of a stage attempt's status, with its counts at that moment. */
-  public static final class Edge {
-    final Attempt attempt;
-    public final Status status;
-    public final long time;
-    public final int running;
-    public final int finished;
-    final int failed;
-
-    private Edge(Attempt attempt, long time) {
-      this.attempt = attempt;
-      this.status = attempt.status;
-      this.time = time;
-      this.running = attempt.runningTasks;
-      this.finished = attempt.finishedTasks;
-      this.failed = attempt.failedTasks;
-    }
-  }
-
   /** One attempt of one stage. */
   public static final class Attempt {
     final int stageId;
     final int number;
+    final String name;
     final int tasks;
-    public final TaskFailures failures = new TaskFailures();
+    final long time;
+    final String[] properties;
     public int failedTasks;
+    /** Unfinished tasks with a running attempt. */
+    int runningTasks;
+    int finishedTasks;
 
+    private final boolean makesRecords;
     private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
     /** Number of running attempts of each task, by its index; more than one if Spark speculates. */
     private final byte[] running;
     private final BitSet finished = new BitSet();
-    /** Unfinished tasks with a running attempt. */
-    private int runningTasks;
-    private int finishedTasks;
     /** Executor whose lost output changed the counts at a time that is unknown so far; null if there is none. */
     private String lostExecutor;
+    /** Stack traces by exception message. */
+    private final Map<String, String> traces = new BoundedMap<>(REMEMBERED_FAILURES);
+    /** Owner of the shuffle output that a task last failed to fetch; null if unknown. */
+    private BlockManagerId owner;
 
-    private final boolean makesEdges;
-
-    private Attempt(int stageId, int number, int tasks, boolean makesEdges) {
-      this.makesEdges = makesEdges;
+    /**
+     * @param makesRecords whether changes of the status are recorded; if not, the tasks are only counted
+     */
+    public Attempt(
+        int stageId, int number, String name, int tasks, long time, String[] properties, boolean makesRecords) {
       this.stageId = stageId;
       this.number = number;
+      this.name = name;
       this.tasks = tasks;
+      this.time = time;
+      this.properties = properties;
+      this.makesRecords = makesRecords;
       this.running = new byte[tasks];
     }
 
@@ -122,131 +120,119 @@ public final class Stages {
       }
     }
 
-    /** Returns the edge if the status has changed, otherwise null. */
-    private Edge edge(long time) {
-      Status now =
-          finishedTasks == tasks
-              ? Status.ALL_FINISHED
-              : runningTasks + finishedTasks == tasks
-                  ? Status.ALL_RUNNING_OR_FINISHED
-                  : Status.NOT_ALL_RUNNING_OR_FINISHED;
-      boolean isSame = now == status;
-      status = now;
-      return isSame || !makesEdges ? null : new Edge(this, time);
+    /**
+     * Keeps a task's failure, to compare with the failure reason of the stage: Spark 4 fails every running stage of a
+     * job with the message of the task that failed, even stages without that task.
+     */
+    private void note(TaskEndReason reason) {
+      if (reason instanceof ExceptionFailure) {
+        ExceptionFailure failure = (ExceptionFailure) reason;
+        traces.remove(failure.description());
+        traces.put(failure.description(), Text.cut(failure.fullStackTrace()));
+      } else if (reason instanceof FetchFailed && ((FetchFailed) reason).bmAddress() != null) {
+        owner = ((FetchFailed) reason).bmAddress();
+      }
     }
 
-    /** Returns the edge that waited for its time, with this time; null if none waits. */
-    private Edge date(long time) {
-      if (lostExecutor == null) {
-        return null;
+    /** Returns the stack trace of a task that failed with this message, or null. */
+    public String trace(String message) {
+      return traces.get(message);
+    }
+
+    /** Returns the executor whose shuffle output a task last failed to fetch, or null. */
+    public String lostExecutor() {
+      return owner == null ? null : owner.executorId();
+    }
+
+    public String lostHost() {
+      return owner == null ? null : owner.host();
+    }
+
+    private Status status() {
+      if (finishedTasks == tasks) {
+        return Status.ALL_FINISHED;
       }
-      lostExecutor = null;
-      return edge(time);
+      return runningTasks + finishedTasks == tasks ? Status.ALL_RUNNING_OR_FINISHED : Status.NOT_ALL_RUNNING_OR_FINISHED;
     }
   }
 
-  private final Map<Long, Attempt> attempts = new HashMap<>();
-  private final Map<String, Long> removedExecutors =
-      new LinkedHashMap<String, Long>() {
-        @Override
-        protected boolean removeEldestEntry(Map.Entry<String, Long> eldest) {
-          return size() > REMEMBERED_EXECUTORS;
-        }
-      };
+  private final Consumer<Record> sink;
+  private final Map<Long, Attempt> attempts = new LinkedHashMap<>();
+  private final Map<String, Long> removedExecutors = new BoundedMap<>(REMEMBERED_EXECUTORS);
   private Attempt last;
 
-  /** Adds an attempt; if it makes no edges, its tasks are only counted. */
-  public void submitted(int stageId, int number, int tasks, boolean makesEdges) {
-    attempts.put(key(stageId, number), new Attempt(stageId, number, tasks, makesEdges));
-  }
-
-  /** Returns the edges of a task's start, usually none. */
-  public List<Edge> taskStarted(int stageId, int number, int index, long time) {
-    Attempt attempt = find(stageId, number);
-    if (attempt == null || index >= attempt.tasks) {
-      return Collections.emptyList();
-    }
-    Edge lost = attempt.date(time);
-    attempt.started(index);
-    return edges(lost, attempt.edge(time));
-  }
-
-  /** Returns the edges of a task attempt's end, usually none. */
-  public List<Edge> taskEnded(int stageId, int number, int index, Outcome outcome, long time) {
-    Attempt attempt = find(stageId, number);
-    if (attempt == null || index >= attempt.tasks) {
-      return Collections.emptyList();
-    }
-    Edge lost = attempt.date(time);
-    attempt.ended(index, outcome);
-    return edges(lost, attempt.edge(time));
-  }
-
-  /** Notes the failure of a task attempt. */
-  public void taskFailed(int stageId, int number, TaskEndReason reason) {
-    Attempt attempt = find(stageId, number);
-    if (attempt != null) {
-      attempt.failures.note(reason);
-    }
-  }
-
   /**
-   * Reverts a finished task whose output was lost with its executor; returns the edge if the time of the loss is known.
+   * @param sink receives the records of changes
    */
-  public List<Edge> outputLost(int stageId, int number, int index, String executor) {
+  public Stages(Consumer<Record> sink) {
+    this.sink = sink;
+  }
+
+  public void submitted(Attempt attempt) {
+    last = null;
+    attempts.put(key(attempt.stageId, attempt.number), attempt);
+  }
+
+  public void taskStarted(int stageId, int number, int index, long time) {
+    Attempt attempt = find(stageId, number);
+    if (attempt != null && index < attempt.tasks) {
+      date(attempt, time);
+      attempt.started(index);
+      record(attempt, time);
+    }
+  }
+
+  /** Handles the end of a task attempt; {@code reason} matters only if it has failed. */
+  public void taskEnded(int stageId, int number, int index, Outcome outcome, TaskEndReason reason, long time) {
+    Attempt attempt = find(stageId, number);
+    if (attempt != null && index < attempt.tasks) {
+      date(attempt, time);
+      attempt.ended(index, outcome);
+      if (outcome == Outcome.FAILED) {
+        attempt.note(reason);
+      }
+      record(attempt, time);
+    }
+  }
+
+  /** Reverts a finished task whose output was lost with its executor. */
+  public void outputLost(int stageId, int number, int index, String executor) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
-      return Collections.emptyList();
+      return;
     }
     attempt.outputLost(index);
-    if (attempt.lostExecutor == null) {
-      Long time = removedExecutors.get(executor);
-      if (time != null) {
-        return edges(null, attempt.edge(time));
-      }
+    Long time = removedExecutors.get(executor);
+    if (attempt.lostExecutor == null && time == null) {
       attempt.lostExecutor = executor;
+    } else if (attempt.lostExecutor == null) {
+      record(attempt, time);
     }
-    return Collections.emptyList();
   }
 
-  /** Returns the edges that waited for the removal of this executor. */
-  public List<Edge> executorRemoved(String executor, long time) {
+  /** Records the changes that waited for the removal of this executor. */
+  public void executorRemoved(String executor, long time) {
     removedExecutors.put(executor, time);
-    List<Edge> edges = new ArrayList<>();
     for (Attempt attempt : attempts.values()) {
       if (executor.equals(attempt.lostExecutor)) {
-        Edge lost = attempt.date(time);
-        if (lost != null) {
-          edges.add(lost);
-        }
+        date(attempt, time);
       }
     }
-    return edges;
   }
 
-  /** Returns the edge that still waits for its time when the attempt ends. */
-  public List<Edge> ending(int stageId, int number, long time) {
-    Attempt attempt = find(stageId, number);
-    return edges(null, attempt == null ? null : attempt.date(time));
-  }
-
-  private static List<Edge> edges(Edge lost, Edge own) {
-    if (lost == null) {
-      return own == null ? Collections.emptyList() : Collections.singletonList(own);
-    }
-    return own == null ? Collections.singletonList(lost) : Arrays.asList(lost, own);
-  }
-
-  /** Returns the numbers of running and of finished tasks. */
-  int[] counts(int stageId, int number) {
-    Attempt attempt = attempts.get(key(stageId, number));
-    return attempt == null ? new int[2] : new int[] {attempt.runningTasks, attempt.finishedTasks};
-  }
-
-  /** Removes the attempt and returns its counts; null if it is unknown. */
-  public Attempt completed(int stageId, int number) {
+  /** Removes an attempt and returns it; null if it is unknown. */
+  public Attempt completed(int stageId, int number, long time) {
     last = null;
-    return attempts.remove(key(stageId, number));
+    Attempt attempt = attempts.remove(key(stageId, number));
+    if (attempt != null) {
+      date(attempt, time);
+    }
+    return attempt;
+  }
+
+  /** Returns the running attempts, the oldest first. */
+  Collection<Attempt> attempts() {
+    return attempts.values();
   }
 
   private Attempt find(int stageId, int number) {
@@ -256,7 +242,40 @@ public final class Stages {
     return last;
   }
 
-  private static Long key(int stageId, int number) {
+  /** Records the change that waited for its time, with this time. */
+  private void date(Attempt attempt, long time) {
+    if (attempt.lostExecutor != null) {
+      attempt.lostExecutor = null;
+      record(attempt, time);
+    }
+  }
+
+  /** Records the attempt's status if it has changed. */
+  private void record(Attempt attempt, long time) {
+    Status status = attempt.status();
+    if (status == attempt.status) {
+      return;
+    }
+    attempt.status = status;
+    if (!attempt.makesRecords) {
+      return;
+    }
+    int running = attempt.runningTasks;
+    int finished = attempt.finishedTasks;
+    int failed = attempt.failedTasks;
+    sink.accept(
+        new Record(
+            "stage_tasks",
+            Priority.ROUTINE,
+            null,
+            json -> {
+              Record.write(json, "stage_id", attempt.stageId, "attempt", attempt.number, "time", time);
+              Record.write(json, "status", status.name(), "tasks", attempt.tasks);
+              Record.write(json, "running", running, "finished", finished, "failed", failed);
+            }));
+  }
+
+  static Long key(int stageId, int number) {
     return ((long) stageId << 32) | number;
   }
 }

@@ -1,18 +1,17 @@
 package io.sparkevents.listener;
 
+import com.fasterxml.jackson.databind.util.RawValue;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
-import java.util.UUID;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryProgressEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
-import scala.Option;
 
 /**
  * Makes the records of streaming queries. A separate class, because a driver with only Spark core lacks the classes
@@ -26,19 +25,13 @@ public final class StreamingRecords {
       return progress(((QueryProgressEvent) event).progress());
     }
     if (event instanceof QueryStartedEvent) {
-      return started((QueryStartedEvent) event);
+      QueryStartedEvent started = (QueryStartedEvent) event;
+      return started(started.id().toString(), started.runId().toString(), started.name(), started.timestamp());
     }
     if (event instanceof QueryTerminatedEvent) {
       return terminated((QueryTerminatedEvent) event);
     }
-    if (event instanceof QueryIdleEvent) {
-      return idle((QueryIdleEvent) event);
-    }
-    return null;
-  }
-
-  private static Record started(QueryStartedEvent event) {
-    return started(event.id().toString(), event.runId().toString(), event.name(), event.timestamp());
+    return event instanceof QueryIdleEvent ? idle((QueryIdleEvent) event) : null;
   }
 
   /**
@@ -54,12 +47,7 @@ public final class StreamingRecords {
         "query_started",
         Priority.LIFECYCLE,
         RestoreState.Change.begin("run:" + runId, RestoreState.Rank.RUN),
-        json -> {
-          json.writeStringField("id", id);
-          json.writeStringField("run_id", runId);
-          json.writeStringField("name", name);
-          json.writeStringField("timestamp", timestamp);
-        });
+        json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp));
   }
 
   private static Record progress(StreamingQueryProgress progress) {
@@ -67,23 +55,15 @@ public final class StreamingRecords {
         "query_progress",
         Priority.ROUTINE,
         RestoreState.Change.add("run:" + progress.runId(), RestoreState.Rank.RUN),
-        json -> {
-          json.writeFieldName("progress");
-          json.writeRawValue(progress.json());
-        });
+        json -> Record.write(json, "progress", new RawValue(progress.json())));
   }
 
   private static Record idle(QueryIdleEvent event) {
-    UUID run = event.runId();
     return new Record(
         "query_idle",
         Priority.ROUTINE,
         null,
-        json -> {
-          json.writeStringField("id", event.id().toString());
-          json.writeStringField("run_id", run.toString());
-          json.writeStringField("timestamp", event.timestamp());
-        });
+        json -> Record.write(json, "id", event.id(), "run_id", event.runId(), "timestamp", event.timestamp()));
   }
 
   private static Record terminated(QueryTerminatedEvent event) {
@@ -92,14 +72,9 @@ public final class StreamingRecords {
         Priority.LIFECYCLE,
         RestoreState.Change.add("run:" + event.runId(), RestoreState.Rank.OVER),
         json -> {
-          json.writeStringField("id", event.id().toString());
-          json.writeStringField("run_id", event.runId().toString());
-          json.writeStringField("exception", Text.cut(orNull(event.exception())));
-          json.writeStringField("error_class", orNull(event.errorClassOnException()));
+          Record.write(json, "id", event.id(), "run_id", event.runId());
+          Record.write(json, "exception", Text.cut(Records.orNull(event.exception())));
+          Record.write(json, "error_class", Records.orNull(event.errorClassOnException()));
         });
-  }
-
-  private static <T> T orNull(Option<T> option) {
-    return option.isDefined() ? option.get() : null;
   }
 }

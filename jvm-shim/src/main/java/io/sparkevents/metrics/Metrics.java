@@ -12,43 +12,28 @@ import java.util.function.IntSupplier;
  * registry. Dropwizard passes later registrations on to the parent registry.
  */
 public final class Metrics {
-  private static final String QUEUE = "events.dispatcher.queue.";
-
   private Metrics() {}
 
-  public static void register(MetricRegistry registry, HandoffQueue queue, IntSupplier restartCount, Statistics statistics) {
-    Gauge<Long> dropped = () -> queue.dropped() + statistics.dropped();
+  public static void register(MetricRegistry registry, HandoffQueue queue, IntSupplier restarts, Statistics statistics) {
+    add(registry, "events.droppedCount", () -> queue.dropped() + statistics.dropped());
     // A fraction, as Flink's buffer usage metrics are, so that an alert does not depend on the queue's size.
-    Gauge<Double> usage = () -> (double) queue.size() / queue.capacity();
-    Gauge<Integer> size = queue::capacity;
-    Gauge<Integer> restarts = restartCount::getAsInt;
-    registry.register("events.droppedCount", dropped);
-    registry.register(QUEUE + "currentUsage", usage);
-    registry.register(QUEUE + "size", size);
-    registry.register("events.sidecar.restarts", restarts);
-    statistics.observe((name, reporter) -> register(registry, name, reporter));
+    add(registry, "events.dispatcher.queue.currentUsage", () -> (double) queue.size() / queue.capacity());
+    add(registry, "events.dispatcher.queue.size", queue::capacity);
+    add(registry, "events.sidecar.restarts", restarts::getAsInt);
+    statistics.observe((name, reporter) -> register(registry, "events.reporter." + name + ".", reporter));
   }
 
-  private static void register(MetricRegistry registry, String name, Statistics.Reporter reporter) {
-    String prefix = "events.reporter." + name + ".";
-    Gauge<Double> latency = () -> reporter.level("latency_ms");
-    Gauge<Integer> breaker = reporter::breakerState;
-    registry.register(prefix + "latency", latency);
-    registry.register(prefix + "breakerState", breaker);
-    count(registry, prefix + "failureCount", reporter, "failures");
-    count(registry, prefix + "droppedCount", reporter, "dropped");
-    count(registry, prefix + "deliveredCount", reporter, "delivered");
-    level(registry, prefix + "spoolDepth", reporter, "spooled");
-    level(registry, prefix + "oldestUndeliveredAge", reporter, "oldest_age_ms");
+  private static void register(MetricRegistry registry, String prefix, Statistics.Reporter reporter) {
+    add(registry, prefix + "latency", () -> reporter.level("latency_ms"));
+    add(registry, prefix + "breakerState", reporter::breakerState);
+    add(registry, prefix + "failureCount", () -> reporter.count("failures"));
+    add(registry, prefix + "droppedCount", () -> reporter.count("dropped"));
+    add(registry, prefix + "deliveredCount", () -> reporter.count("delivered"));
+    add(registry, prefix + "spoolDepth", () -> (long) reporter.level("spooled"));
+    add(registry, prefix + "oldestUndeliveredAge", () -> (long) reporter.level("oldest_age_ms"));
   }
 
-  private static void count(MetricRegistry registry, String name, Statistics.Reporter reporter, String key) {
-    Gauge<Long> gauge = () -> reporter.count(key);
-    registry.register(name, gauge);
-  }
-
-  private static void level(MetricRegistry registry, String name, Statistics.Reporter reporter, String key) {
-    Gauge<Long> gauge = () -> (long) reporter.level(key);
+  private static <T> void add(MetricRegistry registry, String name, Gauge<T> gauge) {
     registry.register(name, gauge);
   }
 }

@@ -1,6 +1,7 @@
 package io.sparkevents.metrics;
 
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
@@ -15,7 +16,7 @@ import java.util.function.BiConsumer;
 public final class Statistics {
   /** Counters and gauges of one reporter. The counters continue when the sidecar restarts. */
   public static final class Reporter {
-    private volatile Map<?, ?> now = java.util.Collections.emptyMap();
+    private volatile Map<?, ?> now = Collections.emptyMap();
     private final Map<String, Long> before = new HashMap<>();
 
     /** Returns a gauge: the current value. */
@@ -31,28 +32,20 @@ public final class Statistics {
 
     /** Returns the circuit breaker's state: 0 closed, 1 half-open, 2 open. */
     public int breakerState() {
-      switch (String.valueOf(now.get(BREAKER)).replace('_', '-')) {
-        case "open":
-          return 2;
-        case "half-open":
-          return 1;
-        default:
-          return 0;
-      }
+      String state = String.valueOf(now.get(BREAKER));
+      return state.equals("open") ? 2 : state.startsWith("half") ? 1 : 0;
     }
 
     private synchronized void sidecarStarted() {
-      for (Object reported : now.keySet()) {
-        String key = String.valueOf(reported);
-        if (COUNTERS.contains(key) || key.startsWith(DROPPED_FOR)) {
-          before.put(key, count(key));
-        }
-      }
+      now.keySet().stream()
+          .map(String::valueOf)
+          .filter(key -> COUNTERS.contains(key) || key.startsWith(DROPPED_FOR))
+          .forEach(key -> before.put(key, count(key)));
       // A sidecar that died before it sent its counters keeps the breaker state that it was given.
       if (!now.isEmpty()) {
         before.put(BREAKER, (long) breakerState());
       }
-      now = java.util.Collections.emptyMap();
+      now = Collections.emptyMap();
     }
 
     private synchronized Map<String, Long> before() {
@@ -71,9 +64,7 @@ public final class Statistics {
 
   /** Adds the counters so far to the totals, because a new sidecar counts from 0. */
   public synchronized void sidecarStarted() {
-    for (Reporter reporter : reporters.values()) {
-      reporter.sidecarStarted();
-    }
+    reporters.values().forEach(Reporter::sidecarStarted);
   }
 
   /** Returns the counters of earlier sidecars and the last state of the circuit breaker, by reporter. */
@@ -84,25 +75,17 @@ public final class Statistics {
   }
 
   public synchronized void receive(Map<?, ?> answer) {
-    Object all = answer.get("reporters");
-    if (!(all instanceof Map)) {
-      return;
-    }
-    for (Map.Entry<?, ?> reported : ((Map<?, ?>) all).entrySet()) {
-      if (reported.getValue() instanceof Map) {
-        reporter(String.valueOf(reported.getKey())).now = (Map<?, ?>) reported.getValue();
-      }
-    }
+    // A message of another form throws, and its receiver skips it.
+    ((Map<?, ?>) answer.get("reporters"))
+        .forEach((name, reported) -> reporter(String.valueOf(name)).now = (Map<?, ?>) reported);
   }
 
   private Reporter reporter(String name) {
-    Reporter known = reporters.get(name);
-    if (known == null) {
-      known = new Reporter();
-      reporters.put(name, known);
-      observer.accept(name, known);
+    if (!reporters.containsKey(name)) {
+      reporters.put(name, new Reporter());
+      observer.accept(name, reporters.get(name));
     }
-    return known;
+    return reporters.get(name);
   }
 
   /** Calls {@code observer} for each known reporter now, and for each new one later. */
@@ -113,10 +96,6 @@ public final class Statistics {
 
   /** Returns the number of events that all reporters dropped. */
   public synchronized long dropped() {
-    long sum = 0;
-    for (Reporter reporter : reporters.values()) {
-      sum += reporter.count("dropped");
-    }
-    return sum;
+    return reporters.values().stream().mapToLong(reporter -> reporter.count("dropped")).sum();
   }
 }

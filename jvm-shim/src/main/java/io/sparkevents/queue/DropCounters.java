@@ -23,8 +23,6 @@ public final class DropCounters {
   static final String UNWRITABLE = "unwritable";
   /** Events that Spark's listener bus did not deliver to its listeners. */
   public static final String LISTENER_QUEUE = "spark-listener-queue";
-  /** Records that an earlier run of the application lost and could not report. */
-  public static final String EARLIER_RUN = "earlier-run";
 
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(10);
 
@@ -47,16 +45,11 @@ public final class DropCounters {
   long total;
 
   static void write(JsonGenerator json, String where, Map<String, Long> counts) throws IOException {
-    json.writeStringField("where", where);
-    json.writeObjectFieldStart("records");
-    for (Map.Entry<String, Long> count : counts.entrySet()) {
-      json.writeNumberField(count.getKey(), count.getValue());
-    }
-    json.writeEndObject();
+    Record.write(json, "where", where, "records", counts);
   }
 
   void count(String where, String kind, long number) {
-    total += where.equals(EARLIER_RUN) ? 0 : number;
+    total += number;
     unreported.computeIfAbsent(where, place -> new TreeMap<>()).merge(kind, number, Long::sum);
   }
 

@@ -3,13 +3,12 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
-import io.sparkevents.listener.ExitCode;
-import io.sparkevents.listener.LoggedExit;
-import io.sparkevents.listener.MainThread;
+import io.sparkevents.listener.ExitEvidence;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Records;
 import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
@@ -51,7 +50,6 @@ public final class Connection implements RecordSink {
   private final SyncBarrier gate;
   /** Looked up on first use. */
   private SparkContext context;
-  private final long outcomeTimeoutMillis;
   private final CountDownLatch settled = new CountDownLatch(1);
   /** End of an application whose program continues; null if it has not ended or its end was sent. */
   private ApplicationEnd provisional;
@@ -61,12 +59,10 @@ public final class Connection implements RecordSink {
   private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
     this.conf = conf;
     this.settings = settings;
-    outcomeTimeoutMillis = settings.outcomeTimeoutMillis;
     PythonProgram.read(conf);
     queue = new HandoffQueue(settings.queueSize, settings.synchronous);
     gate = new SyncBarrier(settings, queue, this::isEnding);
-    String application = conf.get("spark.app.name", "");
-    sidecar = new Sidecar(settings, application, candidates, queue, gate, statistics);
+    sidecar = new Sidecar(settings, conf.get("spark.app.name", ""), candidates, queue, gate, statistics);
   }
 
   /**
@@ -91,11 +87,7 @@ public final class Connection implements RecordSink {
     Connection made = null;
     String failure;
     try {
-      Connection before = open;
-      open = null;
-      if (before != null) {
-        before.supersede();
-      }
+      supersede();
       Settings settings = Settings.read(conf, System.getenv());
       required = settings.required;
       failure = settings.problem;
@@ -103,7 +95,7 @@ public final class Connection implements RecordSink {
         LOG.error("spark-events: no events will be reported, {}", failure);
       } else if (settings.sidecarEnabled) {
         made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
-        failure = made.start(required);
+        failure = made.start();
         open = made;
       }
     } catch (Throwable defect) {
@@ -121,10 +113,26 @@ public final class Connection implements RecordSink {
       if (made != null) {
         made.close();
       }
-      throw new IllegalStateException(
-          "spark-events cannot start, and spark.events.required is true. " + failure);
+      throw new IllegalStateException("spark-events cannot start, and spark.events.required is true. " + failure);
     }
     return made;
+  }
+
+  /**
+   * Ends the open connection, if there is one, because the JVM has another context.
+   *
+   * <p>The context of that connection could not be created, or Spark dropped the event of its end.
+   */
+  private static void supersede() {
+    Connection before = open;
+    open = null;
+    if (before != null) {
+      ApplicationEnd end = before.takeProvisional();
+      if (end != null || before.queue.hasBeenUsed()) {
+        before.queue.offer((end == null ? ApplicationEnd.unknown() : end).record(false));
+      }
+      before.abandon();
+    }
   }
 
   /**
@@ -160,13 +168,11 @@ public final class Connection implements RecordSink {
     }
   }
 
-  private String start(boolean required) throws InterruptedException {
+  private String start() throws InterruptedException {
     sidecar.start();
-    MainThread.watch();
-    ExitCode.watch();
-    LoggedExit.watch();
+    ExitEvidence.watch();
     Runtime.getRuntime().addShutdownHook(exitHook);
-    return required ? sidecar.awaitStarted() : null;
+    return settings.required ? sidecar.awaitStarted() : null;
   }
 
   @Override
@@ -197,35 +203,29 @@ public final class Connection implements RecordSink {
   public void end(ApplicationEnd end) {
     over = true;
     // Without a sidecar there is nothing to hold; the loss is counted once.
-    boolean mayHold = outcomeTimeoutMillis > 0 && end.isProvisional() && !queue.isClosed();
-    if (!mayHold || !hold(end)) {
+    boolean mayHold = settings.outcomeTimeoutMillis > 0 && end.isProvisional() && !queue.isClosed();
+    if (mayHold) {
+      hold(end);
+    } else {
       close(end);
     }
   }
 
-  private boolean hold(ApplicationEnd end) {
+  private void hold(ApplicationEnd end) {
     synchronized (this) {
       provisional = end;
     }
-    try {
-      Thread clock = new Thread(this::awaitOutcome, "spark-events-outcome");
-      clock.setDaemon(true);
-      clock.start();
-    } catch (Throwable noThread) {
-      return takeProvisional() == null;
-    }
     // The sidecar needs this record if the driver is killed during the hold.
     queue.offer(end.record(true));
-    return true;
+    DaemonThread.start("outcome", this::awaitOutcome);
   }
 
   private void awaitOutcome() {
     try {
-      if (!settled.await(outcomeTimeoutMillis, TimeUnit.MILLISECONDS)) {
-        ApplicationEnd end = takeProvisional();
-        if (end != null) {
-          close(end);
-        }
+      boolean isSettled = settled.await(settings.outcomeTimeoutMillis, TimeUnit.MILLISECONDS);
+      ApplicationEnd end = isSettled ? null : takeProvisional();
+      if (end != null) {
+        close(end);
       }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
@@ -245,11 +245,10 @@ public final class Connection implements RecordSink {
     synchronized (Connection.class) {
       connection = open;
     }
-    if (connection != null && ApplicationOutcome.isDrivenByPython()) {
-      ApplicationEnd end = connection.takeProvisional();
-      if (end != null) {
-        connection.close(end.with(program));
-      }
+    boolean mayBeHeld = connection != null && ApplicationOutcome.isDrivenByPython();
+    ApplicationEnd end = mayBeHeld ? connection.takeProvisional() : null;
+    if (end != null) {
+      connection.close(end.with(program));
     }
   }
 
@@ -259,35 +258,15 @@ public final class Connection implements RecordSink {
   }
 
   public void close() {
-    forget(this);
-    end();
-  }
-
-  /**
-   * Ends this connection because the JVM has another context.
-   *
-   * <p>Its own context could not be created, or Spark dropped the event of its end.
-   */
-  private void supersede() {
-    ApplicationEnd end = takeProvisional();
-    if (end != null) {
-      queue.offer(end.record(false));
-    } else if (queue.hasBeenUsed()) {
-      queue.offer(ApplicationEnd.unknown().record(false));
+    synchronized (Connection.class) {
+      open = open == this ? null : open;
     }
-    abandon();
+    end();
   }
 
   /** Ends this connection in a separate thread, without waiting. */
   private void abandon() {
-    try {
-      Thread thread = new Thread(this::end, "spark-events-abandoned");
-      thread.setDaemon(true);
-      thread.start();
-    } catch (Throwable noThread) {
-      // Ask the sidecar to end, without enforcing its deadline.
-      queue.finish();
-    }
+    DaemonThread.start("abandoned", this::end);
   }
 
   private void end() {
@@ -300,12 +279,6 @@ public final class Connection implements RecordSink {
       Runtime.getRuntime().removeShutdownHook(exitHook);
     } catch (IllegalStateException alreadyShuttingDown) {
       // The hook finds the queue closed.
-    }
-  }
-
-  private static synchronized void forget(Connection closed) {
-    if (open == closed) {
-      open = null;
     }
   }
 

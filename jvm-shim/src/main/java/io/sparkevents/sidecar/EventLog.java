@@ -1,9 +1,10 @@
 package io.sparkevents.sidecar;
 
 import java.util.Map;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -18,15 +19,19 @@ public final class EventLog {
   static final String LOGGER = "io.sparkevents.Events";
 
   public static final int CAPACITY = 4_096;
-  private static final String[] END = {};
 
   private final Logger log;
-  private final BlockingQueue<String[]> waiting = new LinkedBlockingQueue<>(CAPACITY);
-  private Thread writer;
-  private long dropped;
-  private boolean closed;
-  /** Set when close() stops waiting; the writer thread ends once the queue is empty. */
-  private volatile boolean abandoned;
+  private final AtomicLong dropped = new AtomicLong();
+  /** Starts its thread with the first event. */
+  private final ThreadPoolExecutor writer =
+      new ThreadPoolExecutor(
+          1,
+          1,
+          0,
+          TimeUnit.SECONDS,
+          new LinkedBlockingQueue<>(CAPACITY),
+          EventLog::thread,
+          (event, full) -> dropped.incrementAndGet());
 
   public EventLog() {
     this(LoggerFactory.getLogger(LOGGER));
@@ -36,67 +41,36 @@ public final class EventLog {
     this.log = log;
   }
 
+  private static Thread thread(Runnable work) {
+    Thread thread = new Thread(work, "spark-events-log");
+    thread.setDaemon(true);
+    return thread;
+  }
+
   /** Enqueues one event without waiting; a full queue drops the event. */
-  public synchronized void receive(Map<?, ?> answer) {
-    if (writer == null) {
-      Thread starting = new Thread(this::write, "spark-events-log");
-      starting.setDaemon(true);
-      starting.start();
-      // Assigned after start(): if the system has no thread left, the next event tries again.
-      writer = starting;
-    }
-    String[] event = {String.valueOf(answer.get("level")), String.valueOf(answer.get("message"))};
-    if (closed || !waiting.offer(event)) {
-      dropped++;
-    }
+  public void receive(Map<?, ?> message) {
+    String level = String.valueOf(message.get("level"));
+    String text = String.valueOf(message.get("message"));
+    writer.execute(
+        () -> {
+          write(level, text);
+          logDropped();
+        });
   }
 
   /**
-   * Stops accepting events and waits up to {@code millis} until the writer thread has written the queued ones.
+   * Stops accepting events and waits up to {@code millis} until the queued ones are written.
    *
    * @return the number of events that may be missing from the log
    */
   public long close(long millis) throws InterruptedException {
-    Thread last;
-    synchronized (this) {
-      closed = true;
-      last = writer;
-    }
-    if (last != null) {
-      long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
-      if (waiting.offer(END, millis, TimeUnit.MILLISECONDS)) {
-        last.join(Math.max(1, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime())));
-      }
-      abandoned = true;
-      // Wakes a writer thread that emptied the queue before it saw the flag.
-      waiting.offer(END);
-    }
-    return waiting.stream().filter(event -> event != END).count() + takeDropped();
-  }
-
-  private synchronized long takeDropped() {
-    long unreported = dropped;
-    dropped = 0;
-    return unreported;
-  }
-
-  private void write() {
-    try {
-      for (String[] event = waiting.take(); event != END; event = waiting.take()) {
-        write(event[0], event[1]);
-        logDropped();
-        if (abandoned && waiting.isEmpty()) {
-          return;
-        }
-      }
-      logDropped();
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
+    writer.shutdown();
+    writer.awaitTermination(millis, TimeUnit.MILLISECONDS);
+    return writer.getQueue().size() + dropped.getAndSet(0);
   }
 
   private void logDropped() {
-    long unreported = takeDropped();
+    long unreported = dropped.getAndSet(0);
     if (unreported > 0) {
       try {
         log.warn(
@@ -105,9 +79,7 @@ public final class EventLog {
                 + LOGGER,
             unreported);
       } catch (Throwable broken) {
-        synchronized (this) {
-          dropped += unreported;
-        }
+        dropped.addAndGet(unreported);
       }
     }
   }
@@ -133,9 +105,7 @@ public final class EventLog {
       }
     } catch (Throwable broken) {
       // An appender that throws must not end the writer thread.
-      synchronized (this) {
-        dropped++;
-      }
+      dropped.incrementAndGet();
     }
   }
 }

@@ -8,6 +8,9 @@ import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.security.CodeSource;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkConf;
@@ -22,7 +25,7 @@ public final class Interpreter {
    */
   private static final String BOOTSTRAP =
       "import sys\n"
-          + "sys.path[:] = [p for p in sys.path if p] + sys.argv[1:2]\n"
+          + "sys.path[:] = [p for p in sys.path + sys.argv[1:2] if p]\n"
           + "try:\n"
           + "    from spark_events.sidecar import main\n"
           + "except BaseException as error:\n"
@@ -31,15 +34,12 @@ public final class Interpreter {
           + "    print(json.dumps({'kind': 'unusable', 'reason': why}))\n"
           + "    sys.exit(3)\n"
           + "sys.exit(main())\n";
+  private static final String USERS_CHOICE = "spark.events.python";
 
   public final String path;
-  final String origin;
+  private final String origin;
   /** Path as messages may show it: a reference is not resolved. */
   private final String shown;
-
-  private Interpreter(String path, String origin) {
-    this(path, path, origin);
-  }
 
   private Interpreter(String path, String shown, String origin) {
     this.path = path;
@@ -51,87 +51,51 @@ public final class Interpreter {
    * Returns the candidates in the order in which the launcher tries them. If the user sets {@code spark.events.python},
    * that interpreter is the only candidate.
    */
-  public static List<Interpreter> candidates(
-      Settings settings, SparkConf conf, Map<String, String> environment) {
-    List<Interpreter> found = new ArrayList<>();
+  public static List<Interpreter> candidates(Settings settings, SparkConf conf, Map<String, String> environment) {
     if (!settings.python.isEmpty()) {
-      found.add(new Interpreter(settings.python, settings.pythonAsGiven(), "spark.events.python"));
-      return found;
+      return Collections.singletonList(new Interpreter(settings.python, settings.pythonAsGiven(), USERS_CHOICE));
     }
-    addDriverPython(found, conf, environment);
-    addEnvironmentOfJar(found);
-    found.add(new Interpreter("python3", "the PATH"));
-    return distinct(found);
-  }
-
-  /** Adds the driver's Python in the order in which spark-submit looks for it. */
-  private static void addDriverPython(
-      List<Interpreter> found, SparkConf conf, Map<String, String> environment) {
+    // The driver's Python first, in the order in which spark-submit looks for it. Origins by path.
+    Map<String, String> found = new LinkedHashMap<>();
     for (String key : new String[] {"spark.pyspark.driver.python", "spark.pyspark.python"}) {
-      if (conf.contains(key)) {
-        found.add(new Interpreter(conf.get(key), key));
-      }
+      found.putIfAbsent(conf.get(key, ""), key);
     }
     for (String key : new String[] {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}) {
-      String value = environment.get(key);
-      if (value != null && !value.isEmpty()) {
-        found.add(new Interpreter(value, key));
-      }
+      found.putIfAbsent(environment.getOrDefault(key, ""), key);
     }
+    found.putIfAbsent(pythonOfJar(), "the environment of the jar");
+    found.putIfAbsent("python3", "the PATH");
+    found.remove("");
+    List<Interpreter> candidates = new ArrayList<>();
+    found.forEach((path, origin) -> candidates.add(new Interpreter(path, path, origin)));
+    return candidates;
   }
 
   /**
-   * Adds the Python of the virtual environment that contains the jar:
-   * PREFIX/lib/pythonX.Y/site-packages/spark_events/jars.
+   * Returns the Python of the virtual environment that contains the jar:
+   * PREFIX/lib/pythonX.Y/site-packages/spark_events/jars; empty if there is none.
    */
-  private static void addEnvironmentOfJar(List<Interpreter> found) {
+  private static String pythonOfJar() {
     Path root = packageRoot();
     Path versioned = root == null ? null : root.getParent();
-    if (versioned == null) {
-      return;
+    String name = versioned == null ? "" : String.valueOf(versioned.getFileName());
+    if (!name.startsWith("python")) {
+      return "";
     }
-    String origin = "the environment of the jar";
-    String name = String.valueOf(versioned.getFileName());
-    Path prefix = versioned.getParent() == null ? null : versioned.getParent().getParent();
-    if (prefix != null && name.startsWith("python")) {
-      for (String program : new String[] {name, "python3", "python"}) {
-        File candidate = prefix.resolve("bin").resolve(program).toFile();
-        if (candidate.canExecute()) {
-          found.add(new Interpreter(candidate.getPath(), origin));
-          return;
-        }
-      }
-      if (name.length() > "python".length()) {
-        found.add(new Interpreter(name, origin));
+    for (String program : new String[] {name, "python3", "python"}) {
+      File candidate = versioned.resolve("../../bin").normalize().resolve(program).toFile();
+      if (candidate.canExecute()) {
+        return candidate.getPath();
       }
     }
-    File windows = versioned.resolveSibling("Scripts").resolve("python.exe").toFile();
-    if (windows.canExecute()) {
-      found.add(new Interpreter(windows.getPath(), origin));
-    }
-  }
-
-  private static List<Interpreter> distinct(List<Interpreter> found) {
-    List<Interpreter> distinct = new ArrayList<>();
-    for (Interpreter candidate : found) {
-      boolean known = false;
-      for (Interpreter earlier : distinct) {
-        known |= earlier.path.equals(candidate.path);
-      }
-      if (!known) {
-        distinct.add(candidate);
-      }
-    }
-    return distinct;
+    // A system's Python; "python" alone may be Python 2.
+    return name.equals("python") ? "" : name;
   }
 
   /** Returns the folder that contains the package {@code spark_events} with this jar, or null. */
   static Path packageRoot() {
     Path jar = jar();
-    if (jar == null || jar.getParent() == null) {
-      return null;
-    }
-    Path folder = jar.getParent().getParent();
+    Path folder = jar == null || jar.getParent() == null ? null : jar.getParent().getParent();
     return folder != null && folder.resolve("__init__.py").toFile().isFile() ? folder.getParent() : null;
   }
 
@@ -148,19 +112,12 @@ public final class Interpreter {
   public String objection() {
     String name = new File(path).getName();
     boolean plausible = name.startsWith("python") || name.startsWith("pypy");
-    return plausible || origin.equals("spark.events.python") ? null : "not a Python interpreter";
+    return plausible || origin.equals(USERS_CHOICE) ? null : "not a Python interpreter";
   }
 
   List<String> command() {
-    List<String> command = new ArrayList<>();
-    command.add(path);
-    command.add("-c");
-    command.add(BOOTSTRAP);
     Path root = packageRoot();
-    if (root != null) {
-      command.add(root.toString());
-    }
-    return command;
+    return Arrays.asList(path, "-c", BOOTSTRAP, root == null ? "" : root.toString());
   }
 
   /** Returns the message of the exception with the path as messages may show it. */

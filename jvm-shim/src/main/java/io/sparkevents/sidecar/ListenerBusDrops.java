@@ -25,27 +25,21 @@ final class ListenerBusDrops {
    * Reads the counter at most every five seconds, and always if {@code last}, and counts new drops in {@code queue}.
    */
   void look(HandoffQueue queue, boolean last) {
-    long now = System.nanoTime();
-    if (!last && now - lookedNanos < INTERVAL_NANOS) {
+    if (!last && System.nanoTime() - lookedNanos < INTERVAL_NANOS) {
       return;
     }
-    lookedNanos = now;
-    long dropped = dropped();
-    if (dropped > known) {
-      queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);
-      known = dropped;
-    }
-  }
-
-  private static long dropped() {
+    lookedNanos = System.nanoTime();
     try {
       MBeanServer server = ManagementFactory.getPlatformMBeanServer();
       for (ObjectName bean : server.queryNames(new ObjectName(BEANS), null)) {
-        return ((Number) server.getAttribute(bean, "Count")).longValue();
+        long dropped = ((Number) server.getAttribute(bean, "Count")).longValue();
+        if (dropped > known) {
+          queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);
+          known = dropped;
+        }
       }
     } catch (JMException | RuntimeException unknown) {
-      return 0;
+      // The next look may succeed; a drop stays counted in the bean.
     }
-    return 0;
   }
 }

@@ -1,5 +1,6 @@
 package io.sparkevents.sidecar;
 
+import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
@@ -7,6 +8,7 @@ import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -14,11 +16,12 @@ import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Writes the queued records as the lines that a sidecar reads. Used by one thread at a time. */
+/** Writes the queued records as the lines that Python reads, in the sidecar or in-process. For one thread at a time. */
 public final class RecordWriter {
   /** Destination of the lines. */
   public interface Sink {
@@ -26,6 +29,7 @@ public final class RecordWriter {
   }
 
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+  private static final int PROTOCOL = 1;
   private static final byte[] RESTORED =
       "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
@@ -44,14 +48,42 @@ public final class RecordWriter {
   }
 
   /**
-   * Returns the restore state as lines for a sidecar that is starting.
+   * Returns the first line to Python.
+   *
+   * @param sequence number of the next event
+   * @param restarts number of earlier sidecars of this application
+   * @param before counters of the earlier sidecars' reporters
+   */
+  public static byte[] hello(
+      Settings settings, String application, long sequence, int restarts, Map<String, Map<String, Long>> before)
+      throws IOException {
+    return Record.json(
+        json -> {
+          Record.write(json, "kind", "hello", "protocol", PROTOCOL, "application", application);
+          Record.write(json, "sequence", sequence, "restarts", restarts, "driver", process(), "before", before);
+          Record.write(json, "settings", settings.all());
+        });
+  }
+
+  /** Returns the process ID of this JVM, or 0 if unknown; Java 8 has no public call for it. */
+  private static long process() {
+    try {
+      return Long.parseLong(ManagementFactory.getRuntimeMXBean().getName().split("@")[0]);
+    } catch (RuntimeException | LinkageError unknown) {
+      return 0;
+    }
+  }
+
+  /**
+   * Returns the restore state as lines for a sidecar that is starting, after its first line.
    *
    * <p>The sidecar gets them before it is ready: if the driver dies while the sidecar starts, only the sidecar can
    * report it.
    */
-  byte[] past() throws IOException {
+  byte[] past(byte[] hello) throws IOException {
     pastRecords.clear();
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    lines.write(hello);
     writePast(lines::write);
     return lines.toByteArray();
   }
@@ -95,9 +127,8 @@ public final class RecordWriter {
     sink.write(
         Record.json(
             json -> {
-              json.writeStringField("kind", "goodbye");
-              json.writeNumberField("within_ms", deadline.millisLeft());
-              json.writeNumberField("dropped", queue.dropped());
+              Record.write(json, "kind", "goodbye");
+              Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
             }));
     return true;
   }
@@ -129,9 +160,6 @@ public final class RecordWriter {
                 + " raise this key or the driver's memory; dropped: {}",
             queue.capacity(),
             drops.counts);
-        break;
-      case DropCounters.EARLIER_RUN:
-        LOG.warn("spark-events: an earlier run of this application lost records; reporting them now: {}", drops.counts);
         break;
       case DropCounters.SIDECAR:
         LOG.warn("spark-events: a sidecar died with records that it had not acknowledged; they are lost: {}", drops.counts);

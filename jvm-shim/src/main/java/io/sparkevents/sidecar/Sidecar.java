@@ -3,8 +3,8 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.Deadline;
-import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
 import java.io.IOException;
@@ -30,19 +30,20 @@ public final class Sidecar {
   private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
 
   private final Settings settings;
+  private final String application;
   private final HandoffQueue queue;
   private final SyncBarrier gate;
   private final Statistics statistics;
-  private final Thread supervisor = new Thread(this::run, "spark-events-sidecar");
   private final CountDownLatch firstStart = new CountDownLatch(1);
   private final CountDownLatch finishing = new CountDownLatch(1);
   private final Deadline deadline = new Deadline();
   private final EventLog events = new EventLog();
+  private final SidecarMessages messages;
   private final Restarts restarts;
   private final Launcher launcher;
-  private final RecordWriter feed;
+  private final RecordWriter writer;
   private final StallMonitor stallMonitor;
-  private final UnreportedLosses losses;
+  private Thread supervisor;
 
   private volatile String failure;
   private volatile boolean ready;
@@ -56,22 +57,19 @@ public final class Sidecar {
       SyncBarrier gate,
       Statistics statistics) {
     this.settings = settings;
+    this.application = application;
     this.queue = queue;
     this.gate = gate;
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts, settings.restartsWindowMillis);
-    SidecarMessages answers = new SidecarMessages(queue, gate, statistics, events);
-    launcher =
-        new Launcher(
-            settings, application, candidates, answers, statistics, restarts, deadline, queue::wakeWriter);
-    feed = new RecordWriter(queue, deadline);
+    messages = new SidecarMessages(queue, gate, statistics, events);
+    launcher = new Launcher(settings, candidates, deadline, messages::receive, queue::wakeWriter);
+    writer = new RecordWriter(queue, deadline);
     stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis);
-    losses = new UnreportedLosses(settings.stateFolder, application);
   }
 
   public void start() {
-    supervisor.setDaemon(true);
-    supervisor.start();
+    supervisor = DaemonThread.start("sidecar", this::run);
     stallMonitor.start();
   }
 
@@ -94,13 +92,11 @@ public final class Sidecar {
     finishing.countDown();
     stallMonitor.stop();
     supervisor.join(Math.max(1, patience));
-    if (supervisor.isAlive()) {
+    SidecarProcess last = launcher.process();
+    if (supervisor.isAlive() && last != null) {
       // The supervisor may be blocked in the pipe of a process that does not read.
+      last.destroy();
       late = true;
-      SidecarProcess last = launcher.process();
-      if (last != null) {
-        last.destroy();
-      }
       supervisor.join(KILL_MILLIS);
     }
     long unlogged = events.close(deadline.millisLeft());
@@ -114,37 +110,17 @@ public final class Sidecar {
     logLosses();
   }
 
-  private void countEarlierLoss(String kind, Object number) {
-    if (number instanceof Number) {
-      queue.countDropped(DropCounters.EARLIER_RUN, kind, ((Number) number).longValue());
-    }
-  }
-
-  /**
-   * Saves the losses that no sidecar of this run can report: now, in case the driver is killed, and again at the end.
-   */
-  private void saveLosses() {
-    losses.save(queue.unreported());
-    try {
-      finishing.await();
-      losses.save(queue.unreported());
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
-  }
-
   private void logLosses() {
     queue.close();
     Map<String, Long> unreported = queue.unreported();
-    if (!ready || (!late && unreported.isEmpty())) {
-      return;
+    if (ready && (late || !unreported.isEmpty())) {
+      LOG.warn(
+          "spark-events: {}. Lost records that no event reports (unconfirmed: received by the sidecar, not acknowledged): {}",
+          late
+              ? "sidecar did not end within " + settings.shutdownTimeoutMillis + " ms (spark.events.shutdown.timeout)"
+              : "the application has ended",
+          unreported.isEmpty() ? "none" : unreported);
     }
-    LOG.warn(
-        "spark-events: {}. Lost records that no event reports (unconfirmed: received by the sidecar, not acknowledged): {}",
-        late
-            ? "sidecar did not end within " + settings.shutdownTimeoutMillis + " ms (spark.events.shutdown.timeout)"
-            : "the application has ended",
-        unreported.isEmpty() ? "none" : unreported);
   }
 
   private void run() {
@@ -164,9 +140,6 @@ public final class Sidecar {
         last.closeInput();
       }
       firstStart.countDown();
-      if (ready && failure != null) {
-        saveLosses();
-      }
     }
   }
 
@@ -174,7 +147,8 @@ public final class Sidecar {
     String death;
     do {
       death = life();
-    } while (death != null && mayStartAgain(death));
+      late |= death != null && deadline.hasPassed();
+    } while (death != null && !late && mayStartAgain(death));
   }
 
   /** Starts a sidecar and writes records to it; returns how it died, or null if no restart is needed. */
@@ -182,8 +156,25 @@ public final class Sidecar {
     try {
       // Called before the start, because a sidecar sends its first counters as soon as it is ready.
       statistics.sidecarStarted();
-      SidecarProcess process = launcher.launch(feed.past());
-      return process == null ? stillbirth() : lifetime(process);
+      Map<String, Map<String, Long>> before = statistics.before();
+      byte[] hello = RecordWriter.hello(settings, application, messages.nextSequence(), restarts.count(), before);
+      SidecarProcess process = launcher.launch(writer.past(hello));
+      ready = true;
+      firstStart.countDown();
+      if (feed(process) && drained(process)) {
+        return null;
+      }
+      process.end(deadline.millisLeft());
+      return "ended (" + process.describeExit() + ")";
+    } catch (Launcher.StartFailure unready) {
+      // An interpreter that ran a sidecar before can run one again: the cause may be temporary.
+      if (ready || (unready.wasKilled && !deadline.hasPassed())) {
+        return "did not start (" + unready.objections + ")";
+      }
+      failure = unready.getMessage();
+      String consequence = settings.required || deadline.isSet() ? "" : ", the job continues without them";
+      LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
+      return null;
     } catch (IOException | RuntimeException | Error defect) {
       if (!ready) {
         // The first start failed: a restart would fail the same way, and a thread may wait for the result.
@@ -191,59 +182,23 @@ public final class Sidecar {
       }
       // A defect such as a short lack of memory costs one sidecar, not all events of the application.
       LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
-      SidecarProcess last = launcher.process();
-      if (last != null) {
-        last.end(deadline.millisLeft());
-      }
-      return unlessLate("was killed after a defect in the shim: " + Failures.describe(defect));
+      launcher.process().end(deadline.millisLeft());
+      return "was killed after a defect in the shim: " + Failures.describe(defect);
     }
-  }
-
-  /** Writes records to a sidecar until it dies; returns how it died, or null if no restart is needed. */
-  private String lifetime(SidecarProcess process) throws InterruptedException {
-    if (!ready) {
-      ready = true;
-      losses.take().forEach((kind, number) -> countEarlierLoss(String.valueOf(kind), number));
-    }
-    firstStart.countDown();
-    if (feed(process) && drained(process)) {
-      return null;
-    }
-    process.end(deadline.millisLeft());
-    return unlessLate("ended (" + process.describeExit() + ")");
-  }
-
-  /** Returns the death, or null if the shutdown deadline has passed and no restart is needed. */
-  private String unlessLate(String death) {
-    late |= deadline.hasPassed();
-    return late ? null : death;
-  }
-
-  /** Handles a sidecar that did not become ready; returns why, or null if a restart would not help. */
-  private String stillbirth() {
-    boolean over = deadline.hasPassed();
-    // An interpreter that ran a sidecar before can run one again: the cause may be temporary.
-    if (!ready && (over || !launcher.wasKilled())) {
-      failure = launcher.failure();
-      String consequence = settings.required || deadline.isSet() ? "" : ", the job continues without them";
-      LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
-      return null;
-    }
-    return unlessLate("did not start (" + launcher.objections() + ")");
   }
 
   /** Logs the death and pauses; returns whether to start another sidecar. */
   private boolean mayStartAgain(String death) throws InterruptedException {
-    boolean ending = finishing.getCount() == 0;
     long pause = restarts.nextPauseMillis(System.nanoTime());
     if (pause < 0) {
       failure = "The sidecar died " + restarts.describe() + "; the last one " + death + ".";
       LOG.error(
-          "spark-events: no more events will be reported, the job continues. {} The next run of this application"
-              + " reports the number of lost records.",
+          "spark-events: no more events will be reported, the job continues. {} The log reports the number of lost"
+              + " records at the end of the application.",
           failure);
       return false;
     }
+    boolean ending = finishing.getCount() == 0;
     if (ending) {
       pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
     }
@@ -256,16 +211,17 @@ public final class Sidecar {
     } else {
       finishing.await(pause, TimeUnit.MILLISECONDS);
     }
-    return unlessLate(death) != null;
+    late |= deadline.hasPassed();
+    return !late;
   }
 
   /** Writes into the pipe until the process ends (false) or the goodbye is written (true). */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
-      feed.begin(process::write);
+      writer.begin(process::write);
       stallMonitor.watch(process::destroy);
       while (!process.hasEnded()) {
-        boolean over = feed.next(process::write, IDLE_MILLIS);
+        boolean over = writer.next(process::write, IDLE_MILLIS);
         if (over || !queue.hasPending()) {
           process.flush();
         }
@@ -283,10 +239,7 @@ public final class Sidecar {
 
   /** Waits until the sidecar exits after the goodbye; false if it died before it acknowledged all records. */
   private boolean drained(SidecarProcess sidecar) throws InterruptedException {
-    if (!sidecar.awaitExit(deadline.millisLeft())) {
-      late = true;
-      return true;
-    }
-    return queue.isAcknowledgedEntirely();
+    late |= !sidecar.awaitExit(deadline.millisLeft());
+    return late || queue.isAcknowledgedEntirely();
   }
 }

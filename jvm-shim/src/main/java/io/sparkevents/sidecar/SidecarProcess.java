@@ -1,60 +1,62 @@
 package io.sparkevents.sidecar;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.queue.DaemonThread;
+import io.sparkevents.queue.Record;
 import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
 import java.util.Map;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 
 /** Running sidecar process: reads records from its standard input and writes messages to its standard output. */
 public final class SidecarProcess {
   /** Exit codes for SIGKILL and SIGTERM. */
-  private static final int KILLED = 137;
-  private static final int TERMINATED = 143;
+  private static final List<Integer> KILLED = Arrays.asList(137, 143);
+  /** Messages of which a process sends exactly one: it is ready, or why it ends. */
+  private static final List<String> ANSWERS = Arrays.asList("ready", "refused", "unusable");
 
-  private static final ObjectMapper JSON = new ObjectMapper();
   private static final int BUFFER_BYTES = 64 * 1024;
-  private static final long LAST_ANSWERS_MILLIS = 1_000;
-  private static final long MOST_EXIT_MILLIS = 1_000;
+  /** Time for a process that closed its end of the pipe to exit, and for its last messages to arrive. */
+  private static final long LAST_WORDS_MILLIS = 1_000;
 
   private final Process process;
   private final OutputStream input;
-  private final BlockingQueue<Map<?, ?>> firstAnswer = new LinkedBlockingQueue<>();
-  private final Runnable onEnd;
-  private final Thread reader = new Thread(this::readAnswers, "spark-events-answers");
-  private Consumer<Map<?, ?>> onAnswer;
-  private final CountDownLatch ended = new CountDownLatch(1);
+  private final Consumer<Map<?, ?>> receiver;
+  private final CompletableFuture<Map<?, ?>> answer = new CompletableFuture<>();
+  private volatile boolean ended;
+  private Thread reader;
 
-  private SidecarProcess(Process process, Runnable onEnd) {
+  private SidecarProcess(Process process, Consumer<Map<?, ?>> receiver) {
     this.process = process;
-    this.input = new BufferedOutputStream(process.getOutputStream(), BUFFER_BYTES);
-    this.onEnd = onEnd;
+    this.receiver = receiver;
+    input = new BufferedOutputStream(process.getOutputStream(), BUFFER_BYTES);
   }
 
   /**
    * Starts a sidecar process and its reading thread.
    *
+   * @param receiver called on the reading thread with each message
    * @param onEnd called once, on the reading thread, when the process has closed its output
    * @throws IOException when the interpreter cannot be executed
    */
-  public static SidecarProcess start(Interpreter interpreter, Runnable onEnd) throws IOException {
+  public static SidecarProcess start(Interpreter interpreter, Consumer<Map<?, ?>> receiver, Runnable onEnd)
+      throws IOException {
     // The process inherits the driver's standard error, so output of a log reporter there outlives the driver.
-    Process process =
-        new ProcessBuilder(interpreter.command())
-            .redirectError(ProcessBuilder.Redirect.INHERIT)
-            .start();
+    ProcessBuilder builder = new ProcessBuilder(interpreter.command()).redirectError(ProcessBuilder.Redirect.INHERIT);
+    Process process = builder.start();
     try {
-      SidecarProcess sidecar = new SidecarProcess(process, onEnd);
-      sidecar.reader.setDaemon(true);
-      sidecar.reader.start();
+      SidecarProcess sidecar = new SidecarProcess(process, receiver);
+      sidecar.reader = DaemonThread.start("answers", () -> sidecar.read(onEnd));
       return sidecar;
     } catch (Throwable noThread) {
       // No other code has a reference to the process, which would wait for its first line forever.
@@ -63,56 +65,49 @@ public final class SidecarProcess {
     }
   }
 
-  private void readAnswers() {
+  private void read(Runnable onEnd) {
     try (BufferedReader lines =
-        new BufferedReader(
-            new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
+        new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
       for (String line = lines.readLine(); line != null; line = lines.readLine()) {
         receive(line);
       }
     } catch (IOException closed) {
       // The process has ended or is being destroyed: same as the end of its output.
     } finally {
-      ended.countDown();
-      firstAnswer.offer(java.util.Collections.singletonMap("kind", "ended"));
+      ended = true;
+      answer.complete(Collections.singletonMap("kind", "ended"));
       onEnd.run();
     }
   }
 
   private void receive(String line) {
-    Map<?, ?> answer;
+    Map<?, ?> message;
     try {
-      answer = JSON.readValue(line, Map.class);
+      message = Record.JSON.readValue(line, Map.class);
     } catch (IOException notOurs) {
       // A stray print of a reporter, not a message: skip it and keep reading.
       return;
     }
-    if (answer == null) {
-      return;
-    }
-    synchronized (firstAnswer) {
-      if (onAnswer == null) {
-        firstAnswer.offer(answer);
-      } else {
-        onAnswer.accept(answer);
+    if (message != null) {
+      receiver.accept(message);
+      if (ANSWERS.contains(message.get("kind"))) {
+        answer.complete(message);
       }
     }
   }
 
   /**
-   * Returns the first message, "ready" or the reason for a failed start; null if none arrives within {@code millis}.
+   * Returns the message "ready", the reason for a failed start, or "ended"; null if there is none within {@code millis}.
    */
-  Map<?, ?> awaitFirstAnswer(long millis) throws InterruptedException {
-    return firstAnswer.poll(millis, TimeUnit.MILLISECONDS);
-  }
-
-  /** Passes messages to {@code receiver} from now on, on the reading thread; passes those already received first. */
-  void onAnswer(Consumer<Map<?, ?>> receiver) {
-    synchronized (firstAnswer) {
-      for (Map<?, ?> early = firstAnswer.poll(); early != null; early = firstAnswer.poll()) {
-        receiver.accept(early);
+  Map<?, ?> awaitAnswer(long millis) throws InterruptedException {
+    try {
+      Map<?, ?> answered = answer.get(millis, TimeUnit.MILLISECONDS);
+      if (ended) {
+        awaitExit(LAST_WORDS_MILLIS);
       }
-      onAnswer = receiver;
+      return answered;
+    } catch (TimeoutException | ExecutionException none) {
+      return null;
     }
   }
 
@@ -123,19 +118,16 @@ public final class SidecarProcess {
    * lines exceed the pipe's buffer. That thread ends with the process.
    */
   void greet(byte[] lines) {
-    Thread writer =
-        new Thread(
-            () -> {
-              try {
-                write(lines);
-                flush();
-              } catch (IOException closed) {
-                // The process has already ended; the reading thread still receives its last message, if there is one.
-              }
-            },
-            "spark-events-hello");
-    writer.setDaemon(true);
-    writer.start();
+    DaemonThread.start(
+        "hello",
+        () -> {
+          try {
+            write(lines);
+            flush();
+          } catch (IOException closed) {
+            // The process has already ended; the reading thread still receives its last message, if there is one.
+          }
+        });
   }
 
   void write(byte[] line) throws IOException {
@@ -159,7 +151,7 @@ public final class SidecarProcess {
    * output open.
    */
   boolean hasEnded() {
-    return ended.getCount() == 0 || !process.isAlive();
+    return ended || !process.isAlive();
   }
 
   /** Waits until the process has exited and its last messages are received; false if it is still running. */
@@ -167,7 +159,7 @@ public final class SidecarProcess {
     if (!process.waitFor(Math.max(0, millis), TimeUnit.MILLISECONDS)) {
       return false;
     }
-    reader.join(LAST_ANSWERS_MILLIS);
+    reader.join(LAST_WORDS_MILLIS);
     return true;
   }
 
@@ -178,12 +170,12 @@ public final class SidecarProcess {
   /** Kills the process and waits until it has exited, so that it does not overlap with its successor. */
   void end(long millis) throws InterruptedException {
     destroy();
-    awaitExit(Math.min(MOST_EXIT_MILLIS, millis));
+    awaitExit(Math.min(LAST_WORDS_MILLIS, millis));
   }
 
   /** Whether a signal from outside ended the process: from a user, the out-of-memory killer or a container runtime. */
   boolean wasKilled() {
-    return !process.isAlive() && (process.exitValue() == KILLED || process.exitValue() == TERMINATED);
+    return !process.isAlive() && KILLED.contains(process.exitValue());
   }
 
   /** Returns the exit for messages: "exit code 1", "exit code 137 (signal 9)" or "still running". */

@@ -1,5 +1,6 @@
 package io.sparkevents.sidecar;
 
+import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.HandoffQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -14,7 +15,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class StallMonitor {
   private static final int LOOKS = 6;
-  private static final long JOIN_MILLIS = 50;
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
@@ -22,8 +22,6 @@ public final class StallMonitor {
   private final CountDownLatch stopped = new CountDownLatch(1);
   /** Null while no sidecar is running. */
   private volatile Runnable kill;
-  /** Null if the system had no thread left. */
-  private Thread thread;
 
   public StallMonitor(HandoffQueue queue, long timeoutMillis) {
     this(queue, timeoutMillis, LoggerFactory.getLogger(Sidecar.class));
@@ -37,10 +35,7 @@ public final class StallMonitor {
 
   public void start() {
     try {
-      Thread looking = new Thread(this::run, "spark-events-stall-monitor");
-      looking.setDaemon(true);
-      looking.start();
-      thread = looking;
+      DaemonThread.start("stall-monitor", this::run);
     } catch (Throwable noThread) {
       log.warn(
           "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
@@ -48,11 +43,8 @@ public final class StallMonitor {
     }
   }
 
-  public void stop() throws InterruptedException {
+  public void stop() {
     stopped.countDown();
-    if (thread != null) {
-      thread.join(JOIN_MILLIS);
-    }
   }
 
   /** Watches the sidecar that {@code kill} ends; null stops watching. */

@@ -1,0 +1,20 @@
+package io.sparkevents.queue;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** Map that forgets its oldest entry beyond a limit, because Spark may have dropped the event of that entry's end. */
+public final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
+  private static final long serialVersionUID = 1;
+
+  private final int limit;
+
+  public BoundedMap(int limit) {
+    this.limit = limit;
+  }
+
+  @Override
+  protected boolean removeEldestEntry(Map.Entry<K, V> eldest) {
+    return size() > limit;
+  }
+}
