@@ -9,7 +9,6 @@ import io.sparkevents.listener.Records;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.RecordWriter;
 import java.lang.ref.WeakReference;
@@ -28,11 +27,11 @@ import org.junit.jupiter.api.Test;
 /** Tests of the queue between Spark's listener thread and the writer thread. */
 final class HandoffQueueTest {
   static Record routine() {
-    return new Record("routine", Priority.ROUTINE, null, json -> {});
+    return new Record("routine", Record.Priority.ROUTINE, null, json -> {});
   }
 
   static Record lifecycle() {
-    return new Record("lifecycle", Priority.LIFECYCLE, null, json -> {});
+    return new Record("lifecycle", Record.Priority.LIFECYCLE, null, json -> {});
   }
 
   static List<Record> take(HandoffQueue queue) throws InterruptedException {
@@ -106,7 +105,7 @@ final class HandoffQueueTest {
                     throw new AssertionError(record.seq() + " after " + last);
                   }
                   last = record.seq();
-                  if (record.priority == Priority.ACCOUNT) {
+                  if (record.priority == Record.Priority.ACCOUNT) {
                     accounts.incrementAndGet();
                   }
                   written.add(record.seq());
@@ -377,7 +376,7 @@ final class HandoffQueueTest {
   }
 
   private static Record holding(Object one) {
-    return new Record("holding", Priority.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
+    return new Record("holding", Record.Priority.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
   }
 
   /** Every evicted record is counted when its sidecar dies, however many there were. */
@@ -437,7 +436,7 @@ final class HandoffQueueTest {
   void anUnwritableRecordIsReportedUnderItsNumber() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     RecordWriter writer = new RecordWriter(queue, new Deadline());
-    queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
+    queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
     StringBuilder lines = new StringBuilder();
     writer.next(line -> lines.append(new String(line, "UTF-8")), 0);
     is(lines.toString().replaceAll("\"at\":\\d+,", ""),

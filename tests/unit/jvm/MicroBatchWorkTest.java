@@ -7,9 +7,7 @@ import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.MicroBatchWork;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -53,12 +51,12 @@ final class MicroBatchWorkTest {
   }
 
   private static Record begin(String kind, String subject) {
-    return new Record(kind, Priority.ROUTINE, RestoreState.Change.begin(subject, RestoreState.Rank.WORK), json -> {});
+    return new Record(kind, Record.Priority.ROUTINE, Record.Change.begin(subject, Record.Rank.WORK), json -> {});
   }
 
   private static Record end(String kind, String subject, boolean failed) {
-    Priority priority = failed ? Priority.LIFECYCLE : Priority.ROUTINE;
-    return new Record(kind, priority, RestoreState.Change.forget(subject), json -> {});
+    Record.Priority priority = failed ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
+    return new Record(kind, priority, Record.Change.forget(subject), json -> {});
   }
 
   /** A batch whose jobs and stages succeed makes one record, however many there are. */

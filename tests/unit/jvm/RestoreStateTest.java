@@ -8,7 +8,6 @@ import io.sparkevents.listener.Records;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.StreamingRecords;
 import io.sparkevents.queue.HandoffQueue;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RestoreState;
 import java.util.ArrayList;
@@ -159,15 +158,15 @@ final class RestoreStateTest {
   /** Whatever the order of the records, a restored subject has no record that a newer one of its kind replaces. */
   @Test
   void theStateKeepsTheNewestRecords() {
-    RestoreState.Rank[] ranks = RestoreState.Rank.values();
+    Record.Rank[] ranks = Record.Rank.values();
     for (int seed = 0; seed < 10; seed++) {
       Random random = new Random(seed);
       RestoreState context = new RestoreState();
       Map<String, Record> newest = new HashMap<>();
       for (int n = 1; n <= 6_000; n++) {
         String subject = String.valueOf(random.nextInt(seed % 5 == 0 ? 3_000 : 20));
-        RestoreState.Change change = RestoreState.Change.add(subject, ranks[random.nextInt(3)]);
-        Record record = new Record("kind " + random.nextInt(3), Priority.ROUTINE, change, json -> {});
+        Record.Change change = Record.Change.add(subject, ranks[random.nextInt(3)]);
+        Record record = new Record("kind " + random.nextInt(3), Record.Priority.ROUTINE, change, json -> {});
         // Some records arrive late.
         record.assign(random.nextInt(4) == 0 ? n * 10L - random.nextInt(2_000) : n * 10L);
         context.apply(record);

@@ -280,7 +280,7 @@ final class ShimTest {
   void overrides() {
     SparkConf conf = new SparkConf(false).set("spark.events.shutdown.timeout", "2s");
     Map<String, String> given = Collections.singletonMap("events.shutdown.timeout", "3s");
-    Settings settings = Settings.read(conf, Collections.emptyMap(), given);
+    Settings settings = new Settings(conf, Collections.emptyMap(), given);
     is(settings.shutdownTimeoutMillis + " " + settings.all().size(), "3000 1");
   }
 

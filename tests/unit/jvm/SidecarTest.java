@@ -6,7 +6,6 @@ import io.sparkevents.config.Settings;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.sidecar.Interpreter;
@@ -104,7 +103,7 @@ final class SidecarTest {
           is(sidecar.awaitStarted(), null);
           AtomicBoolean thrown = new AtomicBoolean();
           queue.offer(
-              new Record("heavy", Priority.ROUTINE, null, json -> {}) {
+              new Record("heavy", Record.Priority.ROUTINE, null, json -> {}) {
                 @Override
                 public int size() {
                   if (Thread.currentThread().getName().equals("spark-events-sidecar") && !thrown.getAndSet(true)) {
@@ -113,7 +112,7 @@ final class SidecarTest {
                   return super.size();
                 }
               });
-          queue.offer(new Record("afterwards", Priority.ROUTINE, null, json -> {}));
+          queue.offer(new Record("afterwards", Record.Priority.ROUTINE, null, json -> {}));
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
@@ -198,8 +197,8 @@ final class SidecarTest {
   void anErrorCostsOneRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
     RecordWriter feed = new RecordWriter(queue, new Deadline());
-    queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
-    queue.offer(new Record("good", Priority.ROUTINE, null, json -> {}));
+    queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
+    queue.offer(new Record("good", Record.Priority.ROUTINE, null, json -> {}));
     StringBuilder lines = new StringBuilder();
     feed.next(line -> lines.append(new String(line, "UTF-8")), 0);
     is(lines.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");

@@ -70,14 +70,12 @@ public final class EventBuilder {
   public boolean add() {
     long at = observedMillis < 0 ? System.currentTimeMillis() : observedMillis;
     try {
-      byte[] line =
-          Record.json(
-              json -> {
-                String id = UUID.randomUUID().toString().replace("-", "");
-                String sentence = body == null ? name : body;
-                Record.write(json, "id", id, "name", name, "class_scope", classScope, "body", sentence);
-                Record.write(json, "severity", severity, "time", at, "attributes", attributes);
-              });
+      byte[] line = Record.json(json -> {
+        String id = UUID.randomUUID().toString().replace("-", "");
+        String sentence = body == null ? name : body;
+        Record.write(json, "id", id, "name", name, "class_scope", classScope, "body", sentence);
+        Record.write(json, "severity", severity, "time", at, "attributes", attributes);
+      });
       return Events.add(new String(line, StandardCharsets.UTF_8));
     } catch (IOException impossible) {
       throw new UncheckedIOException(impossible);
@@ -95,10 +93,8 @@ public final class EventBuilder {
     boolean whole =
         value instanceof Long || value instanceof Integer || value instanceof Short || value instanceof Byte;
     boolean fraction = value instanceof Double || value instanceof Float;
-    if (value instanceof String || value instanceof Boolean || whole) {
-      return value;
-    }
-    if (fraction && !Double.isNaN(((Number) value).doubleValue()) && !Double.isInfinite(((Number) value).doubleValue())) {
+    boolean finite = fraction && Double.isFinite(((Number) value).doubleValue());
+    if (whole || finite || value instanceof String || value instanceof Boolean) {
       return value;
     }
     throw new IllegalArgumentException(

@@ -3,10 +3,10 @@ package io.sparkevents;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import io.sparkevents.listener.AddedEvent;
+import io.sparkevents.listener.Records;
 import io.sparkevents.queue.Record;
 import java.io.IOException;
 import org.apache.spark.SparkContext;
-import scala.Option;
 
 /**
  * Entry point for events that the user's program adds, from any JVM language or by py4j.
@@ -37,26 +37,27 @@ public final class Events {
    */
   public static boolean add(String event) {
     check(event);
-    Option<SparkContext> active = org.apache.spark.SparkContext$.MODULE$.getActive();
-    if (active.isEmpty() || active.get().isStopped()) {
-      return false;
+    SparkContext active = Records.orNull(org.apache.spark.SparkContext$.MODULE$.getActive());
+    boolean isRunning = active != null && !active.isStopped();
+    if (isRunning) {
+      active.listenerBus().post(new AddedEvent(event));
     }
-    active.get().listenerBus().post(new AddedEvent(event));
-    return true;
+    return isRunning;
   }
 
   /** Parses on the caller's thread, so that the caller gets the exception. */
   private static void check(String event) {
+    String wrong = "event: not a JSON object with id, name and class_scope";
     try (JsonParser parser = Record.JSON.getFactory().createParser(event)) {
-      if (parser.nextToken() != JsonToken.START_OBJECT) {
-        throw new IllegalArgumentException("event: not a JSON object with id, name and class_scope");
-      }
+      boolean isObject = parser.nextToken() == JsonToken.START_OBJECT;
       parser.skipChildren();
-      if (parser.nextToken() != null) {
-        throw new IllegalArgumentException("event: text after the JSON object; pass exactly one object per call");
+      if (isObject && parser.nextToken() == null) {
+        return;
       }
+      wrong = isObject ? "event: text after the JSON object; pass exactly one object per call" : wrong;
     } catch (IOException malformed) {
       throw new IllegalArgumentException("event: invalid JSON: " + malformed.getMessage(), malformed);
     }
+    throw new IllegalArgumentException(wrong);
   }
 }

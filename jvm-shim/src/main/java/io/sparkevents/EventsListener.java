@@ -70,11 +70,10 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onApplicationStart(SparkListenerApplicationStart event) {
-    run(
-        () -> {
-          stages.knowsExecutors();
-          destination.hand(records.applicationStart(event));
-        });
+    run(() -> {
+      stages.work().knowsExecutors();
+      destination.hand(records.applicationStart(event));
+    });
   }
 
   /** Returns the start record of an application that started before this listener was added. */
@@ -113,13 +112,12 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
-    run(
-        () -> {
-          // Spark retries a stage only after a failure; retried attempts are always recorded.
-          boolean isFirst = event.stageInfo().attemptNumber() == 0;
-          Properties local = isFirst && work.holdsBack(event.properties()) ? event.properties() : null;
-          work.began(stages.submitted(event, local == null), local);
-        });
+    run(() -> {
+      // Spark retries a stage only after a failure; retried attempts are always recorded.
+      boolean isFirst = event.stageInfo().attemptNumber() == 0;
+      Properties local = isFirst && work.holdsBack(event.properties()) ? event.properties() : null;
+      work.began(stages.submitted(event, local == null), local);
+    });
   }
 
   @Override
@@ -152,12 +150,12 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onExecutorAdded(SparkListenerExecutorAdded event) {
-    run(() -> hand(stages.executorAdded(event)));
+    run(() -> hand(stages.work().executorAdded(event)));
   }
 
   @Override
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    run(() -> hand(stages.executorRemoved(event)));
+    run(() -> hand(stages.work().executorRemoved(event)));
   }
 
   @Override
@@ -174,7 +172,7 @@ public final class EventsListener extends SparkListener {
       return ((AddedEvent) event).record();
     }
     if (event instanceof Inspection) {
-      return stages.inspected((Inspection) event);
+      return ((Inspection) event).record(stages.work().snapshot());
     }
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }

@@ -75,7 +75,12 @@ public final class Settings {
   public final boolean reportsMicroBatches;
   /** Whether a deadline rule is on or executors are reported; the sidecar validates the values. */
   public final boolean tracksWork;
-  private Settings(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
+  /**
+   * Reads the settings.
+   *
+   * @param overrides values that replace those of the application's configuration
+   */
+  public Settings(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
     this.environment = environment;
     problem = readDefaults();
     for (Tuple2<String, String> entry : conf.getAll()) {
@@ -102,14 +107,7 @@ public final class Settings {
   }
 
   public static Settings read(SparkConf conf, Map<String, String> environment) {
-    return read(conf, environment, Collections.emptyMap());
-  }
-
-  /**
-   * @param overrides values that replace those of the application's configuration
-   */
-  public static Settings read(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
-    return new Settings(conf, environment, overrides);
+    return new Settings(conf, environment, Collections.emptyMap());
   }
 
   /** Reads spark-defaults.conf, if there is one; returns why it cannot be read, or null. */
@@ -197,15 +195,15 @@ public final class Settings {
     try {
       Path path = Paths.get(name);
       // A pipe can be read only once, by the sidecar, and reading it might block forever.
-      if (Files.isRegularFile(path)) {
-        ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(path));
-        // A new decoder throws if the text is not UTF-8.
-        return StandardCharsets.UTF_8.newDecoder().decode(bytes).toString().replaceFirst("(\r\n|\r|\n)\\z", "");
+      if (!Files.isRegularFile(path)) {
+        return null;
       }
+      // A new decoder throws if the text is not UTF-8.
+      String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(Files.readAllBytes(path))).toString();
+      return text.replaceFirst("(\r\n|\r|\n)\\z", "");
     } catch (IOException | RuntimeException | Error unreadable) {
       return null;
     }
-    return null;
   }
 
   private int number(String key, int otherwise) {

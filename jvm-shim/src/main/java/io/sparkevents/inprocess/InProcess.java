@@ -86,7 +86,7 @@ public final class InProcess implements RecordSink {
     JsonNode asked = Record.JSON.readTree(request);
     SparkConf conf = context.conf();
     Map<String, String> given = Record.JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
-    Settings settings = Settings.read(conf, System.getenv(), given == null ? Collections.emptyMap() : given);
+    Settings settings = new Settings(conf, System.getenv(), given == null ? Collections.emptyMap() : given);
     if (settings.problem != null) {
       throw new IllegalStateException(settings.problem);
     }
@@ -120,13 +120,14 @@ public final class InProcess implements RecordSink {
     if (!begun) {
       begun = true;
       lines.write(RecordWriter.hello(settings, context.appName(), answers.nextSequence(), 0, Collections.emptyMap()));
-      feed.begin(lines::write);
+      feed.restore(lines::write);
       return lines.toByteArray();
     }
-    goodbye = feed.next(lines::write, millis);
-    while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending()) {
-      goodbye = feed.next(lines::write, 0);
-    }
+    long wait = millis;
+    do {
+      goodbye = feed.next(lines::write, wait);
+      wait = 0;
+    } while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending());
     return lines.toByteArray();
   }
 
@@ -196,11 +197,10 @@ public final class InProcess implements RecordSink {
    */
   private void awaitBus() throws InterruptedException {
     Marker marker = new Marker(listener);
-    Deadline patience = new Deadline();
-    patience.setAfter(settings.shutdownTimeoutMillis * 3 / 4);
     context.listenerBus().post(marker);
-    while (!marker.await(LOOK_MILLIS) && !patience.hasPassed() && !context.isStopped()) {
-      continue;
+    long left = settings.shutdownTimeoutMillis * 3 / 4;
+    while (!marker.await(LOOK_MILLIS) && left > 0 && !context.isStopped()) {
+      left -= LOOK_MILLIS;
     }
   }
 

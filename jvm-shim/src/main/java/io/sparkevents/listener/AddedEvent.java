@@ -1,7 +1,6 @@
 package io.sparkevents.listener;
 
 import com.fasterxml.jackson.core.JsonParser;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
@@ -25,7 +24,7 @@ public final class AddedEvent implements SparkListenerEvent {
   public Record record() {
     return new Record(
         "added",
-        Priority.LIFECYCLE,
+        Record.Priority.LIFECYCLE,
         null,
         out -> {
           try (JsonParser parser = Record.JSON.getFactory().createParser(json)) {

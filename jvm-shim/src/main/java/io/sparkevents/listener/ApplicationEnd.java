@@ -1,6 +1,5 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import scala.Option;
@@ -154,15 +153,11 @@ public final class ApplicationEnd {
     // Read now: an end that is held may change when the JVM exits.
     String name = ending.name();
     Integer code = programExitCode;
-    return new Record(
-        "application_end",
-        Priority.LIFECYCLE,
-        null,
-        json -> {
-          Record.write(json, "time", time, "ending", name, "exit_code", sparkExitCode, "program_exit_code", code);
-          Record.write(json, "provisional", isProvisional, "stopped_before", stoppedBefore);
-          Record.write(json, "exit_caller", caller, "shell_error", shellError);
-          Record.write(json, "failure", isByPython ? python.failure : Failures.fields(failure));
-        });
+    return new Record("application_end", Record.Priority.LIFECYCLE, null, json -> {
+      Record.write(json, "time", time, "ending", name, "exit_code", sparkExitCode, "program_exit_code", code);
+      Record.write(json, "provisional", isProvisional, "stopped_before", stoppedBefore);
+      Record.write(json, "exit_caller", caller, "shell_error", shellError);
+      Record.write(json, "failure", isByPython ? python.failure : Failures.fields(failure));
+    });
   }
 }

@@ -133,25 +133,22 @@ public enum ApplicationOutcome {
     while (!is(stack[below - 1], CONTEXT, "stop")) {
       below--;
     }
-    for (int i = below; i < stack.length; i++) {
-      if (is(stack[i], CONTEXT, "<init>")) {
-        return START_FAILED;
-      }
-      if (stack[i].getClassName().startsWith(BACKENDS)) {
-        return SPARK_STOPPED;
-      }
+    StackTraceElement[] callers = Arrays.copyOfRange(stack, below, stack.length);
+    if (has(callers, CONTEXT, "<init>")) {
+      return START_FAILED;
+    }
+    if (has(callers, BACKENDS)) {
+      return SPARK_STOPPED;
     }
     boolean byUser = !runsMain(stack) || has(stack, APPLICATION);
     return byUser ? STOPPED : SUBMIT_STOPPED;
   }
 
   private static ApplicationOutcome signal(String handlerThread) {
-    for (ApplicationOutcome signal : new ApplicationOutcome[] {SIGTERM, SIGINT, SIGHUP}) {
-      if (handlerThread.startsWith(signal.name())) {
-        return signal;
-      }
-    }
-    return UNKNOWN;
+    return EnumSet.of(SIGTERM, SIGINT, SIGHUP).stream()
+        .filter(signal -> handlerThread.startsWith(signal.name()))
+        .findFirst()
+        .orElse(UNKNOWN);
   }
 
   /** Returns the reason for the shutdown by the stack of the thread that started it and runs the hooks. */

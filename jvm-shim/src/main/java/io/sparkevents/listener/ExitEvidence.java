@@ -87,11 +87,10 @@ public final class ExitEvidence {
     Thread main = firstThread();
     if (main != null) {
       Thread.UncaughtExceptionHandler next = main.getUncaughtExceptionHandler();
-      main.setUncaughtExceptionHandler(
-          (thread, failure) -> {
-            uncaught = failure;
-            next.uncaughtException(thread, failure);
-          });
+      main.setUncaughtExceptionHandler((thread, failure) -> {
+        uncaught = failure;
+        next.uncaughtException(thread, failure);
+      });
     }
   }
 
@@ -101,12 +100,11 @@ public final class ExitEvidence {
       EXITS.setUseParentHandlers(false);
     }
     Filter next = EXITS.getFilter();
-    EXITS.setFilter(
-        logged -> {
-          Matcher status = EXIT.matcher(String.valueOf(logged.getMessage()));
-          exitCode = status.matches() ? asProcess(status) : exitCode;
-          return next == null || next.isLoggable(logged);
-        });
+    EXITS.setFilter(logged -> {
+      Matcher status = EXIT.matcher(String.valueOf(logged.getMessage()));
+      exitCode = status.matches() ? asProcess(status) : exitCode;
+      return next == null || next.isLoggable(logged);
+    });
   }
 
   private static Integer asProcess(Matcher status) {

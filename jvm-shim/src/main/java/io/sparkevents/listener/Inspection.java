@@ -1,8 +1,6 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -11,7 +9,6 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
 import org.apache.spark.SparkJobInfo;
 import org.apache.spark.scheduler.SparkListenerEvent;
-import scala.Option;
 
 /**
  * Work that runs now: the answer to a question of the sidecar, which checks deadlines.
@@ -31,9 +28,9 @@ public final class Inspection implements SparkListenerEvent {
    * runs} (query runs whose frames are wanted) and {@code jobs} (ids of jobs that may still run).
    */
   public static void answer(Map<?, ?> question, QueryThreads threads) {
-    Option<SparkContext> active = SparkContext$.MODULE$.getActive();
-    if (active.isDefined() && !active.get().isStopped()) {
-      active.get().listenerBus().post(new Inspection(question, threads, active.get()));
+    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    if (active != null && !active.isStopped()) {
+      active.listenerBus().post(new Inspection(question, threads, active));
     }
   }
 
@@ -43,9 +40,9 @@ public final class Inspection implements SparkListenerEvent {
     queries = threads.look(String.valueOf(question.get("runs")));
     for (Object id : (List<?>) question.get("jobs")) {
       int job = ((Number) id).intValue();
-      Option<SparkJobInfo> info = context.statusTracker().getJobInfo(job);
-      if (info.isDefined()) {
-        jobs.add(IntStream.concat(IntStream.of(job), IntStream.of(info.get().stageIds())).toArray());
+      SparkJobInfo info = Records.orNull(context.statusTracker().getJobInfo(job));
+      if (info != null) {
+        jobs.add(IntStream.concat(IntStream.of(job), IntStream.of(info.stageIds())).toArray());
       }
     }
   }
@@ -60,11 +57,11 @@ public final class Inspection implements SparkListenerEvent {
    *
    * @param work fields of the running stages and executors
    */
-  Record record(Record.Body work) {
+  public Record record(Record.Body work) {
     return new Record(
         "inspection",
-        Priority.LIFECYCLE,
-        RestoreState.Change.begin("inspection", RestoreState.Rank.RUN),
+        Record.Priority.LIFECYCLE,
+        Record.Change.begin("inspection", Record.Rank.RUN),
         json -> {
           Record.write(json, "asked", asked, "overdue", overdue, "queries", queries, "jobs", jobs);
           work.writeTo(json);

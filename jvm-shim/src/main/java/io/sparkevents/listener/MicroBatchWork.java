@@ -1,9 +1,7 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import java.util.Map;
 import java.util.Properties;
 
@@ -52,8 +50,8 @@ public final class MicroBatchWork {
       destination.hand(
           new Record(
               "batch_started",
-              Priority.ROUTINE,
-              RestoreState.Change.add("batch:" + query, RestoreState.Rank.WORK),
+              Record.Priority.ROUTINE,
+              Record.Change.add("batch:" + query, Record.Rank.WORK),
               json -> Record.write(json, "properties", properties.redacted(selected))));
     }
   }
@@ -93,6 +91,6 @@ public final class MicroBatchWork {
   }
 
   private static boolean failed(Record end) {
-    return end.priority != Priority.ROUTINE;
+    return end.priority != Record.Priority.ROUTINE;
   }
 }

@@ -1,8 +1,6 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import java.util.Arrays;
 import java.util.Set;
 import java.util.TreeSet;
@@ -77,8 +75,8 @@ public final class Records {
   private Record application(String id, String name, String attempt, String user, long time) {
     return new Record(
         "application_start",
-        Priority.LIFECYCLE,
-        RestoreState.Change.begin("application", RestoreState.Rank.APPLICATION),
+        Record.Priority.LIFECYCLE,
+        Record.Change.begin("application", Record.Rank.APPLICATION),
         json -> {
           Record.write(json, "app_id", id, "app_name", redaction.redact("spark.app.name", name), "attempt_id", attempt);
           Record.write(json, "user", user, "time", time, "host", host);
@@ -95,8 +93,8 @@ public final class Records {
     long time = event.time();
     return new Record(
         "job_start",
-        Priority.ROUTINE,
-        RestoreState.Change.begin("job:" + job, RestoreState.Rank.WORK),
+        Record.Priority.ROUTINE,
+        Record.Change.begin("job:" + job, Record.Rank.WORK),
         json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
   }
 
@@ -104,8 +102,8 @@ public final class Records {
     Throwable failure = failure(event.jobResult());
     return new Record(
         "job_end",
-        failure == null ? Priority.ROUTINE : Priority.LIFECYCLE,
-        RestoreState.Change.forget("job:" + event.jobId()),
+        failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
+        Record.Change.forget("job:" + event.jobId()),
         json -> Record.write(json, "job_id", event.jobId(), "time", event.time(), "failure", Failures.fields(failure)));
   }
 
@@ -121,10 +119,10 @@ public final class Records {
 
   /** Returns the record of an orderly JVM shutdown, which proves that the driver was not killed. */
   public static Record jvmShutdown() {
-    return new Record("jvm_shutdown", Priority.LIFECYCLE, null, json -> {});
+    return new Record("jvm_shutdown", Record.Priority.LIFECYCLE, null, json -> {});
   }
 
-  static <T> T orNull(Option<T> option) {
+  public static <T> T orNull(Option<T> option) {
     return option.isDefined() ? option.get() : null;
   }
 }

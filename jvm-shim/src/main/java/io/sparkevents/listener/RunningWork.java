@@ -1,6 +1,5 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -19,7 +18,7 @@ import org.apache.spark.scheduler.TaskInfo;
  *
  * <p>Used by the listener thread only. A task start or end costs one access to a hash map.
  */
-final class RunningWork {
+public final class RunningWork {
   /** The executor of a local application, which is the driver itself. */
   private static final String DRIVER = "driver";
   /** Stage attempts in one snapshot; with more, the newest are left out. */
@@ -85,7 +84,7 @@ final class RunningWork {
   }
 
   /** Returns the record of a new executor; null for the driver of a local application. */
-  Record executorAdded(SparkListenerExecutorAdded event) {
+  public Record executorAdded(SparkListenerExecutorAdded event) {
     String id = event.executorId();
     Executor executor = new Executor(event.executorInfo().executorHost(), event.executorInfo().totalCores());
     long time = event.time();
@@ -95,13 +94,14 @@ final class RunningWork {
     }
     return new Record(
         "executor_added",
-        Priority.ROUTINE,
+        Record.Priority.ROUTINE,
         null,
         json -> Record.write(json, "executor_id", id, "time", time, "host", executor.host, "cores", executor.cores));
   }
 
-  Record executorRemoved(SparkListenerExecutorRemoved event) {
+  public Record executorRemoved(SparkListenerExecutorRemoved event) {
     String id = event.executorId();
+    stages.executorRemoved(id, event.time());
     Executor known = executors.remove(id);
     String host = known == null ? null : known.host;
     List<Integer> lost = known == null ? new ArrayList<>() : known.lost;
@@ -115,23 +115,19 @@ final class RunningWork {
     }
     long time = event.time();
     String reason = Text.cut(event.reason());
-    return new Record(
-        "executor_removed",
-        Priority.ROUTINE,
-        null,
-        json -> {
-          Record.write(json, "executor_id", id, "time", time, "reason", reason, "host", host);
-          Record.write(json, "tasks", lost.size(), "stages", new TreeSet<>(lost));
-        });
+    return new Record("executor_removed", Record.Priority.ROUTINE, null, json -> {
+      Record.write(json, "executor_id", id, "time", time, "reason", reason, "host", host);
+      Record.write(json, "tasks", lost.size(), "stages", new TreeSet<>(lost));
+    });
   }
 
   /** Notes that the application's start was seen, so that all executors are known. */
-  void knowsExecutors() {
+  public void knowsExecutors() {
     knowsExecutors = true;
   }
 
   /** Returns the fields that describe what runs now. */
-  Record.Body snapshot() {
+  public Record.Body snapshot() {
     Map<Long, TaskInfo> longest = new HashMap<>();
     for (Task task : running.values()) {
       Long key = Stages.key(task.stage, task.attempt);

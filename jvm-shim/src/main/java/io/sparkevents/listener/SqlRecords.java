@@ -1,9 +1,7 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import java.util.Map;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -77,8 +75,8 @@ public final class SqlRecords {
     failedLast = error != null;
     return new Record(
         "sql_execution_end",
-        Priority.LIFECYCLE,
-        error == null ? RestoreState.Change.forget("sql") : RestoreState.Change.begin("sql", RestoreState.Rank.WORK),
+        Record.Priority.LIFECYCLE,
+        error == null ? Record.Change.forget("sql") : Record.Change.begin("sql", Record.Rank.WORK),
         json -> {
           String description = Text.cut(redaction.redact("spark.job.description", known.description));
           Record.write(json, "execution_id", id, "root_id", known.root, "time", time);

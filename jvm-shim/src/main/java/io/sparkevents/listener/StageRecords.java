@@ -1,15 +1,11 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskCommitDenied;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
-import org.apache.spark.scheduler.SparkListenerExecutorAdded;
-import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
@@ -69,8 +65,8 @@ public final class StageRecords {
     stages.submitted(new Stages.Attempt(id, number, name, tasks, time, selected, recordsTasks));
     return new Record(
         "stage_submitted",
-        Priority.ROUTINE,
-        RestoreState.Change.begin(subject(id, number), RestoreState.Rank.WORK),
+        Record.Priority.ROUTINE,
+        Record.Change.begin(subject(id, number), Record.Rank.WORK),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "properties", properties.redacted(selected));
@@ -127,8 +123,8 @@ public final class StageRecords {
     String host = hasEvidence ? attempt.lostHost() : null;
     return new Record(
         "stage_completed",
-        reason == null ? Priority.ROUTINE : Priority.LIFECYCLE,
-        RestoreState.Change.forget(subject(id, number)),
+        reason == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
+        Record.Change.forget(subject(id, number)),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
@@ -137,23 +133,9 @@ public final class StageRecords {
         });
   }
 
-  /** Returns the record of a new executor; null for the driver of a local application. */
-  public Record executorAdded(SparkListenerExecutorAdded event) {
-    return work.executorAdded(event);
-  }
-
-  public Record executorRemoved(SparkListenerExecutorRemoved event) {
-    stages.executorRemoved(event.executorId(), event.time());
-    return work.executorRemoved(event);
-  }
-
-  /** Notes that the listener has seen the application's start, and so all executors. */
-  public void knowsExecutors() {
-    work.knowsExecutors();
-  }
-
-  public Record inspected(Inspection inspection) {
-    return inspection.record(work.snapshot());
+  /** Returns the running tasks and the executors. */
+  public RunningWork work() {
+    return work;
   }
 
   private static String subject(int stageId, int attempt) {

@@ -1,7 +1,6 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import java.util.BitSet;
 import java.util.Collection;
@@ -263,16 +262,11 @@ public final class Stages {
     int running = attempt.runningTasks;
     int finished = attempt.finishedTasks;
     int failed = attempt.failedTasks;
-    sink.accept(
-        new Record(
-            "stage_tasks",
-            Priority.ROUTINE,
-            null,
-            json -> {
-              Record.write(json, "stage_id", attempt.stageId, "attempt", attempt.number, "time", time);
-              Record.write(json, "status", status.name(), "tasks", attempt.tasks);
-              Record.write(json, "running", running, "finished", finished, "failed", failed);
-            }));
+    sink.accept(new Record("stage_tasks", Record.Priority.ROUTINE, null, json -> {
+      Record.write(json, "stage_id", attempt.stageId, "attempt", attempt.number, "time", time);
+      Record.write(json, "status", status.name(), "tasks", attempt.tasks);
+      Record.write(json, "running", running, "finished", finished, "failed", failed);
+    }));
   }
 
   static Long key(int stageId, int number) {

@@ -1,9 +1,7 @@
 package io.sparkevents.listener;
 
 import com.fasterxml.jackson.databind.util.RawValue;
-import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.RestoreState;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -45,23 +43,23 @@ public final class StreamingRecords {
   private static Record started(String id, String runId, String name, String timestamp) {
     return new Record(
         "query_started",
-        Priority.LIFECYCLE,
-        RestoreState.Change.begin("run:" + runId, RestoreState.Rank.RUN),
+        Record.Priority.LIFECYCLE,
+        Record.Change.begin("run:" + runId, Record.Rank.RUN),
         json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp));
   }
 
   private static Record progress(StreamingQueryProgress progress) {
     return new Record(
         "query_progress",
-        Priority.ROUTINE,
-        RestoreState.Change.add("run:" + progress.runId(), RestoreState.Rank.RUN),
+        Record.Priority.ROUTINE,
+        Record.Change.add("run:" + progress.runId(), Record.Rank.RUN),
         json -> Record.write(json, "progress", new RawValue(progress.json())));
   }
 
   private static Record idle(QueryIdleEvent event) {
     return new Record(
         "query_idle",
-        Priority.ROUTINE,
+        Record.Priority.ROUTINE,
         null,
         json -> Record.write(json, "id", event.id(), "run_id", event.runId(), "timestamp", event.timestamp()));
   }
@@ -69,8 +67,8 @@ public final class StreamingRecords {
   private static Record terminated(QueryTerminatedEvent event) {
     return new Record(
         "query_terminated",
-        Priority.LIFECYCLE,
-        RestoreState.Change.add("run:" + event.runId(), RestoreState.Rank.OVER),
+        Record.Priority.LIFECYCLE,
+        Record.Change.add("run:" + event.runId(), Record.Rank.OVER),
         json -> {
           Record.write(json, "id", event.id(), "run_id", event.runId());
           Record.write(json, "exception", Text.cut(Records.orNull(event.exception())));

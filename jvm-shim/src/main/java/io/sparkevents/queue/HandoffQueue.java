@@ -17,8 +17,6 @@ import java.util.function.BooleanSupplier;
  * sleeps, and is not woken meanwhile unless a thread waits for the answer.
  */
 public final class HandoffQueue {
-  /** Acknowledged records removed under one hold of the monitor, because the listener thread waits for it. */
-  private static final int SLICE = 32;
   private static final int BATCH = 64;
   /** Divisor of the driver's heap: limit for the bytes in flight; waiting records may hold twice that. */
   private static final int SHARE = 16;
@@ -42,7 +40,6 @@ public final class HandoffQueue {
   private long lastSeq;
   /** All reporters have answered for the records up to this number. */
   private long answeredThrough;
-  private long ackedThrough;
   /** The present sidecar has read the records up to this number. */
   private long readThrough;
   /** Time of the last read, or of the first unread record if that is later. */
@@ -91,9 +88,7 @@ public final class HandoffQueue {
     if (!records.add(record)) {
       return 0;
     }
-    if (wasIdle) {
-      unreadSinceNanos = System.nanoTime();
-    }
+    unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
     if (asleep || awaited) {
       notifyAll();
     }
@@ -157,14 +152,13 @@ public final class HandoffQueue {
 
   /** Removes all records up to {@code seq}: the sidecar has delivered, spooled or counted their events. */
   public void acknowledge(long seq) {
-    boolean more = true;
-    while (more) {
+    boolean more;
+    do {
       synchronized (this) {
-        ackedThrough = Math.max(ackedThrough, seq);
         advance(seq, seq);
-        more = records.acknowledge(seq, SLICE);
+        more = records.acknowledge(seq);
       }
-    }
+    } while (more);
   }
 
   /** Notes that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
@@ -236,7 +230,7 @@ public final class HandoffQueue {
   /** Requeues the records in flight for a new sidecar; returns the restore state to send first. */
   public synchronized Collection<Record> rewind() {
     records.rewind();
-    readThrough = ackedThrough;
+    readThrough = records.ackedThrough();
     unreadSinceNanos = System.nanoTime();
     return records.context.records();
   }

@@ -19,12 +19,60 @@ public class Record {
     void writeTo(JsonGenerator json) throws IOException;
   }
 
+  /** Order in which a full queue drops records: the lowest first. */
+  public enum Priority {
+    ROUTINE,
+    LIFECYCLE,
+    /** Account of drops, which is never dropped itself. */
+    ACCOUNT
+  }
+
+  /** Type of a subject of the {@link RestoreState}. Beyond its limit, subjects of the first rank are removed first. */
+  public enum Rank {
+    /** A query run that has ended, or a subject whose end was dropped before its beginning left the queue. */
+    OVER,
+    /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes it. */
+    WORK,
+    /** A query run. */
+    RUN,
+    /** The application: one subject, never removed, because every event needs it. */
+    APPLICATION
+  }
+
+  /** Effect of a record on the {@link RestoreState}. */
+  public static final class Change {
+    public final String subject;
+    public final Rank rank;
+    final boolean begins;
+
+    private Change(String subject, Rank rank, boolean begins) {
+      this.subject = subject;
+      this.rank = rank;
+      this.begins = begins;
+    }
+
+    /** Replaces all earlier records of the subject. */
+    public static Change begin(String subject, Rank rank) {
+      return new Change(subject, rank, true);
+    }
+
+    /** Adds a record of the subject, replacing an earlier one of the same kind. */
+    public static Change add(String subject, Rank rank) {
+      return new Change(subject, rank, false);
+    }
+
+    /** Removes the subject, which has ended. */
+    public static Change forget(String subject) {
+      return new Change(subject, null, false);
+    }
+  }
+
   public static final ObjectMapper JSON = new ObjectMapper();
 
   public final String kind;
   public final Priority priority;
   /** Effect on the {@link RestoreState}, or null. */
-  public final RestoreState.Change change;
+  public final Change change;
 
   private final long observedMillis = System.currentTimeMillis();
   private final int captured;
@@ -34,14 +82,14 @@ public class Record {
   private byte[] line;
   private boolean unwritable;
 
-  public Record(String kind, Priority priority, RestoreState.Change change, Body body) {
+  public Record(String kind, Priority priority, Change change, Body body) {
     this(kind, priority, change, body, 0);
   }
 
   /**
    * @param captured number of bytes that the body holds; 0 if small or unknown
    */
-  public Record(String kind, Priority priority, RestoreState.Change change, Body body, int captured) {
+  public Record(String kind, Priority priority, Change change, Body body, int captured) {
     this.kind = kind;
     this.priority = priority;
     this.change = change;
@@ -83,12 +131,10 @@ public class Record {
   }
 
   private void encode(String writtenKind, Body written) throws IOException {
-    line =
-        json(
-            json -> {
-              write(json, "seq", seq, "kind", writtenKind, "at", observedMillis);
-              written.writeTo(json);
-            });
+    line = json(json -> {
+      write(json, "seq", seq, "kind", writtenKind, "at", observedMillis);
+      written.writeTo(json);
+    });
     body = null;
   }
 

@@ -33,7 +33,7 @@ final class RecordQueue {
     }
   }
 
-  /** Records evicted for memory under one hold of the lock, because the listener thread waits for it. */
+  /** Records evicted or removed under one hold of the lock, because the listener thread waits for it. */
   private static final int SLICE = 32;
   private static final int LEAST_EVICTED = 64;
   private static final int MOST_EVICTED = 1 << 22;
@@ -96,14 +96,14 @@ final class RecordQueue {
   }
 
   private ArrayDeque<Record> waitingOf(Record record) {
-    return record.priority == Priority.ROUTINE ? routine : lifecycle;
+    return record.priority == Record.Priority.ROUTINE ? routine : lifecycle;
   }
 
   /** Drops the oldest waiting record of the lowest priority up to {@code most}; returns false if there is none. */
-  private boolean dropLowest(Priority most) {
+  private boolean dropLowest(Record.Priority most) {
     Record lowest = routine.peekFirst();
-    if (lowest == null && most != Priority.ROUTINE) {
-      lowest = lifecycle.stream().filter(record -> record.priority != Priority.ACCOUNT).findFirst().orElse(null);
+    if (lowest == null && most != Record.Priority.ROUTINE) {
+      lowest = lifecycle.stream().filter(record -> record.priority != Record.Priority.ACCOUNT).findFirst().orElse(null);
     }
     if (lowest == null) {
       return false;
@@ -150,10 +150,9 @@ final class RecordQueue {
 
   /** Marks all records taken so far as in the pipe. */
   void written() {
-    for (Record record = writing.pollFirst(); record != null; record = writing.pollFirst()) {
-      written.addLast(record);
-      writtenBytes += record.size();
-    }
+    writing.forEach(record -> writtenBytes += record.size());
+    written.addAll(writing);
+    writing.clear();
     for (int done = 0; done < SLICE && writtenBytes > mostBytes && evict(); done++) {
       continue;
     }
@@ -192,8 +191,12 @@ final class RecordQueue {
     }
   }
 
-  /** Removes up to {@code most} records with numbers up to {@code seq}; returns whether more may be left. */
-  boolean acknowledge(long seq, int most) {
+  long ackedThrough() {
+    return ackedThrough;
+  }
+
+  /** Removes a slice of the records with numbers up to {@code seq}; returns whether more may be left. */
+  boolean acknowledge(long seq) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
       evicted.pollFirst();
@@ -201,7 +204,7 @@ final class RecordQueue {
     if (evictedBeforeThrough <= seq) {
       evictedBefore.clear();
     }
-    for (int left = most; left > 0; left--) {
+    for (int left = SLICE; left > 0; left--) {
       if (!written.isEmpty() && written.peekFirst().seq() <= seq) {
         pollWritten();
       } else if (written.isEmpty() && !writing.isEmpty() && writing.peekFirst().seq() <= seq) {

@@ -7,6 +7,7 @@ import java.util.EnumMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /**
  * State that a restarted sidecar needs: the application, and its running queries and jobs.
@@ -16,54 +17,14 @@ import java.util.Map;
  * then does not undo the newer one. Used under the queue's lock.
  */
 public final class RestoreState {
-  /** Type of a subject. Beyond the limit, subjects of the first rank are removed first. */
-  public enum Rank {
-    /** A query run that has ended, or a subject whose end was dropped before its beginning left the queue. */
-    OVER,
-    /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes it. */
-    WORK,
-    /** A query run. */
-    RUN,
-    /** The application: one subject, never removed, because every event needs it. */
-    APPLICATION
-  }
-
-  /** Effect of one record on the state. */
-  public static final class Change {
-    public final String subject;
-    public final Rank rank;
-    public final boolean begins;
-
-    private Change(String subject, Rank rank, boolean begins) {
-      this.subject = subject;
-      this.rank = rank;
-      this.begins = begins;
-    }
-
-    /** Replaces all earlier records of the subject. */
-    public static Change begin(String subject, Rank rank) {
-      return new Change(subject, rank, true);
-    }
-
-    /** Adds a record of the subject, replacing an earlier one of the same kind. */
-    public static Change add(String subject, Rank rank) {
-      return new Change(subject, rank, false);
-    }
-
-    /** Removes the subject, which has ended. */
-    public static Change forget(String subject) {
-      return new Change(subject, null, false);
-    }
-  }
-
   /** Maximum number of subjects; beyond it the least recently updated one of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
   /** Records of each subject, by its lowest rank, the least recently updated subject first. */
-  private final Map<Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Rank.class);
+  private final Map<Record.Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Record.Rank.class);
 
   public RestoreState() {
-    for (Rank rank : Rank.values()) {
+    for (Record.Rank rank : Record.Rank.values()) {
       subjects.put(rank, new LinkedHashMap<>());
     }
   }
@@ -72,35 +33,25 @@ public final class RestoreState {
    * Applies a record that leaves the queue. When records are dropped, the listener thread calls this for each of them.
    */
   public void apply(Record record) {
-    Change change = record.change;
+    Record.Change change = record.change;
     if (change == null) {
       return;
     }
     List<Record> known = remove(change.subject);
-    if (change.rank == null) {
-      if (known == null) {
-        // Without records: the beginning, which is still to come, is skipped.
-        put(Rank.OVER, change.subject, new ArrayList<>());
-      }
-    } else if (known == null || !known.isEmpty()) {
+    if (change.rank != null && (known == null || !known.isEmpty())) {
       List<Record> all = known == null ? new ArrayList<>(1) : known;
       add(all, record);
-      Rank lowest = change.rank;
-      for (Record other : all) {
-        lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
-      }
-      put(lowest, change.subject, all);
+      put(all.stream().map(other -> other.change.rank).min(Comparator.naturalOrder()).get(), change.subject, all);
+    } else if (change.rank == null && known == null) {
+      // Without records: the beginning, which is still to come, is skipped.
+      put(Record.Rank.OVER, change.subject, new ArrayList<>());
     }
   }
 
   /** Adds a record, replacing older ones of the same kind, or all older ones if the record begins a new account. */
   private static void add(List<Record> known, Record record) {
-    boolean isOutdated = false;
-    for (Record other : known) {
-      isOutdated |= other.kind.equals(record.kind) && other.seq() > record.seq();
-    }
-    known.removeIf(
-        other -> other.seq() <= record.seq() && (record.change.begins || other.kind.equals(record.kind)));
+    boolean isOutdated = known.stream().anyMatch(other -> other.kind.equals(record.kind) && other.seq() > record.seq());
+    known.removeIf(other -> other.seq() <= record.seq() && (record.change.begins || other.kind.equals(record.kind)));
     if (!isOutdated) {
       known.add(record);
     }
@@ -116,12 +67,9 @@ public final class RestoreState {
     return null;
   }
 
-  private void put(Rank rank, String subject, List<Record> records) {
+  private void put(Record.Rank rank, String subject, List<Record> records) {
     subjects.get(rank).put(subject, records);
-    int size = 0;
-    for (Map.Entry<Rank, Map<String, List<Record>>> known : subjects.entrySet()) {
-      size += known.getKey() == Rank.APPLICATION ? 0 : known.getValue().size();
-    }
+    int size = subjects.values().stream().mapToInt(Map::size).sum() - subjects.get(Record.Rank.APPLICATION).size();
     if (size > LIMIT) {
       removeOneBeside(subject);
     }
@@ -129,11 +77,10 @@ public final class RestoreState {
 
   private void removeOneBeside(String subject) {
     for (Map<String, List<Record>> rank : subjects.values()) {
-      for (String eldest : rank.keySet()) {
-        if (!eldest.equals(subject)) {
-          rank.remove(eldest);
-          return;
-        }
+      Optional<String> eldest = rank.keySet().stream().filter(other -> !other.equals(subject)).findFirst();
+      if (eldest.isPresent()) {
+        rank.remove(eldest.get());
+        return;
       }
     }
   }

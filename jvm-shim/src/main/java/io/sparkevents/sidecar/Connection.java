@@ -21,7 +21,6 @@ import org.apache.spark.SparkContext$;
 import org.apache.spark.SparkContext;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.Option;
 
 /**
  * Connection of one application to its sidecar.
@@ -157,15 +156,9 @@ public final class Connection implements RecordSink {
 
   /** Returns the active context of this application, or null. */
   private SparkContext presentContext() {
-    try {
-      Option<SparkContext> active = SparkContext$.MODULE$.getActive();
-      boolean isOurs =
-          active.isDefined() && conf.get(APPLICATION, "").equals(active.get().conf().get(APPLICATION, null));
-      return isOurs ? active.get() : null;
-    } catch (RuntimeException | LinkageError notThisSpark) {
-      LOG.debug("spark-events: Spark does not tell which context runs", notThisSpark);
-      return null;
-    }
+    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    boolean isOurs = active != null && conf.get(APPLICATION, "").equals(active.conf().get(APPLICATION, null));
+    return isOurs ? active : null;
   }
 
   private String start() throws InterruptedException {

@@ -51,11 +51,10 @@ public final class EventLog {
   public void receive(Map<?, ?> message) {
     String level = String.valueOf(message.get("level"));
     String text = String.valueOf(message.get("message"));
-    writer.execute(
-        () -> {
-          write(level, text);
-          logDropped();
-        });
+    writer.execute(() -> {
+      write(level, text);
+      logDropped();
+    });
   }
 
   /**

@@ -6,15 +6,12 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.HashSet;
-import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -30,8 +27,7 @@ public final class RecordWriter {
 
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   private static final int PROTOCOL = 1;
-  private static final byte[] RESTORED =
-      "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] RESTORED = "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
 
   private final HandoffQueue queue;
@@ -40,7 +36,6 @@ public final class RecordWriter {
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
   /** Kinds whose first unwritable record is already in the log. */
   private final Set<String> unwritableKinds = new HashSet<>();
-  private final Set<Record> pastRecords = Collections.newSetFromMap(new IdentityHashMap<>());
 
   public RecordWriter(HandoffQueue queue, Deadline deadline) {
     this.queue = queue;
@@ -57,12 +52,11 @@ public final class RecordWriter {
   public static byte[] hello(
       Settings settings, String application, long sequence, int restarts, Map<String, Map<String, Long>> before)
       throws IOException {
-    return Record.json(
-        json -> {
-          Record.write(json, "kind", "hello", "protocol", PROTOCOL, "application", application);
-          Record.write(json, "sequence", sequence, "restarts", restarts, "driver", process(), "before", before);
-          Record.write(json, "settings", settings.all());
-        });
+    return Record.json(json -> {
+      Record.write(json, "kind", "hello", "protocol", PROTOCOL, "application", application);
+      Record.write(json, "sequence", sequence, "restarts", restarts, "driver", process(), "before", before);
+      Record.write(json, "settings", settings.all());
+    });
   }
 
   /** Returns the process ID of this JVM, or 0 if unknown; Java 8 has no public call for it. */
@@ -75,30 +69,15 @@ public final class RecordWriter {
   }
 
   /**
-   * Returns the restore state as lines for a sidecar that is starting, after its first line.
+   * Writes the restore state, for a sidecar that is starting.
    *
-   * <p>The sidecar gets them before it is ready: if the driver dies while the sidecar starts, only the sidecar can
-   * report it.
+   * <p>The sidecar gets it before it is ready: if the driver dies while the sidecar starts, only the sidecar can report
+   * it.
    */
-  byte[] past(byte[] hello) throws IOException {
-    pastRecords.clear();
-    ByteArrayOutputStream lines = new ByteArrayOutputStream();
-    lines.write(hello);
-    writePast(lines::write);
-    return lines.toByteArray();
-  }
-
-  /** Writes, for a sidecar that is ready, the part of the restore state that {@link #past} did not contain. */
-  public void begin(Sink sink) throws IOException {
-    next.clear();
-    writePast(sink);
-    pastRecords.clear();
-  }
-
-  private void writePast(Sink sink) throws IOException {
+  public void restore(Sink sink) throws IOException {
     for (Record known : queue.rewind()) {
-      byte[] line = pastRecords.add(known) ? line(known) : null;
-      if (line != null && !known.isUnwritable()) {
+      byte[] line = line(known);
+      if (!known.isUnwritable()) {
         sink.write(RESTORED);
         sink.write(Arrays.copyOf(line, line.length - 1)); // without its newline
         sink.write(END);
@@ -124,12 +103,10 @@ public final class RecordWriter {
     if (!next.isEmpty() || !queue.isFinished()) {
       return false;
     }
-    sink.write(
-        Record.json(
-            json -> {
-              Record.write(json, "kind", "goodbye");
-              Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
-            }));
+    sink.write(Record.json(json -> {
+      Record.write(json, "kind", "goodbye");
+      Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
+    }));
     return true;
   }
 
@@ -138,14 +115,11 @@ public final class RecordWriter {
     try {
       return record.line();
     } catch (Throwable unwritable) {
-      String why = Failures.describe(unwritable);
       if (unwritableKinds.add(record.kind)) {
         LOG.warn(
-            "spark-events: cannot write a record of kind {}; dropping and counting it, more are logged at DEBUG: {}",
+            "spark-events: cannot write a record of kind {}; dropping and counting it, more are not logged: {}",
             record.kind,
-            why);
-      } else {
-        LOG.debug("spark-events: cannot write another record of kind {}; dropping it: {}", record.kind, why);
+            Failures.describe(unwritable));
       }
       queue.countUnwritable();
       return record.lineOfLoss();

@@ -7,6 +7,7 @@ import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
@@ -157,8 +158,10 @@ public final class Sidecar {
       // Called before the start, because a sidecar sends its first counters as soon as it is ready.
       statistics.sidecarStarted();
       Map<String, Map<String, Long>> before = statistics.before();
-      byte[] hello = RecordWriter.hello(settings, application, messages.nextSequence(), restarts.count(), before);
-      SidecarProcess process = launcher.launch(writer.past(hello));
+      ByteArrayOutputStream lines = new ByteArrayOutputStream();
+      lines.write(RecordWriter.hello(settings, application, messages.nextSequence(), restarts.count(), before));
+      writer.restore(lines::write);
+      SidecarProcess process = launcher.launch(lines.toByteArray());
       ready = true;
       firstStart.countDown();
       if (feed(process) && drained(process)) {
@@ -203,9 +206,7 @@ public final class Sidecar {
       pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
     }
     LOG.warn(
-        "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records",
-        death,
-        pause);
+        "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records", death, pause);
     if (ending) {
       Thread.sleep(pause);
     } else {
@@ -218,7 +219,6 @@ public final class Sidecar {
   /** Writes into the pipe until the process ends (false) or the goodbye is written (true). */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
-      writer.begin(process::write);
       stallMonitor.watch(process::destroy);
       while (!process.hasEnded()) {
         boolean over = writer.next(process::write, IDLE_MILLIS);

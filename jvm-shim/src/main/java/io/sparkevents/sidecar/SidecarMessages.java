@@ -60,17 +60,17 @@ public final class SidecarMessages {
         Inspection.answer(answer, threads);
         break;
       case "ack":
-        nextSequence = ((Number) answer.get("sequence")).longValue();
-        queue.acknowledge(((Number) answer.get("through")).longValue());
+        nextSequence = number(answer, "sequence");
+        queue.acknowledge(number(answer, "through"));
         break;
       case "answered":
-        queue.answered(((Number) answer.get("through")).longValue());
+        queue.answered(number(answer, "through"));
         break;
       case "read":
-        queue.read(((Number) answer.get("through")).longValue());
+        queue.read(number(answer, "through"));
         break;
       case "log":
-        log(String.valueOf(answer.get("level")), String.valueOf(answer.get("message")));
+        log(answer);
         break;
       case "event":
         events.receive(answer);
@@ -83,13 +83,21 @@ public final class SidecarMessages {
     }
   }
 
-  private static void log(String level, String message) {
-    if ("ERROR".equals(level)) {
-      LOG.error("spark-events: {}", message);
-    } else if ("WARNING".equals(level)) {
-      LOG.warn("spark-events: {}", message);
-    } else {
-      LOG.info("spark-events: {}", message);
+  private static long number(Map<?, ?> message, String key) {
+    return ((Number) message.get(key)).longValue();
+  }
+
+  private static void log(Map<?, ?> message) {
+    String text = "spark-events: " + message.get("message");
+    switch (String.valueOf(message.get("level"))) {
+      case "ERROR":
+        LOG.error("{}", text);
+        break;
+      case "WARNING":
+        LOG.warn("{}", text);
+        break;
+      default:
+        LOG.info("{}", text);
     }
   }
 }

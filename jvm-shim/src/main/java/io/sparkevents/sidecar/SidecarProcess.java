@@ -118,16 +118,14 @@ public final class SidecarProcess {
    * lines exceed the pipe's buffer. That thread ends with the process.
    */
   void greet(byte[] lines) {
-    DaemonThread.start(
-        "hello",
-        () -> {
-          try {
-            write(lines);
-            flush();
-          } catch (IOException closed) {
-            // The process has already ended; the reading thread still receives its last message, if there is one.
-          }
-        });
+    DaemonThread.start("hello", () -> {
+      try {
+        write(lines);
+        flush();
+      } catch (IOException closed) {
+        // The process has already ended; the reading thread still receives its last message, if there is one.
+      }
+    });
   }
 
   void write(byte[] line) throws IOException {
