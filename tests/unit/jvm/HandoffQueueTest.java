@@ -244,6 +244,8 @@ final class HandoffQueueTest {
     List<Record> taken = takeAll(queue);
     is(kinds(taken), "r3 d4");
     is(counts(taken.get(1)), "handoff {routine=2}");
+    String line = new String(taken.get(1).line(), "UTF-8");
+    is(line.contains("\"where\":\"handoff\",\"records\":{\"routine\":2}"), true);
     for (int i = 0; i < 3; i++) {
       queue.offer(routine());
     }

@@ -32,7 +32,7 @@ public final class DropCounters {
     public final Map<String, Long> counts;
 
     private Account(String where, Map<String, Long> counts) {
-      super("dropped", Record.Priority.ACCOUNT, null, json -> write(json, where, counts));
+      super("dropped", Record.Priority.ACCOUNT, null, json -> DropCounters.write(json, where, counts));
       this.where = where;
       this.counts = counts;
     }
