@@ -75,6 +75,7 @@ public final class Settings {
   public final boolean reportsMicroBatches;
   /** Whether a deadline rule is on or executors are reported; the sidecar validates the values. */
   public final boolean tracksWork;
+
   /**
    * Reads the settings.
    *

@@ -15,6 +15,7 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Threads;
 import io.sparkevents.sidecar.EventLog;
 import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.SidecarMessages;
@@ -158,11 +159,7 @@ public final class InProcess implements RecordSink {
   public void end(ApplicationEnd end) {
     queue.offer(end.record(false));
     finish();
-    try {
-      awaitEnd();
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
+    Threads.untilInterrupted(this::awaitEnd);
     queue.close();
   }
 
@@ -199,7 +196,7 @@ public final class InProcess implements RecordSink {
     Marker marker = new Marker(listener);
     context.listenerBus().post(marker);
     long left = settings.shutdownTimeoutMillis * 3 / 4;
-    while (!marker.await(LOOK_MILLIS) && left > 0 && !context.isStopped()) {
+    while (!marker.passed.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && left > 0 && !context.isStopped()) {
       left -= LOOK_MILLIS;
     }
   }

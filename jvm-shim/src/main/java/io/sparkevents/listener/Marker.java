@@ -1,13 +1,12 @@
 package io.sparkevents.listener;
 
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
 /** Marker on the listener bus: a listener that has received it has received all events posted before it. */
 public final class Marker implements SparkListenerEvent {
   private final Object listener;
-  private final CountDownLatch passed = new CountDownLatch(1);
+  public final CountDownLatch passed = new CountDownLatch(1);
 
   /**
    * @param listener the listener to wait for; other listeners may receive the marker earlier
@@ -25,9 +24,5 @@ public final class Marker implements SparkListenerEvent {
     if (by == listener) {
       passed.countDown();
     }
-  }
-
-  public boolean await(long millis) throws InterruptedException {
-    return passed.await(millis, TimeUnit.MILLISECONDS);
   }
 }

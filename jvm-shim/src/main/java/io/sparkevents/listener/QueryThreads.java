@@ -1,6 +1,9 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.DaemonThread;
+import io.sparkevents.queue.Threads;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadInfo;
+import java.lang.management.ThreadMXBean;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -29,6 +32,7 @@ public final class QueryThreads {
               + "SQLExecution\\$|SparkSession|Dataset|QueryExecution\\$?|ArtifactManager|JobArtifactSet\\$"
               + "|ProgressContext|ProgressReporter|TriggerExecutor|ProcessingTimeExecutor|SingleBatchExecutor"
               + "|MultiBatchExecutor)|org\\.apache\\.spark\\.JobArtifactSet\\$");
+  private static final ThreadMXBean JVM = ManagementFactory.getThreadMXBean();
   private static final long PERIOD_MILLIS = 1_000;
   /** A longer pause between two samples means that the JVM stood still, as under a debugger. */
   private static final long PAUSE_MILLIS = 5 * PERIOD_MILLIS;
@@ -41,19 +45,15 @@ public final class QueryThreads {
   /** Starts to sample every second, on a daemon thread that ends when {@code isOver} is true. */
   public synchronized void start(BooleanSupplier isOver) {
     if (!started) {
-      DaemonThread.start("query-threads", () -> sample(isOver));
+      Threads.start("query-threads", () -> sample(isOver));
       started = true;
     }
   }
 
-  private void sample(BooleanSupplier isOver) {
-    try {
-      while (!isOver.getAsBoolean()) {
-        look("");
-        Thread.sleep(PERIOD_MILLIS);
-      }
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
+  private void sample(BooleanSupplier isOver) throws InterruptedException {
+    while (!isOver.getAsBoolean()) {
+      look("");
+      Thread.sleep(PERIOD_MILLIS);
     }
   }
 
@@ -70,13 +70,15 @@ public final class QueryThreads {
     last = now;
     Map<String, Long> busy = new HashMap<>();
     List<Map<String, Object>> samples = new ArrayList<>();
-    for (Thread thread : threads()) {
-      Matcher name = NAME.matcher(String.valueOf(thread.getName()));
-      if (!name.matches()) {
+    // First without stacks, because a stack needs its thread to stop.
+    for (ThreadInfo thread : JVM.getThreadInfo(JVM.getAllThreadIds())) {
+      Matcher name = NAME.matcher(thread == null ? "" : thread.getThreadName());
+      ThreadInfo stopped = name.matches() ? JVM.getThreadInfo(thread.getThreadId(), Integer.MAX_VALUE) : null;
+      if (stopped == null) {
         continue;
       }
       String runId = name.group(1);
-      StackTraceElement[] stack = thread.getStackTrace();
+      StackTraceElement[] stack = stopped.getStackTrace();
       if (stack.length > 0 && !waits(stack)) {
         busy.put(runId, busySince.getOrDefault(runId, now));
       }
@@ -92,23 +94,6 @@ public final class QueryThreads {
     }
     busySince = busy;
     return samples;
-  }
-
-  /** Returns all live threads; cheaper than their stacks, which need every thread to stop. */
-  private static List<Thread> threads() {
-    ThreadGroup root = Thread.currentThread().getThreadGroup();
-    while (root.getParent() != null) {
-      root = root.getParent();
-    }
-    Thread[] all;
-    int count;
-    int room = root.activeCount() + 16;
-    do {
-      room *= 2;
-      all = new Thread[room];
-      count = root.enumerate(all, true);
-    } while (count == room);
-    return Arrays.asList(all).subList(0, count);
   }
 
   /** Whether the thread waits for the time of the next trigger, or sleeps between two looks for data. */

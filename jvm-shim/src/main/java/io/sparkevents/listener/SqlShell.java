@@ -1,6 +1,6 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.queue.DaemonThread;
+import io.sparkevents.queue.Threads;
 import java.io.PrintStream;
 import java.io.UnsupportedEncodingException;
 import java.util.Arrays;
@@ -60,7 +60,7 @@ public final class SqlShell {
     static void watch(Thread main) {
       SessionState session = SessionState.get();
       if (session != null) {
-        DaemonThread.start("shell", () -> attachUntilStarted(session, main));
+        Threads.start("shell", () -> attachUntilStarted(session, main));
       }
     }
 

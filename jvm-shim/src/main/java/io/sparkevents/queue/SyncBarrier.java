@@ -78,15 +78,7 @@ public final class SyncBarrier {
     boolean waits = isAwaited && !hasSpentItsShare();
     long seq = queue.offer(record, waits);
     if (isAwaited && seq != 0) {
-      try {
-        if (waits) {
-          await(seq);
-        } else {
-          awaitRoom(seq);
-        }
-      } catch (InterruptedException stopped) {
-        Thread.currentThread().interrupt();
-      }
+      Threads.untilInterrupted(waits ? () -> await(seq) : () -> awaitRoom(seq));
     }
   }
 

@@ -8,17 +8,17 @@ import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Records;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Threads;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
-import org.apache.spark.SparkContext$;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -210,18 +210,14 @@ public final class Connection implements RecordSink {
     }
     // The sidecar needs this record if the driver is killed during the hold.
     queue.offer(end.record(true));
-    DaemonThread.start("outcome", this::awaitOutcome);
+    Threads.start("outcome", this::awaitOutcome);
   }
 
-  private void awaitOutcome() {
-    try {
-      boolean isSettled = settled.await(settings.outcomeTimeoutMillis, TimeUnit.MILLISECONDS);
-      ApplicationEnd end = isSettled ? null : takeProvisional();
-      if (end != null) {
-        close(end);
-      }
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
+  private void awaitOutcome() throws InterruptedException {
+    boolean isSettled = settled.await(settings.outcomeTimeoutMillis, TimeUnit.MILLISECONDS);
+    ApplicationEnd end = isSettled ? null : takeProvisional();
+    if (end != null) {
+      close(end);
     }
   }
 
@@ -259,15 +255,11 @@ public final class Connection implements RecordSink {
 
   /** Ends this connection in a separate thread, without waiting. */
   private void abandon() {
-    DaemonThread.start("abandoned", this::end);
+    Threads.start("abandoned", this::end);
   }
 
   private void end() {
-    try {
-      sidecar.finish();
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
+    Threads.untilInterrupted(sidecar::finish);
     try {
       Runtime.getRuntime().removeShutdownHook(exitHook);
     } catch (IllegalStateException alreadyShuttingDown) {
@@ -288,10 +280,6 @@ public final class Connection implements RecordSink {
       return;
     }
     queue.offer(Records.jvmShutdown());
-    try {
-      queue.awaitWritten(settings.shutdownTimeoutMillis);
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
+    Threads.untilInterrupted(() -> queue.awaitWritten(settings.shutdownTimeoutMillis));
   }
 }

@@ -3,10 +3,10 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Threads;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
@@ -51,11 +51,7 @@ public final class Sidecar {
   private volatile boolean late;
 
   public Sidecar(
-      Settings settings,
-      String application,
-      List<Interpreter> candidates,
-      HandoffQueue queue,
-      SyncBarrier gate,
+      Settings settings, String application, List<Interpreter> candidates, HandoffQueue queue, SyncBarrier gate,
       Statistics statistics) {
     this.settings = settings;
     this.application = application;
@@ -70,7 +66,7 @@ public final class Sidecar {
   }
 
   public void start() {
-    supervisor = DaemonThread.start("sidecar", this::run);
+    supervisor = Threads.start("sidecar", this::run);
     stallMonitor.start();
   }
 
@@ -124,11 +120,11 @@ public final class Sidecar {
     }
   }
 
-  private void run() {
+  private void run() throws InterruptedException {
     try {
       supervise();
     } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
+      throw stopped;
     } catch (Throwable defect) {
       failure = "a defect in the shim: " + Failures.describe(defect);
       LOG.error("spark-events: no more events will be reported, the job continues: {}; report this", failure, defect);

@@ -1,7 +1,7 @@
 package io.sparkevents.sidecar;
 
-import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Threads;
 import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -56,7 +56,7 @@ public final class SidecarProcess {
     Process process = builder.start();
     try {
       SidecarProcess sidecar = new SidecarProcess(process, receiver);
-      sidecar.reader = DaemonThread.start("answers", () -> sidecar.read(onEnd));
+      sidecar.reader = Threads.start("answers", () -> sidecar.read(onEnd));
       return sidecar;
     } catch (Throwable noThread) {
       // No other code has a reference to the process, which would wait for its first line forever.
@@ -118,7 +118,7 @@ public final class SidecarProcess {
    * lines exceed the pipe's buffer. That thread ends with the process.
    */
   void greet(byte[] lines) {
-    DaemonThread.start("hello", () -> {
+    Threads.start("hello", () -> {
       try {
         write(lines);
         flush();

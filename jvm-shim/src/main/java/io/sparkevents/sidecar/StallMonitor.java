@@ -1,7 +1,7 @@
 package io.sparkevents.sidecar;
 
-import io.sparkevents.queue.DaemonThread;
 import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.Threads;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
@@ -35,7 +35,7 @@ public final class StallMonitor {
 
   public void start() {
     try {
-      DaemonThread.start("stall-monitor", this::run);
+      Threads.start("stall-monitor", this::run);
     } catch (Throwable noThread) {
       log.warn(
           "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
@@ -52,13 +52,9 @@ public final class StallMonitor {
     this.kill = kill;
   }
 
-  private void run() {
-    try {
-      while (!stopped.await(Math.max(1, timeoutMillis / LOOKS), TimeUnit.MILLISECONDS)) {
-        look();
-      }
-    } catch (InterruptedException end) {
-      Thread.currentThread().interrupt();
+  private void run() throws InterruptedException {
+    while (!stopped.await(Math.max(1, timeoutMillis / LOOKS), TimeUnit.MILLISECONDS)) {
+      look();
     }
   }
 
