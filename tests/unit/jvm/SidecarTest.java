@@ -223,6 +223,23 @@ final class SidecarTest {
     is(kills + " " + logged.size(), "1 1");
   }
 
+  /** A sidecar that starts more slowly than the stall timeout is not killed: its time begins when it is ready. */
+  @Test
+  void aSlowStartIsNoStall() throws Exception {
+    withDouble(
+        DOUBLE.replace("read hello\n", "read hello\nsleep 2\n"),
+        script -> {
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          HandoffQueue queue = new HandoffQueue(100, true);
+          Sidecar sidecar = sidecar(queue, conf.set("spark.events.sidecar.stall-timeout", "1s"));
+          sidecar.start();
+          queue.offer(HandoffQueueTest.lifecycle());
+          await(script, "lifecycle");
+          sidecar.finish();
+          is(sidecar.restarts() + " " + queue.dropped(), "0 0");
+        });
+  }
+
   /** Script that reads only the hello message. */
   private static final String FROZEN =
       "#!/bin/sh\n" + "echo start >> \"$0.diary\"\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exec sleep 600\n";

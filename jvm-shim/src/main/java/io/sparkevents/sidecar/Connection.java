@@ -255,7 +255,12 @@ public final class Connection implements RecordSink {
 
   /** Ends this connection in a separate thread, without waiting. */
   private void abandon() {
-    Threads.start("abandoned", this::end);
+    try {
+      Threads.start("abandoned", this::end);
+    } catch (Throwable noThread) {
+      // Ask the sidecar to end, without enforcing its deadline. An exception here would end the SparkContext.
+      queue.finish();
+    }
   }
 
   private void end() {

@@ -6,7 +6,6 @@ import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
-import io.sparkevents.queue.Threads;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
@@ -44,7 +43,8 @@ public final class Sidecar {
   private final Launcher launcher;
   private final RecordWriter writer;
   private final StallMonitor stallMonitor;
-  private Thread supervisor;
+  /** Not started if the system had no thread left. */
+  private final Thread supervisor = new Thread(this::run, "spark-events-sidecar");
 
   private volatile String failure;
   private volatile boolean ready;
@@ -66,7 +66,8 @@ public final class Sidecar {
   }
 
   public void start() {
-    supervisor = Threads.start("sidecar", this::run);
+    supervisor.setDaemon(true);
+    supervisor.start();
     stallMonitor.start();
   }
 
@@ -120,11 +121,11 @@ public final class Sidecar {
     }
   }
 
-  private void run() throws InterruptedException {
+  private void run() {
     try {
       supervise();
     } catch (InterruptedException stopped) {
-      throw stopped;
+      Thread.currentThread().interrupt();
     } catch (Throwable defect) {
       failure = "a defect in the shim: " + Failures.describe(defect);
       LOG.error("spark-events: no more events will be reported, the job continues: {}; report this", failure, defect);
@@ -215,6 +216,8 @@ public final class Sidecar {
   /** Writes into the pipe until the process ends (false) or the goodbye is written (true). */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
+      // The time of the stall timeout begins when the sidecar is ready.
+      queue.rewind();
       stallMonitor.watch(process::destroy);
       while (!process.hasEnded()) {
         boolean over = writer.next(process::write, IDLE_MILLIS);
