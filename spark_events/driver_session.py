@@ -396,6 +396,8 @@ class DriverSession:
         else:
             patience = self._pipeline.config.shutdown_timeout
             self._report_loss()
+        record = self._record
+        self._dispatch([Entry(record, event) for event in self._translator.settle()])
         self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
@@ -408,7 +410,7 @@ class DriverSession:
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(counters, self._doubtful(), time.time_ns() // 1_000_000)
-        dispatcher.dispatch([Entry(self._record, self._translator.emit(report))], self._last_record)
+        dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
         self._telemetry.numbers(dispatcher.counters, at_once=True)
@@ -453,7 +455,8 @@ class DriverSession:
             return False
         changes = self._telemetry.take_changes()
         for change in changes:
-            self._dispatch([Entry(self._record, self._translator.emit(reporter_status(*change)))])
+            record = self._record
+            self._dispatch([Entry(record, event) for event in self._translator.emit(reporter_status(*change))])
         return bool(changes)
 
     def _report_loss(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -265,6 +265,11 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
                 prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured are: {known}"
             )
     translation = read_translation(settings)
+    chosen_plans = [plan for name, plan in plans.items() if name in active]
+    if dispatcher_config is not None and _is_awaited_by_spark(dispatcher_config, chosen_plans):
+        # Spark's listener thread would wait for the decision.
+        at_once = dataclasses.replace(translation.incident, settle=0.0)
+        translation = dataclasses.replace(translation, incident=at_once)
     problems = {
         name: found
         for name in dict.fromkeys([*configured, *active])
@@ -279,6 +284,10 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     # Without a configured reporter, the `log` reporter runs, so one line in spark-defaults.conf is enough.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
     return _Plans(config, dispatcher_config, translation, chosen, disabled)
+
+
+def _is_awaited_by_spark(dispatcher: DispatcherConfig, plans: Iterable[_Plan]) -> bool:
+    return dispatcher.type == "sync" or any(plan.delivery.guarantee == "guaranteed" for plan in plans)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:

@@ -14,6 +14,13 @@ from spark_events.bridge.progress import StreamingProgress
 
 #: Spark's default for the number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
+#: Spark's keys of an application's links; the shim has the same table.
+LINKS = {
+    "history": "spark.yarn.historyServer.address",
+    "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
+    "pod": "spark.kubernetes.driver.pod.name",
+    "namespace": "spark.kubernetes.namespace",
+}
 
 
 def _tag(class_name: str) -> str:
@@ -104,7 +111,8 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationStart`` and what was submitted; ``time`` in milliseconds since the epoch.
 
     ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, if spark-submit read it
-    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys.
+    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are addresses
+    for people: ``history`` and ``tracking`` (YARN's), ``pod`` and ``namespace`` of the driver.
     """
 
     app_id: str | None
@@ -118,6 +126,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     main_class: str = ""
     py_files: list[str] = []
     namespaces: list[str] = []
+    links: dict[str, str] = {}
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
@@ -164,11 +173,12 @@ class BatchStarted(_Line, frozen=True, kw_only=True):
 
 
 class JobEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerJobEnd``; a job without a failure has succeeded."""
+    """``SparkListenerJobEnd``; a job without a failure has succeeded. ``ui`` is the address of the driver's UI."""
 
     job_id: int
     time: int
     failure: Failure | None = None
+    ui: str = ""
 
 
 class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
@@ -349,6 +359,8 @@ class QueryIdle(_Line, frozen=True, kw_only=True):
 class QueryTerminated(_Line, frozen=True, kw_only=True):
     """``QueryTerminatedEvent``; a query without an exception was stopped or has processed all its data.
 
+    ``ui`` is the address of the driver's UI.
+
     Spark's event has no time. In a log, it happened between ``at`` and ``until``, the times of the neighbouring
     records.
     """
@@ -358,6 +370,7 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
     exception: str | None = None
     error_class: str | None = None
     until: int | None = None
+    ui: str = ""
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.failures import Diagnosis, Diagnostics
+from spark_events.translate.incidents.fingerprint import fingerprint
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.status import APPLICATION, Status
 from spark_events.translate.user_code import UserCode
@@ -149,9 +150,10 @@ class Applications:
         hints = [f"query '{name}' failed" for name in failed_queries]
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
-        title, diagnosis = self._reason(record)
-        if title is not None and f"{title} failed" not in hints:
-            hints.append(f"{title} failed{'' if new == 'FAILED' or diagnosis is None else f': {diagnosis.summary}'}")
+        sentence, diagnosis = self._reason(record)
+        title = self._last_failure.title
+        if sentence is not None and f"{title} failed" not in hints:
+            hints.append(f"{sentence}{'' if new == 'FAILED' or diagnosis is None else f': {diagnosis.summary}'}")
         body = f"Application '{self._name}' {how}{_while(running)}"
         if hints:
             body += f" ({', '.join(hints)})"
@@ -169,18 +171,34 @@ class Applications:
                 name="JobFailureEvent",
                 class_scope=_SCOPE,
                 key=("application",),
-                body=f"{body}: {diagnosis.summary}" if diagnosis else body,
+                body=self._failure_body(record, how, sentence, diagnosis),
                 severity=Severity.ERROR,
                 observed_ts_millis=record.time,
                 attributes=present(
                     {
                         "spark.entity": "application",
                         "error.type": record.ending,
+                        "failure.fingerprint": fingerprint(record.ending, "", None),
                         **details,
                         **(diagnosis.attributes if diagnosis else {}),
                     }
                 ),
             )
+
+    def _failure_body(
+        self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None
+    ) -> str:
+        """Return what failed and why; how the program ended only if nothing else is known."""
+        if diagnosis is None:
+            return f"Application {how}"
+        if sentence is None:
+            before = self._last_failure
+            if before.diagnosis is None or before.explains(diagnosis):
+                return f"Application {how}: {diagnosis.summary}"
+            # The program's own exception often hides the failure that led to it.
+            return f"Application {how}: {diagnosis.summary} (after {before.sentence}: {before.diagnosis.summary})"
+        code = _exit_code(record)
+        return f"Application failed{f' with exit code {code}' if code else ''}: {sentence}: {diagnosis.summary}"
 
     def _reason(self, record: ApplicationEnd) -> tuple[str | None, Diagnosis | None]:
         """Return what failed (None for the program itself) and why, from the end or the last failure before it."""
@@ -190,8 +208,8 @@ class Applications:
         if record.shell_error and record.exit_code != 0:
             diagnosis = self._diagnostics.of_text(record.shell_error.strip())
             if not known.explains(diagnosis):
-                return "the last statement", diagnosis
-        return known.title, known.diagnosis
+                return "the last statement failed", diagnosis
+        return known.sentence or None, known.diagnosis
 
     def lost(self, at: int, orderly: bool, running: Sequence[str], how: str) -> Iterator[Draft]:
         """Report a driver that ended without reporting its end: LOST, or ENDED after a JVM shutdown."""
@@ -202,7 +220,9 @@ class Applications:
             body = f"Application '{self._name}' ended with its JVM; its outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"spark.app.end_reason": "JVM_SHUTDOWN"})
             return
-        body = f"Application '{self._name}' is lost: {how}{_while(running)}"
+        body, known = f"Application '{self._name}' is lost: {how}{_while(running)}", self._last_failure
+        if known.diagnosis is not None:
+            body += f" (before that, {known.sentence}: {known.diagnosis.summary})"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
 
 

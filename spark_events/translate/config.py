@@ -9,6 +9,7 @@ from spark_events.loading import load
 from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig
 from spark_events.translate.deadlines.config import read as read_deadlines
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher
+from spark_events.translate.incidents.config import IncidentConfig, LinkConfig
 
 __all__ = ["BatchCommitConfig", "FailureConfig", "TranslateConfig", "WatermarkConfig", "read"]
 
@@ -118,6 +119,8 @@ class TranslateConfig:
     heartbeat_interval: float | None = None
     executor: ExecutorConfig = dataclasses.field(default_factory=ExecutorConfig)
     deadline: DeadlineConfig = dataclasses.field(default_factory=DeadlineConfig)
+    incident: IncidentConfig = dataclasses.field(default_factory=IncidentConfig)
+    link: LinkConfig = dataclasses.field(default_factory=LinkConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ SECTIONS: dict[str, type] = {
     "events.deadline": DeadlineConfig,
     "events.deadline.query.<name>": QueryDeadlineConfig,
     "events.heartbeat": HeartbeatConfig,
+    "events.incident": IncidentConfig,
+    "events.link": LinkConfig,
 }
 
 
@@ -175,4 +180,6 @@ def read(settings: Settings) -> TranslateConfig:
         heartbeat.interval,
         settings.read(ExecutorConfig, "events.executor") or ExecutorConfig(),
         read_deadlines(settings),
+        settings.read(IncidentConfig, "events.incident") or IncidentConfig(),
+        settings.read(LinkConfig, "events.link") or LinkConfig(),
     )

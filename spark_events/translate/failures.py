@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from spark_events.bridge.records import Failure
 from spark_events.event import AttributeValue
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
+from spark_events.translate.incidents.fingerprint import fingerprint, short_location
 from spark_events.translate.root_causes import Cause, outermost, root_cause
 from spark_events.translate.user_code import UserCode
 
@@ -122,6 +123,7 @@ class Diagnostics:
             "exception.message": message,
             "exception.stacktrace": trace,
             "failure.root_cause": root_text,
+            "failure.fingerprint": fingerprint(root.type or error_type, root.message, root.location),
         }
         if trace_cut:
             attributes["failure.stacktrace_cut"] = True
@@ -133,7 +135,8 @@ class Diagnostics:
         in_user_code = root.location is not None and root.is_own
         context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)
         self._label(context, attributes)
-        location = f" ({root.location})" if root.location else ""
+        # The file and the line are enough in a sentence; failure.location has the folder and the function.
+        location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
         return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
 
     def _label(self, context: FailureContext, attributes: dict[str, AttributeValue]) -> None:

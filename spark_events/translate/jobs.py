@@ -106,8 +106,9 @@ class Jobs:
             # The query's `stop()` cancelled the job.
             return
         self.last_failed = None if diagnosis.cancelled else job_id
+        how = "was cancelled" if diagnosis.cancelled else "failed"
+        self._last_failure.note(f"job {job_id}", diagnosis, f"{name[0].lower()}{name[1:]} {how}")
         if not diagnosis.cancelled:
-            self._last_failure.note(f"job {job_id}", diagnosis)
             self._note_failed_execution(origin)
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
         body = f"{name} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
@@ -118,7 +119,7 @@ class Jobs:
             name="JobFailureEvent",
             class_scope=_SCOPE,
             key=("job", job_id),
-            body=f"{name} {'was cancelled' if diagnosis.cancelled else 'failed'}: {diagnosis.summary}",
+            body=f"{name} {how}: {diagnosis.summary}",
             severity=severity,
             observed_ts_millis=record.time,
             attributes=present(

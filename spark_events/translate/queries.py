@@ -143,7 +143,7 @@ class Queries:
             yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
         diagnosis = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
-        self._last_failure.note(f"query '{run.title}'", diagnosis)
+        self._last_failure.note(f"query '{run.title}'", diagnosis, _sentence(run))
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         yield _change(run, old, at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis)
@@ -187,14 +187,17 @@ def _change(
     )
 
 
-def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
+def _sentence(run: Run) -> str:
     batch = run.batch_under_way
-    where = "" if batch is None else f" at batch {batch}"
+    return f"query '{run.title}' failed" + ("" if batch is None else f" at batch {batch}")
+
+
+def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
     return Draft(
         name="JobFailureEvent",
         class_scope=_SCOPE,
         key=("query", run.run_id),
-        body=f"Query '{run.title}' failed{where}: {diagnosis.summary}",
+        body=f"Q{_sentence(run)[1:]}: {diagnosis.summary}",
         severity=Severity.ERROR,
         observed_ts_millis=at,
         attributes=present(
@@ -203,7 +206,7 @@ def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
                 "failure.will_retry": False,
                 **run.scope_variables,
                 **diagnosis.attributes,
-                "spark.batch.id": batch,
+                "spark.batch.id": run.batch_under_way,
                 "spark.streaming.query.committed_offsets": (
                     msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
                 ),

@@ -42,6 +42,8 @@ from spark_events.translate.executor_events import ExecutorEvents
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.heartbeats import Heartbeats
+from spark_events.translate.incidents.incidents import Incidents
+from spark_events.translate.incidents.links import Links
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
@@ -111,16 +113,18 @@ class Translator:
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
+        self._links = Links(config.link)
+        self._incidents = Incidents(config.incident, self._links)
         self._heartbeats = Heartbeats(
             config.heartbeat_interval, self._application, self._queries, self._jobs, executors
         )
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
-            ApplicationStart: (_time, self._application.started),
+            ApplicationStart: (_time, self._application_started),
             ApplicationEnd: (_time, self._application_ended),
             QueryStarted: (_timestamp, self._streams.started),
             QueryProgress: (committed_at, self._heartbeats.observe(self._streams.progress)),
             QueryIdle: (_timestamp, self._streams.idle),
-            QueryTerminated: (_undated, self._streams.terminated),
+            QueryTerminated: (_undated, self._query_terminated),
             BatchStarted: (_undated, self._jobs.batch_started),
             JobStart: (_time, self._jobs.started),
             JobEnd: (_time, self._job_ended),
@@ -149,14 +153,18 @@ class Translator:
         """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
         parts = (self._heartbeats, self.deadlines, self._executor_events)
         due = [at for part in parts if (at := part.next_deadline) is not None]
-        if (deadline := self._streams.next_deadline) is not None:
-            due.append(deadline + self._behind)
+        for deadline in (self._streams.next_deadline, self._incidents.next_deadline):
+            if deadline is not None:
+                due.append(deadline + self._behind)
         return min(due, default=None)
 
     @property
     def held_record(self) -> int | None:
         """The oldest record whose event is still held; it must not be acknowledged yet."""
-        return self._streams.held_record
+        coalesced, undecided = self._streams.held_record, self._incidents.held_record
+        if coalesced is None or undecided is None:
+            return coalesced or undecided
+        return min(coalesced, undecided)
 
     @property
     def knows_application(self) -> bool:
@@ -179,7 +187,11 @@ class Translator:
 
     def translate(self, record: object) -> list[Event]:
         """Return the numbered events of a record; an empty list if the record has none."""
-        return list(map(self._event, self._drafts(record)))
+        oldest = self.held_record or getattr(record, "seq", 0)
+        events = list(map(self._event, self._drafts(record)))
+        if type(record) is SqlExecutionEnd and record.error is None:
+            return [*self._incidents.went_on(record.at), *self._incidents.take(events, oldest, record.at)]
+        return self._incidents.take(events, oldest, getattr(record, "at", 0))
 
     def tick(self, now: int) -> list[Event]:
         """Return the events caused by the passing of time: idle watermarks, held commits and heartbeats.
@@ -190,11 +202,17 @@ class Translator:
         # Records of the last moments may still be in Spark's listener bus.
         drafts = (*self._streams.tick(now - self._behind), *self._heartbeats.tick(now))
         self.deadlines.tick(now)
-        return [self._event(draft) for draft in (*drafts, *self._executor_events.flush(now))]
+        decided = self._incidents.tick(now - self._behind)
+        return [*decided, *self._behind_held([*drafts, *self._executor_events.flush(now)], now - self._behind)]
 
     def flush(self) -> list[Event]:
         """Return the held events, because no more records will arrive."""
-        return [self._event(draft) for draft in (*self._streams.flush(), *self._executor_events.flush())]
+        events = self._behind_held([*self._streams.flush(), *self._executor_events.flush()])
+        return [*events, *self.settle()]
+
+    def settle(self) -> list[Event]:
+        """Return the events of undecided failures and those behind them, because nothing else will decide them."""
+        return self._incidents.flush()
 
     def restore(self, record: object) -> None:
         """Apply a record that a predecessor has already reported; make no event."""
@@ -206,9 +224,9 @@ class Translator:
         for _ in self._drafts(record):
             pass
 
-    def emit(self, draft: Draft) -> Event:
-        """Return an event that no record caused, such as a report of the dispatcher."""
-        return self._event(draft)
+    def emit(self, draft: Draft) -> list[Event]:
+        """Return an event that no record caused, such as a report of the dispatcher, unless earlier events are held."""
+        return self._behind_held([draft])
 
     def driver_lost(self, at: int, orderly: bool, how: str = _DIED) -> list[Event]:
         """Report that the driver ended before the application's end was seen.
@@ -221,9 +239,14 @@ class Translator:
         if self._provisional is not None and not self._application.is_over:
             # The driver was killed after its code had stopped Spark.
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
-            return [self._event(draft) for draft in self._application_ended(stopped)]
-        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._running(), how))
-        return [self._event(draft) for draft in drafts]
+            drafts = [*self._application_ended(stopped)]
+        else:
+            drafts = [*self._streams.flush(), *self._application.lost(at, orderly, self._running(), how)]
+        return [*self._behind_held(drafts, at), *self.settle()]
+
+    def _behind_held(self, drafts: Iterable[Draft], at: int = 0) -> list[Event]:
+        """Return events without a record, unless earlier events are held."""
+        return self._incidents.take([self._event(draft) for draft in drafts], self.held_record or 0, at)
 
     def _running(self) -> list[str]:
         """Return the titles of the queries and jobs that run, according to the records."""
@@ -263,7 +286,16 @@ class Translator:
         self.dropped += sum(record.records.values())
         return dropped(record)
 
+    def _application_started(self, record: ApplicationStart) -> Iterator[Draft]:
+        self._links.started(record)
+        return self._application.started(record)
+
+    def _query_terminated(self, record: QueryTerminated) -> Iterator[Draft]:
+        self._links.ui = record.ui or self._links.ui
+        return self._streams.terminated(record)
+
     def _job_ended(self, record: JobEnd) -> Iterator[Draft]:
+        self._links.ui = record.ui or self._links.ui
         yield from self._jobs.ended(record)
         yield from self._sql.job_ended()
 

@@ -16,6 +16,7 @@ from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskF
 from spark_events.bridge.event_log.work import RunningWork
 from spark_events.bridge.progress import SourceProgress, StreamingProgress
 from spark_events.bridge.records import (
+    LINKS,
     MOST_FAILURES,
     ApplicationEnd,
     ApplicationStart,
@@ -80,6 +81,7 @@ class LogRecords:
         self._command = ""
         self._py_files: list[str] = []
         self._namespaces: list[str] = []
+        self._links: dict[str, str] = {}
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
         self._work = RunningWork(self._tasks)
@@ -151,6 +153,7 @@ class LogRecords:
         self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
         self._command = cut(line.system_properties.command)
         self._py_files = [path for path in properties.get("spark.submit.pyFiles", "").split(",") if path]
+        self._links = {name: properties[key] for name, key in LINKS.items() if properties.get(key)}
         self._namespaces = sorted({key.split(".")[1] for key in properties if key.count(".") > 1})
 
     def _application_start(self, line: shapes.ApplicationStartLine) -> ApplicationStart:
@@ -166,6 +169,7 @@ class LogRecords:
             command=self._command,
             py_files=self._py_files,
             namespaces=self._namespaces,
+            links=self._links,
         )
 
     def _application_end(self, line: shapes.ApplicationEndLine) -> Sequence[LogRecord]:

@@ -1,0 +1,61 @@
+"""Settings of incidents, and of the links on the events of a failure."""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from urllib.parse import urlsplit
+
+from spark_events.config import Kind, duration, option
+
+__all__ = ["IncidentConfig", "LinkConfig"]
+
+#: Placeholders of the runbook template.
+PLACEHOLDERS = ("app", "query", "group", "error_type", "fingerprint", "key")
+
+
+def _url(value: str) -> str | None:
+    if value and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).netloc):
+        raise ValueError("not a URL")
+    return value.rstrip("/") or None
+
+
+def _template(value: str) -> str | None:
+    for _, name, format_spec, conversion in string.Formatter().parse(value):
+        if name is not None and (name not in PLACEHOLDERS or format_spec or conversion):
+            raise ValueError(f"unknown placeholder {{{name}}}")
+    return _url(value)
+
+
+_URL: Kind[str | None] = Kind("an http or https URL, or nothing", _url)
+_TEMPLATE: Kind[str | None] = Kind(
+    f"an http or https URL with any of {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, or nothing", _template
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IncidentConfig:
+    """Settings below ``events.incident``."""
+
+    settle: float = option(
+        "settle",
+        duration,
+        2.0,
+        doc="How long a failure's events wait for the failure of the level above. 0s, and always 0s with a reporter"
+        " that Spark waits for: decide at once.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkConfig:
+    """Settings below ``events.link``."""
+
+    history: str | None = option(
+        "history", _URL, None, doc="Address of the history server; default: spark.yarn.historyServer.address."
+    )
+    runbook: str | None = option(
+        "runbook",
+        _TEMPLATE,
+        None,
+        doc="Address of the runbook; {app}, {query}, {group}, {error_type}, {fingerprint} and {key} are replaced.",
+    )

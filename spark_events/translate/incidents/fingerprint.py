@@ -1,0 +1,43 @@
+"""Fingerprint of a failure: equal for the same cause in other runs and on other machines."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+
+__all__ = ["fingerprint", "short_location"]
+
+_LONGEST = 500
+#: A path or a URL; only its last segment says what it is about.
+_PATH = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/+[^\s'\"`,;()\[\]{}<>]*/([^\s'\"`,;()\[\]{}<>/]*)")
+#: Ids, addresses, ports, dates and numbers: any word with a digit.
+_VARIABLE = re.compile(r"[^\s'\"`,;()\[\]{}<>=]*\d[^\s'\"`,;()\[\]{}<>=]*")
+_HOST = re.compile(r"(?<=UnknownHostException: )\S+|\S+(?=: (?:Name or service not known|nodename nor servname))")
+_LINE = re.compile(r":\d+(?= in |$)")
+
+
+def fingerprint(error_type: str, message: str, location: str | None) -> str:
+    """Return a hash of the type, the message without its variable parts, and the user's file and function.
+
+    Lines do not count, because an edit elsewhere in the file moves them.
+
+    Args:
+        error_type: the type of the root cause.
+        message: the message of the root cause; its first line counts.
+        location: the innermost line of the user's code, as in ``failure.location``.
+    """
+    first_line = message.strip().partition("\n")[0][:_LONGEST]
+    text = _HOST.sub("#", f"{error_type}: {first_line}")
+    text = _VARIABLE.sub("#", _PATH.sub(r"#/\1", text))
+    frame = _LINE.sub("", short_location(location)) if location else ""
+    return blake2b(f"{text}\x1f{frame}".encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def short_location(location: str) -> str:
+    """Return a location without its folder.
+
+    >>> short_location("/jobs/payments.py:16 in book")
+    'payments.py:16 in book'
+    """
+    file, found, function = location.partition(" in ")
+    return re.split(r"[/\\]", file)[-1] + found + function

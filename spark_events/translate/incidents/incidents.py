@@ -1,0 +1,304 @@
+"""Decide which event of one failure is the alarm.
+
+A failed stage fails its job, its SQL execution, its query and its application. Events wait here, in order, until the
+failure of the level above is reported, or the program goes on, or the settle time is over::
+
+    stage ──▶ job ──▶ SQL execution, enrichment ──▶ query ──▶ application
+    INFO      held     held                          held       decided at once
+
+The highest level that fails becomes the alarm (ERROR); those below it become consequences (INFO). A failure that the
+level above survives becomes WARN. A decision is never changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+import msgspec
+
+from spark_events.event import Attributes, Event, Severity
+from spark_events.translate.incidents.config import IncidentConfig
+from spark_events.translate.incidents.links import Links
+from spark_events.translate.last_failure import same_cause
+
+__all__ = ["Incidents"]
+
+_STATUS = "JobStatusChangeEvent"
+_FAILURE = "JobFailureEvent"
+_STAGE, _JOB, _SQL, _QUERY, _APPLICATION = range(1, 6)
+_LEVELS = {"stage": _STAGE, "job": _JOB, "sql": _SQL, "query": _QUERY, "application": _APPLICATION}
+_RUN = "spark.streaming.query.run_id"
+_EXECUTION = "spark.sql.execution.id"
+#: A failure of the level above within this time belongs to the same incident; milliseconds.
+_MEMORY = 60_000
+_MOST_REMEMBERED = 256
+#: A job group that some servers generate for each statement.
+_GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+_ALARM, _CONSEQUENCE, _SURVIVED = "alarm", "consequence", "survived"
+_SEVERITIES = {_ALARM: Severity.ERROR, _CONSEQUENCE: Severity.INFO, _SURVIVED: Severity.WARN}
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Failed:
+    """One failed stage, job, execution, query or application.
+
+    Attributes:
+        run: the run of the streaming query that it belongs to.
+        at: when it was reported; milliseconds since the epoch.
+        fallback: the outcome if nothing else is known when the settle time is over.
+        outcome: the role of its event; None while it is undecided.
+        alarmed: whether an event of its incident is an alarm already.
+        claimed: whether the failure of a higher level includes it.
+    """
+
+    id: str
+    key: str
+    level: int
+    cause: str
+    run: str | None
+    execution: str | None
+    at: int
+    fallback: str
+    outcome: str | None = None
+    alarmed: bool = False
+    claimed: bool = False
+
+    def decide(self, outcome: str) -> None:
+        """Set the role of its event, once."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.alarmed = outcome == _ALARM
+
+    def includes(self, lower: _Failed) -> bool:
+        """Return whether a failure of a lower level is part of this one."""
+        if lower.claimed or lower.level >= self.level:
+            return False
+        is_open = lower.outcome is None
+        if self.level == _JOB:
+            # Spark reports the end of a job right after that of its failed stage.
+            return (lower.run, lower.execution) == (self.run, self.execution)
+        if self.level == _SQL:
+            # Only an enrichment follows failed jobs; an execution with a failed job is not reported.
+            return not self.cause and lower.run == self.run
+        if self.level == _QUERY:
+            return (is_open and lower.run == self.run) or same_cause(lower.cause, self.cause)
+        return is_open or same_cause(lower.cause, self.cause)
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    """An event in the queue; ``tells`` is False for a status change that repeats the failure after it."""
+
+    event: Event
+    record: int
+    failed: _Failed | None
+    tells: bool
+
+
+class Incidents:
+    """The events of failures, and everything behind them, until they are decided.
+
+    Args:
+        config: how long they wait.
+        links: adds links to the events of failures.
+    """
+
+    def __init__(self, config: IncidentConfig, links: Links) -> None:
+        self._settle = round(config.settle * 1000)
+        self._links = links
+        self._waiting: deque[_Waiting] = deque()
+        self._recent: deque[_Failed] = deque(maxlen=_MOST_REMEMBERED)
+
+    @property
+    def held_record(self) -> int | None:
+        """The oldest record with a waiting event."""
+        return min((held.record for held in self._waiting), default=0) or None
+
+    @property
+    def next_deadline(self) -> int | None:
+        """Time of the next :meth:`tick` that decides; milliseconds since the epoch."""
+        if not self._waiting:
+            return None
+        return min((failed.at + self._settle for failed in self._undecided()), default=None)
+
+    def take(self, events: list[Event], record: int, at: int) -> list[Event]:
+        """Take the events of one record; return those that need not wait, in order.
+
+        Args:
+            events: the events that the translator has made.
+            record: number of the oldest record that these events stand for.
+            at: time of the record, in milliseconds since the epoch; 0 if it has none.
+        """
+        if not self._waiting and all(event.severity < Severity.WARN for event in events):
+            return events
+        self._expire(at)
+        repeated: _Failed | None = None
+        for event, following in zip_longest(events, events[1:]):
+            if following is not None and _repeats(event, following):
+                repeated = self._fail(following, at)
+                self._waiting.append(_Waiting(event, record, repeated, False))
+                continue
+            failed, repeated = repeated or self._judge(event, at), None
+            self._waiting.append(_Waiting(event, record, failed, True))
+        self._expire(at)
+        return self._released()
+
+    def went_on(self, at: int) -> list[Event]:
+        """Note that the program has executed something after its failures; return the events that this decides."""
+        self._expire(at)
+        self._survive(failed for failed in self._undecided() if failed.run is None)
+        return self._released()
+
+    def tick(self, now: int) -> list[Event]:
+        """Return the events whose settle time is over.
+
+        Args:
+            now: milliseconds since the epoch.
+        """
+        self._expire(now)
+        return self._released()
+
+    def flush(self) -> list[Event]:
+        """Decide everything now, because no more records will arrive."""
+        for failed in self._undecided():
+            failed.decide(failed.fallback)
+        return self._released()
+
+    def _undecided(self) -> Iterator[_Failed]:
+        return (failed for failed in list(self._recent) if failed.outcome is None)
+
+    def _expire(self, at: int) -> None:
+        for failed in self._undecided():
+            if failed.at + self._settle <= at:
+                failed.decide(failed.fallback)
+
+    @staticmethod
+    def _survive(failures: Iterable[_Failed]) -> None:
+        for failed in failures:
+            # A query that failed does not run any more, whatever the program does next.
+            if failed.level < _QUERY:
+                failed.decide(_SURVIVED)
+
+    def _judge(self, event: Event, at: int) -> _Failed | None:
+        """Return the failure that an event reports; else decide the failures that the event has something to do with."""
+        attributes = event.attributes
+        new = attributes.get("spark.status.new")
+        entity = attributes.get("spark.entity") if event.name == _STATUS else None
+        if event.name == _FAILURE or (entity == "application" and new == "LOST") or _is_failed_enrichment(event):
+            return self._fail(event, at)
+        if event.name == "BatchCommitEvent":
+            run = attributes.get(_RUN)
+            self._survive(failed for failed in self._undecided() if failed.run == run)
+        elif entity == "job" and new == "RUNNING" and _RUN not in attributes:
+            execution = attributes.get(_EXECUTION)
+            # Another job of the failed execution may have been started before the failure was noticed.
+            self._survive(
+                failed
+                for failed in self._undecided()
+                if failed.run is None and (execution is None or failed.execution != execution)
+            )
+        elif entity == "application" and new != "RUNNING":
+            if new == "FINISHED":
+                self._survive(self._undecided())
+            for failed in self._undecided():
+                failed.decide(failed.fallback)
+        return None
+
+    def _fail(self, event: Event, at: int) -> _Failed:
+        attributes = event.attributes
+        level = _LEVELS.get(str(attributes.get("spark.entity")), _SQL)
+        run, execution = attributes.get(_RUN), attributes.get(_EXECUTION)
+        is_error = event.severity >= Severity.ERROR
+        failed = _Failed(
+            id=event.event_id,
+            key=_key(attributes),
+            level=level,
+            cause=str(attributes.get("failure.root_cause", "")),
+            run=None if run is None else str(run),
+            execution=None if execution is None else str(execution),
+            at=at,
+            # A query that runs on has survived its job; a query that fails later is an alarm of its own.
+            fallback=_ALARM if is_error and (run is None or level >= _QUERY) else _SURVIVED,
+        )
+        while self._recent and self._recent[0].at < at - _MEMORY and self._recent[0].outcome is not None:
+            self._recent.popleft()
+        lower = [other for other in self._recent if failed.includes(other)]
+        if lower:
+            failed.id = next((other.id for other in lower if other.outcome is not None), lower[0].id)
+            failed.key = lower[-1].key if level == _APPLICATION else failed.key
+            is_alarmed = any(other.alarmed for other in lower)
+            for other in lower:
+                if other.outcome is None:
+                    other.id = failed.id
+                other.decide(_CONSEQUENCE)
+                other.claimed = True
+            if is_alarmed:
+                failed.outcome, failed.alarmed = _CONSEQUENCE, True
+        if level == _STAGE:
+            # A stage without another attempt fails its job, which is reported next.
+            failed.decide(_CONSEQUENCE if is_error else _SURVIVED)
+        elif level == _APPLICATION:
+            failed.decide(_ALARM)
+        elif level == _JOB and not is_error:
+            # A cancelled job: nothing is broken.
+            failed.decide(_SURVIVED)
+        if len(self._recent) == _MOST_REMEMBERED:
+            self._recent[0].decide(self._recent[0].fallback)
+        self._recent.append(failed)
+        return failed
+
+    def _released(self) -> list[Event]:
+        released = []
+        while self._waiting:
+            first = self._waiting[0]
+            if first.failed is None:
+                released.append(first.event)
+            elif first.failed.outcome is None:
+                break
+            else:
+                role = first.failed.outcome if first.tells else _CONSEQUENCE
+                released.append(self._told(first.event, first.failed, role))
+            self._waiting.popleft()
+        return released
+
+    def _told(self, event: Event, failed: _Failed, role: str) -> Event:
+        """Return the event with its role, the severity of that role, and a body that stands alone."""
+        given, severity = event.attributes, _SEVERITIES[role]
+        application = given.get("spark.app.name") or given.get("spark.app.id")
+        body = event.body
+        if application is not None and not body.startswith("Application '"):
+            # Keep the capitals of "SQL execution".
+            body = f"{application}: {body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
+        about = {"incident.id": failed.id, "incident.key": failed.key, "incident.role": role}
+        return msgspec.structs.replace(
+            event,
+            severity=event.severity if event.severity is Severity.FATAL else severity,
+            body=body,
+            attributes=Attributes({**given, **about, **self._links.of(given, failed.key)}),
+        )
+
+
+def _repeats(event: Event, following: Event) -> bool:
+    """Return whether a status change reports the same failure as the event after it."""
+    return (
+        event.name == _STATUS
+        and following.name == _FAILURE
+        and all(event.attributes.get(key) == following.attributes.get(key) for key in ("spark.entity", "spark.job.id"))
+    )
+
+
+def _is_failed_enrichment(event: Event) -> bool:
+    return event.class_scope == "spark_events.enrich" and event.severity >= Severity.ERROR
+
+
+def _key(attributes: Attributes) -> str:
+    """Return the key of an incident, which is the same after a restart of the application."""
+    application = attributes.get("spark.app.name") or attributes.get("spark.app.id") or ""
+    group = str(attributes.get("spark.job.group", ""))
+    query = attributes.get("spark.streaming.query.name") or attributes.get("spark.streaming.query.id")
+    subject = query or ("" if _GENERATED.search(group) else group)
+    return "/".join(str(part) for part in (application, subject, "failure") if part)

@@ -1,0 +1,67 @@
+"""Links on the events of a failure: where a person continues to look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from spark_events.bridge.records import ApplicationStart
+from spark_events.event import AttributeValue
+from spark_events.translate.draft import present
+from spark_events.translate.incidents.config import LinkConfig
+
+__all__ = ["Links"]
+
+
+class Links:
+    """The addresses of the application and of the runbook.
+
+    Args:
+        config: the configured addresses.
+    """
+
+    def __init__(self, config: LinkConfig) -> None:
+        self._config = config
+        self._of_application: dict[str, AttributeValue] = {}
+        #: Address of the driver's UI; known once a failure was reported.
+        self.ui: str = ""
+
+    def started(self, record: ApplicationStart) -> None:
+        """Take the addresses that the driver knows."""
+        known = record.links
+        history = self._config.history or known.get("history")
+        if history is not None and record.app_id:
+            history = history if "://" in history else f"http://{history}"
+            attempt = f"/{record.attempt_id}" if record.attempt_id else ""
+            history = f"{history.rstrip('/')}/history/{record.app_id}{attempt}/jobs/"
+        self._of_application = present(
+            {
+                "spark.history.url": history,
+                "spark.yarn.tracking_url": known.get("tracking"),
+                "k8s.pod.name": known.get("pod"),
+                "k8s.namespace.name": known.get("namespace") if "pod" in known else None,
+            }
+        )
+
+    def of(self, attributes: Mapping[str, AttributeValue], key: str) -> dict[str, AttributeValue]:
+        """Return the links of one failure.
+
+        Args:
+            attributes: those of its event.
+            key: its incident's key.
+        """
+        found = dict(self._of_application)
+        if self.ui:
+            found["spark.ui.url"] = self.ui
+        if self._config.runbook is not None:
+            values = {
+                "app": attributes.get("spark.app.name"),
+                "query": attributes.get("spark.streaming.query.name"),
+                "group": attributes.get("spark.job.group"),
+                "error_type": attributes.get("error.type"),
+                "fingerprint": attributes.get("failure.fingerprint"),
+                "key": key,
+            }
+            quoted = {name: quote(str(value or ""), safe="") for name, value in values.items()}
+            found["incident.runbook_url"] = self._config.runbook.format_map(quoted)
+        return found
