@@ -18,6 +18,8 @@ import psutil
 
 from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.bridge.records import Decoder
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.incidents.config import IncidentConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0
@@ -174,6 +176,8 @@ class PrintingReporter(Reporter):
 # --- records, as the shim writes them -----------------------------------------------------------
 
 START = 1_795_263_269_000
+#: As with a reporter that Spark waits for: the events of a failure are not held.
+AT_ONCE = TranslateConfig(incident=IncidentConfig(settle=0.0))
 
 
 def application_start(**changes: Any) -> dict[str, Any]:

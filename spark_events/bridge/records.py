@@ -111,8 +111,8 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationStart`` and what was submitted; ``time`` in milliseconds since the epoch.
 
     ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, if spark-submit read it
-    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are addresses
-    for people: ``history`` and ``tracking`` (YARN's), ``pod`` and ``namespace`` of the driver.
+    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are
+    addresses for people, with the names in :data:`LINKS`.
     """
 
     app_id: str | None

@@ -151,8 +151,8 @@ class Applications:
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
         sentence, diagnosis = self._reason(record)
-        title = self._last_failure.title
-        if sentence is not None and f"{title} failed" not in hints:
+        known = self._last_failure
+        if sentence is not None and not (sentence == known.sentence and f"{known.title} failed" in hints):
             hints.append(f"{sentence}{'' if new == 'FAILED' or diagnosis is None else f': {diagnosis.summary}'}")
         body = f"Application '{self._name}' {how}{_while(running)}"
         if hints:
@@ -185,9 +185,7 @@ class Applications:
                 ),
             )
 
-    def _failure_body(
-        self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None
-    ) -> str:
+    def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
         """Return what failed and why; how the program ended only if nothing else is known."""
         if diagnosis is None:
             return f"Application {how}"

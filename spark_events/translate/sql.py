@@ -88,13 +88,14 @@ class SqlExecutions:
 
     def _draft(self, record: SqlExecutionEnd, diagnosis: Diagnosis) -> Draft:
         title = f"SQL execution {record.execution_id}"
-        self._last_failure.note(title, diagnosis)
         about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
+        name = f"{title}{f' ({about})' if about else ''}"
+        self._last_failure.note(title, diagnosis, f"{name} failed")
         return Draft(
             name="JobFailureEvent",
             class_scope="spark.sql.execution",
             key=("sql", record.execution_id),
-            body=f"{title}{f' ({about})' if about else ''} failed in the driver: {diagnosis.summary}",
+            body=f"{name} failed in the driver: {diagnosis.summary}",
             severity=Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN,
             observed_ts_millis=record.time,
             attributes=present(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes import START, application_end, application_start, decoded, query_progress, query_started, query_terminated
+from fakes import (
+    AT_ONCE,
+    START,
+    application_end,
+    application_start,
+    decoded,
+    query_progress,
+    query_started,
+    query_terminated,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,9 +59,9 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str, Any]], data: st.DataObject) -> None:
     """The events after a restart equal those without the restart."""
     cut = data.draw(st.integers(0, len(story)))
-    whole = translate(Translator(), story)
-    before = translate(Translator(), story[:cut])
-    successor = Translator(first_sequence=len(before) + 1)
+    whole = translate(Translator(AT_ONCE), story)
+    before = translate(Translator(AT_ONCE), story[:cut])
+    successor = Translator(AT_ONCE, first_sequence=len(before) + 1)
     for record in story[:cut]:
         successor.restore(decoded(record))
     assert translate(successor, story[cut:]) == whole[len(before) :]
@@ -63,8 +72,8 @@ def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str,
 def test_resent_records_give_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
     """Records that were reported but not acknowledged give the same event ids again."""
     acknowledged = data.draw(st.integers(0, len(story)))
-    whole = translate(Translator(), story)
-    successor = Translator()
+    whole = translate(Translator(AT_ONCE), story)
+    successor = Translator(AT_ONCE)
     # The driver keeps the records that a successor needs: of jobs, only running ones (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
@@ -76,4 +85,4 @@ def test_resent_records_give_the_same_event_ids(story: list[dict[str, Any]], dat
     known = [event.event_id for event in whole]
     assert len(set(known)) == len(known)
     assert [event.event_id for event in again] == known[len(known) - len(again) :]
-    assert len(again) == len(whole) - len(translate(Translator(), story[:acknowledged]))
+    assert len(again) == len(whole) - len(translate(Translator(AT_ONCE), story[:acknowledged]))

@@ -33,6 +33,7 @@ from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.incidents.config import LinkConfig
 from spark_events.translate.translator import Translator
 
 TEXT = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
@@ -45,8 +46,9 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
 RENAMED = "Attribute names of schema version 1"
-ALL, QUERIES, JOBS = (
+ALL, FAILURES, QUERIES, JOBS = (
     "On every event",
+    "One failure, one alarm",
     "On every event of a streaming query",
     "On every event of a job, a stage or a SQL execution",
 )
@@ -89,7 +91,8 @@ class Owner:
 def story() -> list[Event]:
     """Return events that together have every name and attribute."""
     failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
-    everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True)
+    links = LinkConfig(history="http://h:18080", runbook="http://wiki/{app}")
+    everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True, link=links)
     application = Application()
     for second in range(40):
         application.passes(5_000)
@@ -100,7 +103,8 @@ def story() -> list[Event]:
     application.ends(0, False)
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
     application.job({"spark.sql.execution.id": "3"}, False, 0)
-    records = [application_start(attempt_id="1", main_class="a.Main"), *application.records[1:]]
+    known = {"tracking": "http://rm:8088/proxy/a", "pod": "p", "namespace": "n"}
+    records = [application_start(attempt_id="1", main_class="a.Main", links=known), *application.records[1:]]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
     state |= {"customMetrics": {"rocksdbBytesCopied": 1}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
@@ -115,7 +119,13 @@ def story() -> list[Event]:
         {"kind": "dropped", "at": START, "records": {"job_start": 1}},
         {"kind": "sql_execution_end", "execution_id": 8, "time": START, "description": "d", "error": "[A_B] x"},
         {"kind": "job_start", "job_id": 900, "time": START},
-        {"kind": "job_end", "job_id": 900, "time": START, "failure": {"chain": [{"type": "a.B"}]}},
+        {
+            "kind": "job_end",
+            "job_id": 900,
+            "time": START,
+            "failure": {"chain": [{"type": "a.B"}]},
+            "ui": "http://d:4040",
+        },
     ]
     ended = Translator(everything)
     events = translated(ended, [*records, application_end("SUBMIT_STOPPED")])
@@ -147,7 +157,7 @@ def story() -> list[Event]:
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
     translated(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
     events += beating.tick(START + 60_000)
-    return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
+    return [*events, *(event for draft in drafts for event in ended.emit(draft)), event_for("page")]
 
 
 def late() -> list[Event]:
@@ -201,7 +211,7 @@ def events() -> list[Event]:
 
 def sections_of(event: Event) -> set[str]:
     """Return the sections that may document the attributes of an event."""
-    own = {event.name, ALL}
+    own = {event.name, ALL} | ({FAILURES} if "incident.id" in event.attributes else set())
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
         own |= {JOBS, QUERIES}
     if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):

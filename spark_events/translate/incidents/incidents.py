@@ -184,7 +184,7 @@ class Incidents:
                 failed.decide(_SURVIVED)
 
     def _judge(self, event: Event, at: int) -> _Failed | None:
-        """Return the failure that an event reports; else decide the failures that the event has something to do with."""
+        """Return the failure that an event reports, or decide the failures that the event is evidence for."""
         attributes = event.attributes
         new = attributes.get("spark.status.new")
         entity = attributes.get("spark.entity") if event.name == _STATUS else None

@@ -94,7 +94,7 @@ def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        (["--min-severity", "error"], {"JobStatusChangeEvent", "JobFailureEvent"}),
+        (["--min-severity", "error"], {"JobFailureEvent"}),
         (["--name", "BatchCommitEvent"], {"BatchCommitEvent"}),
         (["--name", "BatchCommitEvent", "--name", "JobFailureEvent"], {"BatchCommitEvent", "JobFailureEvent"}),
         (["--name", "BatchCommitEvent", "--min-severity", "WARN"], set()),

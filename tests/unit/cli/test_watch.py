@@ -59,7 +59,7 @@ def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, int
     for minute in range(minutes):
         events += translator.tick(START + minute * MINUTE)
     if end == "report":
-        events.append(translator.emit(final_report({}, {}, START + minutes * MINUTE)))
+        events += translator.emit(final_report({}, {}, START + minutes * MINUTE))
     elif end is not None:
         events += translator.translate(decoded(application_end(end)))
     return encode_lines(events)
@@ -87,7 +87,8 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
     (lost,) = sink.events
     sidecar = of_sidecar()
     assert (lost.event_id, lost.name, lost.severity) == (sidecar.event_id, sidecar.name, sidecar.severity)
-    assert lost.attributes == {**sidecar.attributes, "spark.app.name": "shop of local-1"}
+    names = {"spark.app.name": "shop of local-1", "incident.key": "shop of local-1/failure"}
+    assert lost.attributes == {**sidecar.attributes, **names}
     assert lost.body == (
         "Application 'shop of local-1' is lost: no heartbeat since 2026-11-21 12:18:29 UTC, one was expected every 60 s"
     )

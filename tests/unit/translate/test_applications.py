@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import START, application_end, application_start, decoded, query_started, query_terminated
+from fakes import AT_ONCE, START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.translator import Translator
@@ -12,7 +12,7 @@ JOB_FAILED = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain"
 
 
 def translate(*records: dict[str, object]) -> list[Event]:
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     return [event for record in records for event in translator.translate(decoded(record))]
 
 
@@ -60,10 +60,10 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
     [
         ("STOPPED", "FINISHED", Severity.INFO),
         ("RETURNED", "FINISHED", Severity.INFO),
-        ("PROGRAM_FAILED", "FAILED", Severity.ERROR),
-        ("UNCAUGHT_EXCEPTION", "FAILED", Severity.ERROR),
-        ("SPARK_STOPPED", "FAILED", Severity.ERROR),
-        ("START_FAILED", "FAILED", Severity.ERROR),
+        ("PROGRAM_FAILED", "FAILED", Severity.INFO),
+        ("UNCAUGHT_EXCEPTION", "FAILED", Severity.INFO),
+        ("SPARK_STOPPED", "FAILED", Severity.INFO),
+        ("START_FAILED", "FAILED", Severity.INFO),
         ("SUBMIT_STOPPED", "ENDED", Severity.INFO),
         ("SPARK_SQL", "ENDED", Severity.INFO),
         ("GATEWAY_CLOSED", "ENDED", Severity.INFO),
@@ -75,7 +75,7 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
     ],
 )
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
-    """The driver's ending determines the status and is reported as the reason."""
+    """The driver's ending determines the status and is reported as the reason; a failure has its own event."""
     event = ending(application_end(how))
     assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", status)
     assert event.severity is severity
@@ -96,7 +96,7 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     """A program passes such a code on purpose."""
     event = ending(application_end(how, exit_code=3))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == ("FAILED", 3)
-    assert event.severity is Severity.ERROR
+    assert event.severity is Severity.INFO
     assert "exit code 3" in event.body
 
 
@@ -134,7 +134,7 @@ def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
     """A provisional end is reported once: when the outcome is known, or when the driver has exited."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
     reported = translator.driver_lost(START + 99, False) if last is None else translator.translate(decoded(last))
@@ -194,7 +194,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
     """An event log contains that end: Spark cancels the job while it stops."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
     assert translator.translate(decoded(JOB_FAILED)) == []
@@ -221,7 +221,7 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
     """The body names at most ten jobs."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     for record in (application_start(), *map(job_start, range(12))):
         translator.translate(decoded(record))
     (event,) = translator.driver_lost(START + 99, orderly=False)
@@ -243,7 +243,7 @@ def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
 
 def test_nothing_is_told_twice() -> None:
     """A second start, a second end and a loss after the end make no event."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     for record in (application_start(), application_end()):
         assert len(translator.translate(decoded(record))) == 1
     for record in (application_start(), application_end("EXITED"), application_end()):
@@ -254,7 +254,7 @@ def test_nothing_is_told_twice() -> None:
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
     """The severity is FATAL, and the body names the running queries and jobs."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     for record in (
         application_start(),
         query_started(),
@@ -272,7 +272,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
     """A JVM that announced its shutdown was not killed: ENDED, not LOST."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.INFO)
@@ -281,7 +281,7 @@ def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
 
 def test_an_application_that_never_started_is_not_lost() -> None:
     """A driver that dies before the start of its application makes no event."""
-    assert Translator().driver_lost(START, orderly=False) == []
+    assert Translator(AT_ONCE).driver_lost(START, orderly=False) == []
 
 
 def test_an_uncaught_exception_is_diagnosed() -> None:

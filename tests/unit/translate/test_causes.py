@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import Any
 
-from fakes import START, application_end, decoded
+from fakes import AT_ONCE, START, application_end, decoded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.applications import Application, applications
@@ -67,7 +68,8 @@ def test_no_record_makes_an_event_that_is_not_listed(
     patience: float,
 ) -> None:
     """Events and severities are within the table; otherwise the driver would not wait for a guaranteed event."""
-    config = TranslateConfig(
+    config = dataclasses.replace(
+        AT_ONCE,
         batch_commit=BatchCommitConfig(min_interval=interval, max_duration=longest),
         watermark=WatermarkConfig(idle_timeout=patience),
         streaming_jobs=True,
@@ -93,7 +95,9 @@ def test_every_kind_of_record_that_is_translated_is_listed() -> None:
 
 def test_every_kind_that_is_listed_makes_something() -> None:
     """A kind that makes no event would cost the driver needless round trips."""
-    config = TranslateConfig(watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True)
+    config = dataclasses.replace(
+        AT_ONCE, watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True
+    )
     made = defaultdict(set)
     for kind, event in events(_everything("STOPPED"), config):
         made[kind].add(event.name)

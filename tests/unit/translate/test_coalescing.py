@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from fakes import START, application_end, application_start, decoded, query_progress, query_started, query_terminated
+from fakes import (
+    AT_ONCE,
+    START,
+    application_end,
+    application_start,
+    decoded,
+    query_progress,
+    query_started,
+    query_terminated,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_events import Event, Severity
 from spark_events.translate.batches import Batches
-from spark_events.translate.config import BatchCommitConfig, TranslateConfig
+from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.translator import Translator
 
 
@@ -30,7 +40,7 @@ def batch(number: int, second: float, took: int = 10, **progress: Any) -> dict[s
 class Stream:
     def __init__(self, interval: float = 60, limit: float | None = None, enabled: bool = True) -> None:
         config = BatchCommitConfig(enabled=enabled, min_interval=interval, max_duration=limit)
-        self.translator = Translator(TranslateConfig(batch_commit=config))
+        self.translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=config))
         self.send(application_start(), query_started())
 
     def send(self, *records: dict[str, Any]) -> list[Event]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
-from fakes import application_start, decoded, query_progress, query_started, query_terminated
+from fakes import AT_ONCE, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.config import BatchCommitConfig, TranslateConfig
@@ -265,9 +266,9 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
     assert "batches 1 to 2" in middle.body
 
 
-def test_a_failure_is_never_held_and_what_was_held_comes_before_it() -> None:
+def test_a_failure_is_decided_at_once_and_what_was_held_comes_before_it() -> None:
     """The end of a run reports its held commits first."""
-    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60.0)))
+    translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=60.0)))
     reported = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
         reported += [event.name for event in translator.translate(decoded({"seq": 7, **record}))]
@@ -282,7 +283,7 @@ def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
 
 def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
     """The idle reports of a silent query, every ten seconds, reveal the new time."""
-    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
+    translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def reported(seq: int, record: dict[str, Any]) -> list[object]:
         events = translator.translate(decoded({"seq": seq, **record}))
@@ -304,7 +305,7 @@ def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
 
 def test_held_commit_is_unacknowledged_until_its_deadline() -> None:
     """The driver keeps the record of a held event until the deadline has passed."""
-    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
+    translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
     for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
         translator.translate(decoded({"seq": seq, **record}))
     assert translator.held_record == 3

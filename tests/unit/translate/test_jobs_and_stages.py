@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
-from fakes import START, decoded, query_started
+from fakes import AT_ONCE, START, decoded, query_started
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 FAILED = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
@@ -40,7 +40,7 @@ def edge(status: str, attempt: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
-    translator = Translator(TranslateConfig(**config))
+    translator = Translator(dataclasses.replace(AT_ONCE, **config))
     translator.translate(decoded(query_started()))
     events = [event for record in records for event in translator.translate(decoded(record))]
     return [event for event in events if event.class_scope != "spark.executor"]
@@ -58,7 +58,7 @@ def test_a_batch_job_is_reported_from_start_to_end() -> None:
 def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
     """Both events name the cause."""
     _, status, failure = translate(job_start(), job_end(failure=FAILED))
-    assert (status.attributes["spark.status.new"], status.severity) == ("FAILED", Severity.ERROR)
+    assert (status.attributes["spark.status.new"], status.severity) == ("FAILED", Severity.INFO)
     assert failure.body == "Job 4 failed: java.io.IOException: disk"
     assert failure.attributes["failure.will_retry"] is False
 
@@ -124,8 +124,8 @@ def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
     ("reason", "severity", "will_retry"),
     [
         (FETCH, Severity.WARN, True),
-        (f"Job aborted due to stage failure: x {FETCH}", Severity.ERROR, False),
-        ("java.io.IOException: disk\n\tat a.B.c(B.java:1)", Severity.ERROR, False),
+        (f"Job aborted due to stage failure: x {FETCH}", Severity.INFO, False),
+        ("java.io.IOException: disk\n\tat a.B.c(B.java:1)", Severity.INFO, False),
     ],
     ids=["fetch-failed", "aborted", "other"],
 )

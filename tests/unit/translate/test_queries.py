@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fakes import START, application_start, decoded, query_progress, query_started, query_terminated
+from fakes import AT_ONCE, START, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.translator import Translator
 
 
 def translate(*records: dict[str, object]) -> list[Event]:
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     return [event for record in records for event in translator.translate(decoded(record))]
 
@@ -60,10 +60,10 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
     failed = query_terminated(exception="java.io.IOException: disk", error_class="DISK")
     *_, status, failure = translate(query_started(), query_progress(6), failed)
     assert change(status) == ("RUNNING", "FAILED")
-    assert status.severity is failure.severity is Severity.ERROR
+    assert (status.severity, failure.severity) == (Severity.INFO, Severity.ERROR)
     assert status.attributes["error.type"] == failure.attributes["error.type"] == "DISK"
     assert failure.name == "JobFailureEvent"
-    assert failure.body == "Query 'clicks' failed at batch 7: java.io.IOException: disk"
+    assert failure.body == "shop: query 'clicks' failed at batch 7: java.io.IOException: disk"
     assert failure.attributes["exception.type"] == "java.io.IOException"
     assert failure.attributes["spark.batch.id"] == 7
 
@@ -71,7 +71,7 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
 def test_a_query_that_fails_before_its_first_batch_has_no_batch() -> None:
     """The attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
-    assert failure.body == "Query 'clicks' failed: a.B: x"
+    assert failure.body == "shop: query 'clicks' failed: a.B: x"
     assert "spark.batch.id" not in failure.attributes
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
-from fakes import START, application_end, application_start, decoded, query_started, query_terminated
+from fakes import AT_ONCE, START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import FailureConfig, TranslateConfig
+from spark_events.translate.config import FailureConfig
 from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.translator import Translator
 
@@ -41,7 +42,7 @@ def failure(kind: str, message: str, error_class: str | None = None) -> dict[str
 
 
 def failures(*records: dict[str, Any]) -> list[Event]:
-    config = TranslateConfig(failure=FailureConfig(enrichers=(TypeEnricher(),)))
+    config = dataclasses.replace(AT_ONCE, failure=FailureConfig(enrichers=(TypeEnricher(),)))
     translator = Translator(config)
     events = [event for record in (application_start(), *records) for event in translator.translate(decoded(record))]
     return [event for event in events if event.name == "JobFailureEvent"]
@@ -51,7 +52,7 @@ def test_sql_that_fails_without_a_job_is_reported() -> None:
     """The event has class, message and location; it is a warning, because a program may catch the error."""
     (event,) = failures(ended())
     assert (event.class_scope, event.severity) == ("spark.sql.execution", Severity.WARN)
-    assert event.body == f"SQL execution 7 (save at etl.py:9) failed in the driver: {EXISTS}"
+    assert event.body == f"shop: SQL execution 7 (save at etl.py:9) failed in the driver: {EXISTS}"
     assert event.observed_ts_millis == START + 3
     expected = {
         "spark.entity": "sql",
@@ -129,8 +130,8 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
     first, last = failures(ended(), application_end("PROGRAM_FAILED"))
     assert last.attributes["spark.entity"] == "application"
     assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
-    assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 failed"
-    assert last.body == f"Application 'shop' failed: its program ended with an error (SQL execution 7 failed): {EXISTS}"
+    assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 (save at etl.py:9) failed"
+    assert last.body == f"shop: application failed: SQL execution 7 (save at etl.py:9) failed: {EXISTS}"
 
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
@@ -186,13 +187,13 @@ def test_the_shell_s_error_is_the_reason_without_a_failure_from_spark() -> None:
 def test_spark_s_failure_has_precedence_over_the_shell_s_error() -> None:
     """This holds if both have the same cause."""
     *_, last = failures(ended(), application_end("SPARK_SQL", exit_code=1, shell_error=EXISTS))
-    assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 failed"
+    assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 (save at etl.py:9) failed"
     assert last.attributes["error.type"] == "PATH_ALREADY_EXISTS"
 
 
 def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
     """Spark 3.5 reports no exit code."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))
     assert event.attributes["spark.status.new"] == "ENDED"

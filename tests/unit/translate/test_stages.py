@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import START, decoded
+from fakes import AT_ONCE, START, decoded
 
 from spark_events import Event, Severity
 from spark_events.translate.translator import Translator
@@ -37,16 +37,16 @@ def removed(executor: str, time: int, reason: str | None) -> dict[str, Any]:
 
 
 def translate(*records: dict[str, Any]) -> list[Event]:
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     events = [event for record in records for event in translator.translate(decoded(record))]
     return [event for event in events if event.class_scope != "spark.executor"]
 
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
 def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
-    """Three warnings, then an error, although Spark gives the same reason for all four."""
+    """Three warnings, then a consequence of the job's failure, although Spark gives the same reason for all four."""
     events = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
-    assert [event.severity for event in events] == [Severity.WARN] * 3 + [Severity.ERROR]
+    assert [event.severity for event in events] == [Severity.WARN] * 3 + [Severity.INFO]
     assert [event.attributes["failure.will_retry"] for event in events] == [True] * 3 + [False]
 
 
@@ -57,7 +57,7 @@ def test_spark_s_setting_limits_the_attempts(most: int) -> None:
         *[r for n in range(most) for r in (submitted(attempt=n), completed(FETCH, attempt=n, most_failures=most))]
     )
     assert [event.attributes["failure.will_retry"] for event in events] == [True] * (most - 1) + [False]
-    assert events[-1].severity is Severity.ERROR
+    assert events[-1].severity is Severity.INFO
 
 
 def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
@@ -66,12 +66,12 @@ def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
     )
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     for reasons in ((reason, final), (final, final)):
         stage = 3 + len(reasons[0])
         records = [submitted(stage), *(completed(one, stage) for one in reasons)]
         (event,) = [event for record in records for event in translator.translate(decoded(record))]
-        assert event.severity is Severity.ERROR
+        assert event.severity is Severity.INFO
         assert event.attributes["failure.will_retry"] is False
     assert translator.illegal == 0
 
@@ -88,7 +88,7 @@ def test_a_successful_attempt_resets_the_count() -> None:
 def test_only_the_stage_that_failed_the_job_is_reported() -> None:
     """Spark fails every running stage of the job with the reason of the stage whose task failed."""
     events = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
-    assert [(event.attributes["spark.stage.id"], event.severity) for event in events] == [(3, Severity.ERROR)]
+    assert [(event.attributes["spark.stage.id"], event.severity) for event in events] == [(3, Severity.INFO)]
     assert events[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
     assert events[0].attributes["exception.type"] == "org.apache.spark.SparkException"
 
@@ -110,7 +110,7 @@ def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
     """An example is a task that cannot be serialized."""
     reason = "Job aborted due to stage failure: Task not serializable: java.io.NotSerializableException: Foo"
     (event,) = translate(submitted(), completed(reason, failed=0))
-    assert event.severity is Severity.ERROR
+    assert event.severity is Severity.INFO
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_clock_set_back_hides_no_edge() -> None:
 
 def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:
     """Finished stages are forgotten first."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     translator.translate(decoded({**submitted(0), "properties": {"sql.streaming.queryId": "q"}}))
     for stage in range(1, 5_000):
         translator.translate(decoded(submitted(stage)))

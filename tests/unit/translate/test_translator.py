@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import (
+    AT_ONCE,
     START,
     application_end,
     application_start,
@@ -40,17 +41,17 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The translation depends on neither clock nor chance: a second translation gives equal events."""
-    first = translate(Translator(), STORY)
+    first = translate(Translator(AT_ONCE), STORY)
     monkeypatch.setattr(time, "time", lambda: 4e9)
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
     monkeypatch.setattr(time, "monotonic", lambda: 4e9)
-    assert first == translate(Translator(), STORY)
+    assert first == translate(Translator(AT_ONCE), STORY)
     assert len({event.event_id for event in first}) == len(first)
 
 
 def test_events_are_numbered_without_gaps() -> None:
     """The sequence counts events from the first number of the sidecar."""
-    events = translate(Translator(first_sequence=41), STORY)
+    events = translate(Translator(AT_ONCE, first_sequence=41), STORY)
     assert [event.sequence for event in events] == list(range(41, 41 + len(events)))
 
 
@@ -58,7 +59,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
     """The same query in another application or attempt has other event ids."""
     ids: set[str] = set()
     for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
-        translator = Translator()
+        translator = Translator(AT_ONCE)
         translator.translate(decoded(application_start(**who)))
         ids.update(event.event_id for event in translate(translator, [query_started()]))
     assert len(ids) == 3
@@ -66,10 +67,10 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
     """A restarted sidecar continues as if it had seen all records, with the same event ids."""
-    whole = translate(Translator(), STORY)
+    whole = translate(Translator(AT_ONCE), STORY)
     for cut in range(len(STORY) + 1):
-        reported = translate(Translator(), STORY[:cut])
-        second = Translator(first_sequence=len(reported) + 1)
+        reported = translate(Translator(AT_ONCE), STORY[:cut])
+        second = Translator(AT_ONCE, first_sequence=len(reported) + 1)
         for record in STORY[:cut]:
             second.restore(decoded(record))
         assert translate(second, STORY[cut:]) == whole[len(reported) :]
@@ -77,7 +78,7 @@ def test_restored_records_make_no_event_but_restore_state() -> None:
 
 def test_restored_records_that_are_resent_make_no_event() -> None:
     """Restored records that are still in the driver's queue make no event."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     for record in (application_start(), query_started()):
         translator.restore(decoded(record))
     assert translate(translator, [application_start(), query_started()]) == []
@@ -85,21 +86,23 @@ def test_restored_records_that_are_resent_make_no_event() -> None:
 
 def test_restored_records_use_no_numbers() -> None:
     """The next event has the predecessor's next number."""
-    translator = Translator(first_sequence=7)
+    translator = Translator(AT_ONCE, first_sequence=7)
     translator.restore(decoded(application_start()))
     assert translator.next_sequence == 7
 
 
 def test_records_without_meaning_make_no_event() -> None:
     """Unknown kinds and the JVM's shutdown make no event."""
-    translator = Translator()
+    translator = Translator(AT_ONCE)
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
 
 
 def test_drops_are_reported_with_their_count() -> None:
     """The body has the number of lost records of each kind."""
-    (event,) = translate(Translator(), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}])
+    (event,) = translate(
+        Translator(AT_ONCE), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}]
+    )
     assert (event.name, event.severity.value) == ("EventsDroppedEvent", "WARN")
     assert event.attributes["spark.events.dropped.count"] == 3
     assert "2 job_end, 1 job_start" in event.body
@@ -122,6 +125,6 @@ def test_drops_are_reported_with_their_count() -> None:
 def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
     """Each cause has its own reason, because only a full queue can be fixed by enlarging it."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
-    (event,) = translate(Translator(), [record])
+    (event,) = translate(Translator(AT_ONCE), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason
     assert event.body.endswith(message)

@@ -30,11 +30,13 @@ public final class Records {
   private final String mainClass = command.startsWith(SPARK) ? mainClass() : "";
   private final String[] pyFiles;
   private final Set<String> namespaces = new TreeSet<>();
+  private final Links links;
 
   public Records(SparkConf conf, Redaction redaction, JobProperties properties) {
     this.redaction = redaction;
     this.properties = properties;
     host = conf.get("spark.driver.host", "");
+    links = new Links(conf);
     String files = conf.get("spark.submit.pyFiles", "");
     pyFiles = Arrays.stream(files.split(",")).filter(file -> !file.isEmpty()).toArray(String[]::new);
     for (Tuple2<String, String> entry : conf.getAll()) {
@@ -83,6 +85,7 @@ public final class Records {
           Record.write(json, "spark_version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
           Record.write(json, "command", Text.cut(command), "main_class", mainClass);
           Record.write(json, "py_files", pyFiles, "namespaces", namespaces);
+          links.write(json);
         });
   }
 
@@ -104,7 +107,12 @@ public final class Records {
         "job_end",
         failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
         Record.Change.forget("job:" + event.jobId()),
-        json -> Record.write(json, "job_id", event.jobId(), "time", event.time(), "failure", Failures.fields(failure)));
+        json -> {
+          Record.write(json, "job_id", event.jobId(), "time", event.time(), "failure", Failures.fields(failure));
+          if (failure != null) {
+            Links.writeUi(json);
+          }
+        });
   }
 
   /**

@@ -73,6 +73,9 @@ public final class StreamingRecords {
           Record.write(json, "id", event.id(), "run_id", event.runId());
           Record.write(json, "exception", Text.cut(Records.orNull(event.exception())));
           Record.write(json, "error_class", Records.orNull(event.errorClassOnException()));
+          if (event.exception().isDefined()) {
+            Links.writeUi(json);
+          }
         });
   }
 }

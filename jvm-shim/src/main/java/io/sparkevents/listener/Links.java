@@ -1,0 +1,44 @@
+package io.sparkevents.listener;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
+import scala.Option;
+
+/** Addresses for people who investigate a failure. */
+final class Links {
+  /** Names and Spark's keys; the sidecar reads the same keys from event logs. */
+  private static final String[][] KEYS = {
+    {"history", "spark.yarn.historyServer.address"},
+    {"tracking", "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"},
+    {"pod", "spark.kubernetes.driver.pod.name"},
+    {"namespace", "spark.kubernetes.namespace"},
+  };
+
+  private final SparkConf conf;
+
+  Links(SparkConf conf) {
+    this.conf = conf;
+  }
+
+  void write(JsonGenerator json) throws IOException {
+    json.writeObjectFieldStart("links");
+    for (String[] key : KEYS) {
+      String value = conf.get(key[1], "");
+      if (!value.isEmpty()) {
+        json.writeStringField(key[0], value);
+      }
+    }
+    json.writeEndObject();
+  }
+
+  /** Writes the address of the driver's UI; it is known once the SparkContext is complete, unlike at its start. */
+  static void writeUi(JsonGenerator json) throws IOException {
+    Option<SparkContext> active = SparkContext$.MODULE$.getActive();
+    if (active.isDefined() && active.get().uiWebUrl().isDefined()) {
+      json.writeStringField("ui", active.get().uiWebUrl().get());
+    }
+  }
+}
