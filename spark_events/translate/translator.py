@@ -187,7 +187,7 @@ class Translator:
 
     def translate(self, record: object) -> list[Event]:
         """Return the numbered events of a record; an empty list if the record has none."""
-        oldest = self.held_record or getattr(record, "seq", 0)
+        oldest = self.held_record or int(getattr(record, "seq", 0))
         events = list(map(self._event, self._drafts(record)))
         if type(record) is SqlExecutionEnd and record.error is None:
             return [*self._incidents.went_on(record.at), *self._incidents.take(events, oldest, record.at)]

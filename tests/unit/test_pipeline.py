@@ -205,6 +205,21 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     assert delivery.counters().dropped == ({} if settings else {"mailbox-full": 31})
 
 
+@pytest.mark.parametrize(
+    ("settings", "settle"),
+    [
+        ({}, 2.0),
+        ({"incident__settle": "5s"}, 5.0),
+        ({"dispatcher__type": "sync"}, 0.0),
+        ({"reporter__a__delivery__guarantee": "guaranteed"}, 0.0),
+    ],
+)
+def test_failures_are_decided_at_once_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
+    """One such reporter decides for the whole stream, so that all reporters agree on the alarm."""
+    kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
+    assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
+
+
 def test_inactive_reporters_are_not_checked() -> None:
     """References are not resolved, types are not imported, and mistakes have no effect."""
     made = pipeline(

@@ -177,6 +177,33 @@ def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> N
         assert statuses(path) == [("application", "RUNNING")]
 
 
+def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
+    """Its record is not acknowledged, so the driver sends it again; there is one alarm, of the application."""
+    settings = file_to(path, **{"events.incident.settle": "1h"})
+    failed = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain": [{"type": "a.B", "message": "m"}]}}
+    records = [application_start(), {"kind": "job_start", "job_id": 4, "time": START}, failed, query_started()]
+    with FakeDriver(errors, settings) as first:
+        first.send_records(*records)
+        first.await_answer("read", through=4)
+        first.await_answer("ack", through=2)
+        assert {answer["through"] for answer in first.answers if answer["kind"] == "ack"} <= {1, 2}
+    with FakeDriver(errors, settings) as second:
+        second.send({"kind": "restored", "record": records[0]}, {"kind": "restored", "record": records[1]})
+        last = second.send_records(*records[2:], application_end("PROGRAM_FAILED"))
+        second.await_answer("ack", through=last)
+    events = read_events(path)
+    roles = [(event["class_scope"], event["attributes"].get("incident.role")) for event in events]
+    assert roles == [
+        ("spark.application", None),
+        ("spark.job", None),
+        ("spark.job", "consequence"),
+        ("spark.job", "consequence"),
+        ("spark.streaming.query", None),
+        ("spark.application", "consequence"),
+        ("spark.application", "alarm"),
+    ]
+
+
 def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:
     """Its standard input is empty, because the driver's records are meant for the sidecar."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})

@@ -228,7 +228,8 @@ class Incidents:
             self._recent.popleft()
         lower = [other for other in self._recent if failed.includes(other)]
         if lower:
-            failed.id = next((other.id for other in lower if other.outcome is not None), lower[0].id)
+            # The latest id that a reporter may have seen; else that of the first failure.
+            failed.id = next((other.id for other in reversed(lower) if other.outcome is not None), lower[0].id)
             failed.key = lower[-1].key if level == _APPLICATION else failed.key
             is_alarmed = any(other.alarmed for other in lower)
             for other in lower:
