@@ -17,7 +17,7 @@ with spark_events.start(spark, reporters=["log"]) as events:
     orders = rates.writeStream.queryName("orders").format("noop").start()
     events.wait_for("BatchCommitEvent", timeout=300)
 
-    @events.on("JobStatusChangeEvent", min_severity="ERROR")
+    @events.on("JobFailureEvent", min_severity="ERROR")
     def stop_the_other(event: spark_events.Event) -> None:
         if event.attributes["spark.entity"] == "query":
             spark_events.add_event(

@@ -333,9 +333,11 @@ def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any
 
 
 def test_a_failing_query_is_an_error(run: Run) -> None:
-    """The status change to FAILED has severity ERROR, all other changes of queries have INFO."""
-    for change in run.named("JobStatusChangeEvent", spark_entity="query"):
-        assert change["severity"] == ("ERROR" if change["attributes"]["spark.status.new"] == "FAILED" else "INFO")
+    """Its failure has severity ERROR; the changes of its status have INFO."""
+    changes = run.named("JobStatusChangeEvent", spark_entity="query")
+    assert {change["severity"] for change in changes} == {"INFO"}
+    (failure,) = run.named("JobFailureEvent", spark_entity="query")
+    assert (failure["severity"], failure["attributes"]["incident.role"]) == ("ERROR", "alarm")
 
 
 def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:

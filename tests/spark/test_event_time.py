@@ -154,13 +154,13 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
     assert [job["attributes"]["spark.status.new"] for job in jobs] == ["RUNNING", "FINISHED"] * 2
 
 
-def test_the_last_allowed_attempt_is_an_error(run: Run) -> None:
+def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
     """The job allows two attempts per stage, so it fails."""
     assert "allowable number of times: 2" in run.truth()["in vain"]
     reported = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
     assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in reported] == [
         ("WARN", True),
-        ("ERROR", False),
+        ("INFO", False),
     ]
     (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
     assert job["severity"] == "ERROR"

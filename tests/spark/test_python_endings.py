@@ -43,7 +43,7 @@ def hooked(how: str, program: str, way: str = "configure") -> Callable[[Lab], Ru
     return lambda lab: lab.run("ending_hooked.py", way, how, program=[program], defaults=path)
 
 
-FAILED = ("FAILED", "ERROR", "PROGRAM_FAILED")
+FAILED = ("FAILED", "INFO", "PROGRAM_FAILED")
 KILLED = ("ENDED", "WARN", "PYTHON_DIED")
 WITHOUT_HOOKS = {
     "stop-then-exit-3": Failing(alone("stop-then-exit-3", SUBMIT), 3, *FAILED),

@@ -52,12 +52,9 @@ def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
     assert truth["kind"] == "pyspark.sql.connect.session"
     assert truth["commit"].startswith("Query 'good' committed batch ")
     assert truth["failure"][:2] == ["ERROR", "bad"]
-    assert [body.partition(": ")[0] for body in truth["calls"]] == [
-        "Query 'good' started",
-        "Query 'good' finished",
-        "Query 'bad' started",
-        "Query 'bad' went from RUNNING to FAILED",
-    ]
+    *others, failed = truth["calls"]
+    assert others == ["Query 'good' started", "Query 'good' finished", "Query 'bad' started"]
+    assert ": query 'bad' went from RUNNING to FAILED: " in failed
     assert truth["applications"] == [truth["app_id"]]
     assert [[e["name"], e["body"]] for e in truth["client"]] == truth["history"]
     assert truth["later"] == len(truth["history"])

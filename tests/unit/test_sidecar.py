@@ -180,7 +180,9 @@ def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> N
 def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
     """Its record is not acknowledged, so the driver sends it again; there is one alarm, of the application."""
     settings = file_to(path, **{"events.incident.settle": "1h"})
-    failed = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain": [{"type": "a.B", "message": "m"}]}}
+    now = round(time.time() * 1000)
+    failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": now, "at": now}
+    failed["failure"] = {"chain": [{"type": "a.B", "message": "m"}]}
     records = [application_start(), {"kind": "job_start", "job_id": 4, "time": START}, failed, query_started()]
     with FakeDriver(errors, settings) as first:
         first.send_records(*records)
@@ -189,7 +191,7 @@ def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Pat
         assert {answer["through"] for answer in first.answers if answer["kind"] == "ack"} <= {1, 2}
     with FakeDriver(errors, settings) as second:
         second.send({"kind": "restored", "record": records[0]}, {"kind": "restored", "record": records[1]})
-        last = second.send_records(*records[2:], application_end("PROGRAM_FAILED"))
+        last = second.send_records(*records[2:], application_end("PROGRAM_FAILED", at=now, time=now))
         second.await_answer("ack", through=last)
     events = read_events(path)
     roles = [(event["class_scope"], event["attributes"].get("incident.role")) for event in events]

@@ -36,6 +36,8 @@ _EXECUTION = "spark.sql.execution.id"
 #: A failure of the level above within this time belongs to the same incident; milliseconds.
 _MEMORY = 60_000
 _MOST_REMEMBERED = 256
+#: Beyond this number of waiting events, everything is decided at once, so that a mailbox can hold what is released.
+_MOST_WAITING = 256
 #: A job group that some servers generate for each statement.
 _GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
@@ -145,7 +147,7 @@ class Incidents:
             failed, repeated = repeated or self._judge(event, at), None
             self._waiting.append(_Waiting(event, record, failed, True))
         self._expire(at)
-        return self._released()
+        return self.flush() if len(self._waiting) > _MOST_WAITING else self._released()
 
     def went_on(self, at: int) -> list[Event]:
         """Note that the program has executed something after its failures; return the events that this decides."""

@@ -190,6 +190,15 @@ def test_nothing_is_held_for_a_reporter_that_spark_waits_for(kind: str) -> None:
     assert len(alarms(events)) == 1
 
 
+def test_a_flood_behind_a_failure_does_not_wait() -> None:
+    """A mailbox must hold the events that are released together."""
+    translator = Translator()
+    records = [query_started(), *failed_job(UDF), *map(query_progress, range(600))]
+    released = [len(translator.translate(decoded(record))) for record in story(records)]
+    assert max(released) == 257
+    assert translator.held_record is None
+
+
 def test_everything_behind_a_failure_waits_in_order() -> None:
     """Events keep their order, and no record behind the failure may be acknowledged."""
     translator = Translator()

@@ -1,0 +1,117 @@
+"""One alarm per failure, with real Spark: live, and replayed from the event log."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+LOG = {
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+    "spark.yarn.historyServer.address": "history:18080",
+}
+#: A slow machine may need more than the default time from the failure to the end of the application.
+PATIENTLY = {"events.incident.settle": "1min", "spark.ui.enabled": "true", "spark.ui.port": "0"}
+LINES = {**two_lines(), **PATIENT, **LOG, **PATIENTLY}
+HOW = ("udf", "caught", "query", "cancelled")
+ERROR = "ValueError: payment 1003 has no currency"
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """One run for each kind of failure, two at a time."""
+    audit = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
+    return {how: lab.background(lab.run, "incidents.py", how, defaults={**LINES, **audit}) for how in HOW}
+
+
+def alarms(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["severity"] in ("ERROR", "FATAL")]
+
+
+def members(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return entity, severity and role of the events of a failure."""
+    about = [(event["severity"], event["attributes"]) for event in events]
+    return [(a["spark.entity"], severity, a["incident.role"]) for severity, a in about if "incident.id" in a]
+
+
+def replayed(run: Run) -> list[dict[str, Any]]:
+    (log,) = [path for path in run.folder.glob("local-*") if path.suffix != ".crc"]
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "replay", str(log)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_failing_udf_is_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
+    """Stage and job are consequences; the alarm has the root cause, its line and the links."""
+    run = runs["udf"].result()
+    assert run.process.returncode == 1, run.tail()
+    (alarm,) = alarms(run.events())
+    line = line_of("incidents.py", "# the udf error")
+    assert alarm["body"].startswith("incidents: application failed")
+    assert alarm["body"].endswith(f" failed: {ERROR} (incidents.py:{line})")
+    assert (alarm["name"], alarm["class_scope"]) == ("JobFailureEvent", "spark.application")
+    assert members(run.events()) == [
+        ("stage", "INFO", "consequence"),
+        ("job", "INFO", "consequence"),
+        ("job", "INFO", "consequence"),
+        ("application", "INFO", "consequence"),
+        ("application", "ERROR", "alarm"),
+    ]
+    attributes = [event["attributes"] for event in run.events() if "incident.id" in event["attributes"]]
+    assert len({found["incident.id"] for found in attributes}) == 1
+    assert len({found["failure.fingerprint"] for found in attributes if "failure.fingerprint" in found}) == 1
+    assert alarm["attributes"]["spark.ui.url"].startswith("http://")
+    application = alarm["attributes"]["spark.app.id"]
+    assert alarm["attributes"]["spark.history.url"] == f"http://history:18080/history/{application}/jobs/"
+
+
+def test_a_caught_exception_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
+    """The program goes on with another job."""
+    run = runs["caught"].result()
+    assert run.process.returncode == 0, run.tail()
+    assert alarms(run.events()) == []
+    assert members(run.events())[-1] == ("job", "WARN", "survived")
+
+
+def test_a_failing_query_is_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
+    """The alarm names the query, its batch and the cause, and has the key of the query."""
+    run = runs["query"].result()
+    assert run.process.returncode == 1, run.tail()
+    (alarm,) = alarms(run.events())
+    line = line_of("incidents.py", "# the error of the query")
+    assert alarm["body"].endswith(f": query 'book-payments' failed at batch 1: {ERROR} (incidents.py:{line})")
+    assert alarm["attributes"]["incident.key"] == "incidents/book-payments/failure"
+    (query,) = run.named("JobFailureEvent", spark_entity="query")
+    assert query["severity"] == "INFO"
+    assert query["attributes"]["incident.id"] == alarm["attributes"]["incident.id"]
+
+
+def test_a_cancelled_job_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
+    """Nothing is broken."""
+    run = runs["cancelled"].result()
+    assert run.process.returncode == 0, run.tail()
+    assert alarms(run.events()) == []
+    assert members(run.events()) == [("job", "INFO", "consequence"), ("job", "WARN", "survived")]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str) -> None:
+    """Up to the end of the application, whose outcome older logs lack: then its job or query is the alarm."""
+    run = runs[how].result()
+    live, replay = run.events(), replayed(run)
+    assert len(alarms(replay)) == len(alarms(live))
+    if any(event["class_scope"] == "spark.application" for event in alarms(replay)) or not alarms(live):
+        severities = {event["event_id"]: event["severity"] for event in live}
+        assert all(severities[event["event_id"]] == event["severity"] for event in replay)
