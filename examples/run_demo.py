@@ -297,6 +297,9 @@ def judge_events(events_file: Path, base: Path) -> list[str]:
     statuses("orders", "application", "RUNNING", "FINISHED")
     statuses("payments", "application", "RUNNING", "FAILED")
     statuses("payments", "query", "RUNNING", "FAILED")
+    for job, most in (("clickstream", 0), ("orders", 0), ("payments", 1)):
+        alarms = [e["body"] for e in events if e["severity"] == "ERROR" and e["attributes"]["spark.app.name"] == job]
+        expect(len(alarms) == most, f"{job}: {len(alarms)} alarms instead of {most}: {alarms}")
     for job in ("clickstream", "payments"):
         reported = [commit["spark.batch.id"] for commit in found(job, "BatchCommitEvent")]
         commits = base / "output" / job / "checkpoint" / "commits"

@@ -25,7 +25,12 @@ LOGS = {
     },
 }
 #: These settings enable everything, so that all kinds of events are compared.
-EVERYTHING = {"events.streaming-jobs.enabled": "true", "events.streaming-stages.enabled": "true"}
+EVERYTHING = {
+    "events.streaming-jobs.enabled": "true",
+    "events.streaming-stages.enabled": "true",
+    # Spark waits for the live reporter, so nothing is held.
+    "events.incident.settle": "0ms",
+}
 
 # Data that only live events can have; the same list is in docs/replay.md.
 #: The event log has neither the reason nor the outcome of an application's end.

@@ -143,7 +143,10 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
     run = runs[how].result()
     log = next(path for path in run.folder.glob("local-*"))
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent"]
+    # Spark waits for the live reporter, so nothing is held.
+    conf = run.folder / "replay.conf"
+    conf.write_text("events.incident.settle 0ms\n", encoding="utf-8")
+    command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent", "--conf", str(conf)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     replayed = [json.loads(text) for text in done.stdout.splitlines()]
     ids = [(event["event_id"], event["severity"], event["attributes"]["error.type"]) for event in replayed]
