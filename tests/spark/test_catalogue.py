@@ -344,7 +344,8 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
     """A job that fails in a Python UDF is one event with the UDF's error and line."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
     attributes = failure["attributes"]
-    assert failure["severity"] == "ERROR"
+    # The program catches the error. An event for which Spark waits is not held until that is known.
+    assert (failure["severity"], attributes["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))
     assert attributes["failure.root_cause"].startswith("ZeroDivisionError: integer division")
     assert attributes["failure.location"].endswith(
         f"catalogue.py:{line_of('catalogue.py', '# the batch error')} in broken"
