@@ -118,7 +118,9 @@ class Incidents:
     @property
     def held_record(self) -> int | None:
         """The oldest record with a waiting event."""
-        return min((held.record for held in self._waiting), default=0) or None
+        if not self._waiting:
+            return None
+        return min(held.record for held in self._waiting) or None
 
     @property
     def next_deadline(self) -> int | None:
@@ -190,7 +192,9 @@ class Incidents:
         attributes = event.attributes
         new = attributes.get("spark.status.new")
         entity = attributes.get("spark.entity") if event.name == _STATUS else None
-        if event.name == _FAILURE or (entity == "application" and new == "LOST") or _is_failed_enrichment(event):
+        # A program may add an event of the same name.
+        is_failure = event.name == _FAILURE and event.class_scope.startswith("spark.")
+        if is_failure or (entity == "application" and new == "LOST") or _is_failed_enrichment(event):
             return self._fail(event, at)
         if event.name == "BatchCommitEvent":
             run = attributes.get(_RUN)
@@ -290,6 +294,7 @@ def _repeats(event: Event, following: Event) -> bool:
     return (
         event.name == _STATUS
         and following.name == _FAILURE
+        and event.class_scope == following.class_scope
         and all(event.attributes.get(key) == following.attributes.get(key) for key in ("spark.entity", "spark.job.id"))
     )
 

@@ -190,6 +190,13 @@ def test_nothing_is_held_for_a_reporter_that_spark_waits_for(kind: str) -> None:
     assert len(alarms(events)) == 1
 
 
+def test_an_event_of_the_program_keeps_its_severity() -> None:
+    """Even with the name of an event of Spark."""
+    own = {"id": "1", "name": "JobFailureEvent", "class_scope": "shop.orders", "severity": "ERROR", "body": "own"}
+    *_, event = translate([{"kind": "added", "at": START + 3, "event": own}])
+    assert (event.severity, event.body, roles([event])) == (Severity.ERROR, "own", [])
+
+
 def test_a_flood_behind_a_failure_does_not_wait() -> None:
     """A mailbox must hold the events that are released together."""
     translator = Translator()
