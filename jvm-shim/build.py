@@ -162,11 +162,16 @@ def manifest(digest: str) -> str:
     return "".join(f"{line}\r\n" for line in folded) + "\r\n"
 
 
-def write_jar(target: Path, classes: Path, digest: str) -> None:
-    """Write a reproducible jar: fixed times, sorted entries, no compression (zlib versions differ in their output)."""
-    entries = {"META-INF/MANIFEST.MF": manifest(digest).encode()}
+def entries_of(classes: Path, digest: str) -> dict[str, bytes]:
+    """Return the contents of the jar: manifest, version for the sidecar to compare, classes."""
+    entries = {"META-INF/MANIFEST.MF": manifest(digest).encode(), "io/sparkevents/version": version().encode()}
     for path in sorted(classes.rglob("*.class")):
         entries[path.relative_to(classes).as_posix()] = path.read_bytes()
+    return entries
+
+
+def write_jar(target: Path, entries: dict[str, bytes]) -> None:
+    """Write a reproducible jar: fixed times, given order, no compression (zlib versions differ in their output)."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, content in entries.items():
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
@@ -188,7 +193,7 @@ def ensure(spark_jars: str | None = None) -> bool:
         classes = Path(scratch, "classes")
         classes.mkdir()
         compile_sources(jdk, jars, classes)
-        write_jar(Path(scratch, JAR.name), classes, digest)
+        write_jar(Path(scratch, JAR.name), entries_of(classes, digest))
         os.replace(Path(scratch, JAR.name), JAR)
     return True
 

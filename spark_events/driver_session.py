@@ -147,16 +147,17 @@ class DriverSession:
 
         Raises:
             ConfigError: when the settings are unusable.
-            ProtocolError: when the jar uses another protocol version than this package.
+            ProtocolError: when the jar has another version than this package.
         """
         lines = self._source.read()
         if not lines:
             return False
         hello = self._decoder.decode(lines[0])
-        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL or hello.version not in ("", __version__):
+            jar = getattr(hello, "version", "") or "of another version"
             raise ProtocolError(
-                f"the jar on the class path and the package spark_events {__version__} do not belong together;"
-                " take the jar that `spark-events conf` names"
+                f"the jar on the driver's class path is spark-events {jar}, the Python package is {__version__}; no event"
+                " is reported. Install the same version of both: `spark-events conf` prints the jar of the package"
             )
         self.driver = hello.driver
         self._before = hello.before

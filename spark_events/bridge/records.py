@@ -53,11 +53,13 @@ PROTOCOL = 1
 class Hello(_Line, frozen=True, kw_only=True):
     """The first line: protocol, settings, application name, driver process, and the predecessors' state.
 
+    ``version`` is the jar's; empty if the shim does not run from its jar.
     ``sequence`` is the first event's number and ``before`` the counters and circuit breaker states of the predecessors.
     """
 
     protocol: int
     settings: list[SettingRecord]
+    version: str = ""
     application: str = ""
     sequence: int = 1
     restarts: int = 0

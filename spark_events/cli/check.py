@@ -15,12 +15,13 @@ from spark_events.config import Settings
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.errors import ConfigError
-from spark_events.jars import jar_path
+from spark_events.jars import jar_path, version_of
 from spark_events.pipeline import Pipeline, build
 
 _LISTENER = "io.sparkevents.EventsListener"
 _PLUGIN = "io.sparkevents.EventsPlugin"
-_JAR = "spark-events-shim"
+_JAR = "spark-events"
+_PACKAGE = "io.sparkevents:spark-events:"
 _PYTHON_SECONDS = 30
 #: Reporter types that deliver over a network. Type heartbeat is not among them: only its last ping counts.
 _REMOTE = ("kafka", "otlp", "webhook")
@@ -98,11 +99,32 @@ def _wiring(given: Configuration) -> Iterator[str]:
         for jar in _items(given.value(key) or "", separator)
         if _JAR in Path(jar).name
     ]
-    if not jars:
-        yield f"spark.driver.extraClassPath: the jar of spark-events is missing; add {jar_path()}"
+    packages = [
+        package.removeprefix(_PACKAGE)
+        for package in _items(given.value("spark.jars.packages") or "", ",")
+        if package.startswith(_PACKAGE)
+    ]
+    if not jars and not packages:
+        yield (
+            "spark.driver.extraClassPath: the jar of spark-events is missing, and Spark does not start without the"
+            f" listener's class; add {jar_path()}"
+        )
+    for version in packages:
+        if version != __version__:
+            yield f"spark.jars.packages: given {_PACKAGE}{version}, but this Python package is {__version__}; no events"
     for key, jar in jars:
-        if "://" not in jar and not Path(jar).is_file():
-            yield f"{key}: no such file: {jar}; the jar of this package is {jar_path()}"
+        if "://" in jar:
+            continue
+        if not Path(jar).is_file():
+            yield (
+                f"{key}: no such file: {jar}; Spark does not start without the listener's class;"
+                f" the jar of this package is {jar_path()}"
+            )
+        elif (found := version_of(Path(jar))) not in (None, __version__):
+            yield (
+                f"{key}: {jar} is spark-events {found}, but this Python package is {__version__}; no events;"
+                " run `spark-events conf --install DIR` again, or use the jar that `spark-events conf` prints"
+            )
     python = given.value("events.python")
     if python and (reason := _unusable(python)) is not None:
         yield f"events.python: given {python!r}, {reason}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
 
 from spark_events.cli.output import show
+from spark_events.errors import SparkEventsError
 from spark_events.jars import jar_path
 
 
@@ -19,21 +22,49 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Prints the lines that enable spark-events, to be appended to spark-defaults.conf.",
     )
     parser.add_argument("--jar", action="store_true", help="print only the path of the jar")
+    parser.add_argument(
+        "--install",
+        type=Path,
+        metavar="DIR",
+        help="copy the jar to DIR and use this copy: its path is the same for every Python version, and Spark starts"
+        " even if the package is uninstalled; repeat after each upgrade",
+    )
     parser.set_defaults(run=_run)
 
 
-def lines() -> list[str]:
+def lines(jar: Path | None = None) -> list[str]:
     """Return the two required lines, and ``events.python`` if the shim could not find this Python itself."""
-    jar = jar_path()
+    jar = jar or jar_path()
     found = ["spark.extraListeners            io.sparkevents.EventsListener", f"spark.driver.extraClassPath     {jar}"]
     if Path(sysconfig.get_path("purelib")).resolve() not in jar.parents:
         found.append(f"spark.events.python             {sys.executable}")
     return found
 
 
+def install(folder: Path) -> Path:
+    """Copy the jar into a folder and return the path of the copy.
+
+    Running drivers keep the jar that they opened, because the copy replaces the file instead of its contents.
+
+    Raises:
+        SparkEventsError: when the folder cannot be written.
+    """
+    jar = jar_path()
+    target = folder.absolute() / jar.name
+    scratch = target.with_name(f".{jar.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(jar, scratch)
+            os.replace(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise SparkEventsError(f"cannot copy the jar to {folder}: {error.strerror or error}") from None
+    return target
+
+
 def _run(chosen: argparse.Namespace) -> int:
-    if chosen.jar:
-        show(str(jar_path()))
-    else:
-        show("\n".join(lines()))
+    jar = jar_path() if chosen.install is None else install(chosen.install)
+    show(str(jar) if chosen.jar else "\n".join(lines(jar)))
     return 0

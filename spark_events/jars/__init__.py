@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import zipfile
 from pathlib import Path
 
 from spark_events.errors import SparkEventsError
@@ -19,3 +21,10 @@ def jar_path() -> Path:
     if not jar.is_file():
         raise SparkEventsError(f"the jar is not built: {jar} is missing; in a source checkout, run `make jar`")
     return jar
+
+
+def version_of(jar: Path) -> str | None:
+    """Return the version that the build wrote into a jar; None if it has none or cannot be read."""
+    with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(jar) as archive:
+        return archive.read("io/sparkevents/version").decode().strip()
+    return None

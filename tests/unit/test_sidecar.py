@@ -273,15 +273,15 @@ def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
     assert errors.read_text() == ""
 
 
-@pytest.mark.parametrize("first", [hello({}, protocol=99), application_start(), b"GET / HTTP/1.1\n"])
+@pytest.mark.parametrize("first", [hello({}, protocol=99), hello({}, version="0.0.9"), application_start(), b"GET / HTTP/1.1\n"])
 def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
     """Jar and package versions must match; the reason includes the remedy."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(first)
-        assert (
-            "do not belong together; take the jar that `spark-events conf` names"
-            in driver.await_answer("refused")["reason"]
-        )
+        reason = driver.await_answer("refused")["reason"]
+        assert reason.startswith("the jar on the driver's class path is spark-events ")
+        assert f"the Python package is {__version__}; no event is reported" in reason
+        assert "`spark-events conf` prints the jar of the package" in reason
         assert driver.await_exit() == 2
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from spark_events import __version__
 from spark_events.cli import check, main
 
 WIRED = "spark.extraListeners io.sparkevents.EventsListener\nspark.driver.extraClassPath {jar}\n"
@@ -80,7 +82,8 @@ def test_missing_listener_and_jar_are_reported(tmp_path: Path, jar: Path, capsys
     assert main(["check", "--conf", str(empty)]) == 1
     listener, path = wrong(capsys.readouterr().out)
     assert listener.startswith("spark.extraListeners: io.sparkevents.EventsListener is missing")
-    assert path == f"spark.driver.extraClassPath: the jar of spark-events is missing; add {jar}"
+    assert path.startswith("spark.driver.extraClassPath: the jar of spark-events is missing, and Spark does not start")
+    assert path.endswith(f"add {jar}")
     assert main(["check", "--conf", str(empty), "--set", f"spark.jars={jar},/gone/spark-events-shim.jar"]) == 1
     _, gone = wrong(capsys.readouterr().out)
     assert gone.startswith("spark.jars: no such file: /gone/spark-events-shim.jar; the jar of this package is")
@@ -159,3 +162,18 @@ def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.Captur
     """``--set`` accepts KEY=VALUE only, as spark-submit does."""
     assert main(["check", "--conf", str(conf), "--set", "events.required"]) == 2
     assert capsys.readouterr().err == "spark-events: --set: given 'events.required', allowed: KEY=VALUE\n"
+
+
+def test_jar_or_package_of_another_version_is_wrong(conf: Path, jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sidecar would refuse such a jar; a package from a Maven repository replaces the class path."""
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("io/sparkevents/version", "0.0.9")
+    assert main(["check", "--conf", str(conf)]) == 1
+    (problem,) = wrong(capsys.readouterr().out)
+    assert problem.startswith(f"spark.driver.extraClassPath: {jar} is spark-events 0.0.9, but this Python package is ")
+    line = "spark.extraListeners io.sparkevents.EventsListener\nspark.jars.packages a:b:1, io.sparkevents:spark-events:"
+    conf.write_text(f"{line}{__version__}\n")
+    assert main(["check", "--conf", str(conf)]) == 0
+    conf.write_text(f"{line}0.0.9\n")
+    assert main(["check", "--conf", str(conf)]) == 1
+    assert "spark.jars.packages: given io.sparkevents:spark-events:0.0.9" in capsys.readouterr().out

@@ -96,6 +96,42 @@ def test_conf_jar_prints_the_path_alone(jar: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"{jar}\n"
 
 
+def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines name the copy and this Python; a second call replaces the copy without changing an open file."""
+    target = tmp_path / "stable" / jar.name
+    jar.write_bytes(b"old")
+    assert main(["conf", "--install", str(target.parent)]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (lines["spark.driver.extraClassPath"], lines["spark.events.python"]) == (str(target), sys.executable)
+    jar.write_bytes(b"new")
+    with target.open("rb") as of_a_driver:
+        assert main(["conf", "--jar", "--install", str(target.parent)]) == 0
+        assert (of_a_driver.read(), target.read_bytes()) == (b"old", b"new")
+    assert capsys.readouterr().out == f"{target}\n"
+    assert list(target.parent.iterdir()) == [target]
+    assert main(["conf", "--install", str(target)]) == 1
+    assert capsys.readouterr().err.startswith(f"spark-events: cannot copy the jar to {target}: ")
+
+
+def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings, listener, jar and package; no comment and no line of another product."""
+    path = tmp_path / "spark-defaults.conf"
+    ours = [
+        "spark.extraListeners a.B,io.sparkevents.EventsListener",
+        "spark.driver.extraClassPath=/opt/spark-events-shim.jar",
+        "spark.jars.packages io.sparkevents:spark-events:0.1.0",
+        "  events.reporters audit",
+        "spark.events.reporter.audit.type file",
+    ]
+    path.write_text("\n".join(["# spark.events.reporters x", *ours, "spark.eventLog.enabled true"]))
+    assert main(["uninstall", "--conf", str(path)]) == 1
+    shown = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert shown == [[str(number), line.strip()] for number, line in enumerate(ours, 2)]
+    path.write_text("spark.eventLog.enabled true\n")
+    assert main(["uninstall", "--conf", str(path)]) == 0
+    assert "pip uninstall spark-events" in capsys.readouterr().out
+
+
 def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The message has the path and the command that builds the jar."""
     monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")

@@ -6,7 +6,10 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -52,11 +55,23 @@ public final class RecordWriter {
   public static byte[] hello(
       Settings settings, String application, long sequence, int restarts, Map<String, Map<String, Long>> before)
       throws IOException {
+    String version = version();
     return Record.json(json -> {
-      Record.write(json, "kind", "hello", "protocol", PROTOCOL, "application", application);
+      Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
       Record.write(json, "sequence", sequence, "restarts", restarts, "driver", process(), "before", before);
       Record.write(json, "settings", settings.all());
     });
+  }
+
+  /**
+   * Returns the version that the build wrote into the jar; empty if these classes are not from a jar.
+   *
+   * <p>A resource, because the manifest's version is lost in an application's fat jar.
+   */
+  private static String version() throws IOException {
+    try (InputStream in = RecordWriter.class.getResourceAsStream("/io/sparkevents/version")) {
+      return in == null ? "" : new BufferedReader(new InputStreamReader(in, StandardCharsets.UTF_8)).readLine();
+    }
   }
 
   /** Returns the process ID of this JVM, or 0 if unknown; Java 8 has no public call for it. */
