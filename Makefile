@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker browser collector junit connect kafka-connector yarn check lint types spelling test test-matrix demo bench wheel clean
+.PHONY: help setup environments jar broker browser collector junit connect kafka-connector yarn check lint types spelling test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -83,6 +83,9 @@ demo: setup ## run three example jobs, one of which fails, and show their events
 
 bench: setup ## measure overhead and throughput
 	$(call in,.venv) -m benchmarks $(ARGS)
+
+release: setup ## build sdist, wheel, Maven artifacts, checksums and SBOM into dist/, twice, and compare
+	$(call in,.venv) -m release
 
 wheel: setup ## build sdist and wheel into dist/
 	$(call in,.venv) -m build --no-isolation

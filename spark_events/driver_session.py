@@ -156,8 +156,8 @@ class DriverSession:
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL or hello.version not in ("", __version__):
             jar = getattr(hello, "version", "") or "of another version"
             raise ProtocolError(
-                f"the jar on the driver's class path is spark-events {jar}, the Python package is {__version__}; no event"
-                " is reported. Install the same version of both: `spark-events conf` prints the jar of the package"
+                f"the jar on the driver's class path is spark-events {jar}, the Python package is {__version__}; no"
+                " event is reported. Install the same version of both: `spark-events conf` prints the jar of the package"
             )
         self.driver = hello.driver
         self._before = hello.before

@@ -26,7 +26,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ),
     )
     parser.add_argument(
-        "--conf", type=Path, metavar="FILE", help="read FILE instead of the spark-defaults.conf that Spark would read here"
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="read FILE instead of the spark-defaults.conf that Spark would read here",
     )
     parser.set_defaults(run=_run)
 

@@ -273,7 +273,9 @@ def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
     assert errors.read_text() == ""
 
 
-@pytest.mark.parametrize("first", [hello({}, protocol=99), hello({}, version="0.0.9"), application_start(), b"GET / HTTP/1.1\n"])
+@pytest.mark.parametrize(
+    "first", [hello({}, protocol=99), hello({}, version="0.0.9"), application_start(), b"GET / HTTP/1.1\n"]
+)
 def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
     """Jar and package versions must match; the reason includes the remedy."""
     with FakeDriver(errors, greet=False) as driver:

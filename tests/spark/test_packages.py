@@ -1,0 +1,87 @@
+"""Tests of where the jar comes from: a Maven repository, a stable path, another version, nowhere."""
+
+from __future__ import annotations
+
+import zipfile
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+
+import spark_events
+from release import maven
+from spark_events.cli.conf import install
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
+
+LISTENER = {"spark.extraListeners": "io.sparkevents.EventsListener"}
+SETTINGS = {**PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
+
+
+def another_version(folder: Path) -> Path:
+    """Write a copy of the jar that says another version."""
+    target = folder / "other.jar"
+    with zipfile.ZipFile(spark_events.jar_path()) as jar, zipfile.ZipFile(target, "w") as copy:
+        for name in jar.namelist():
+            copy.writestr(name, b"0.0.9" if name == "io/sparkevents/version" else jar.read(name))
+    return target
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """The jobs of this module, two at a time."""
+    maven.write_repository(lab.folder / "repository", documented=False)
+    package = f"{maven.GROUP}:{maven.ARTIFACT}:{spark_events.__version__}"
+    stable = install(lab.folder / "stable")
+    # A Python without the package, as after `pip uninstall`.
+    alone = {**two_lines(stable), "spark.events.python": "/usr/bin/env"}
+    settings = {
+        "packages": {
+            **LISTENER,
+            "spark.jars.packages": package,
+            "spark.jars.repositories": f"file://{lab.folder}/repository",
+            "spark.jars.ivy": "{folder}/ivy",
+        },
+        "uninstalled": alone,
+        "version": two_lines(another_version(lab.folder)),
+        "no-jar": two_lines(lab.folder / "gone" / "spark-events-shim.jar"),
+    }
+    return {
+        name: lab.background(lab.run, "ending.py", defaults={**lines, **SETTINGS}) for name, lines in settings.items()
+    }
+
+
+def test_the_jar_comes_from_a_maven_repository(runs: dict[str, Future[Run]]) -> None:
+    """With --packages and the Python package, no path of the jar is configured."""
+    run = runs["packages"].result()
+    assert run.process.returncode == 0, run.tail()
+    assert run.own_messages == []
+    *_, end = run.named("JobStatusChangeEvent", spark_entity="application")
+    assert end["attributes"]["spark.status.new"] == "FINISHED"
+    assert "io.sparkevents#spark-events" in run.log + run.output
+
+
+def test_an_installed_jar_survives_the_package(runs: dict[str, Future[Run]]) -> None:
+    """The jar of `spark-events conf --install` is still there: the job runs, and one message says why without events."""
+    run = runs["uninstalled"].result()
+    assert run.process.returncode == 0, run.tail()
+    (message,) = run.own_messages
+    assert "No Python interpreter could run the sidecar" in message
+
+
+def test_another_version_is_refused(runs: dict[str, Future[Run]]) -> None:
+    """The job runs without events, and one message names both versions."""
+    run = runs["version"].result()
+    assert run.process.returncode == 0, run.tail()
+    (message,) = run.own_messages
+    expected = f"is spark-events 0.0.9, the Python package is {spark_events.__version__}; no event is reported"
+    assert expected in message
+    assert run.events() == []
+
+
+def test_spark_does_not_start_without_the_listener_s_class(runs: dict[str, Future[Run]]) -> None:
+    """The documentation says so: Spark's own check of spark.extraListeners fails, and no code of ours runs."""
+    run = runs["no-jar"].result()
+    assert run.process.returncode == 1
+    assert "ClassNotFoundException: io.sparkevents.EventsListener" in run.log
