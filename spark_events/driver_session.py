@@ -157,7 +157,7 @@ class DriverSession:
             jar = getattr(hello, "version", "") or "of another version"
             raise ProtocolError(
                 f"the jar on the driver's class path is spark-events {jar}, the Python package is {__version__}; no"
-                " event is reported. Install the same version of both: `spark-events conf` prints the jar of the package"
+                " event is reported. Install the same version of both; `spark-events conf` prints the package's jar"
             )
         self.driver = hello.driver
         self._before = hello.before

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from spark.harness import PATIENT, Lab, Run, file_reporter, pyspark_home, two_lines, wait_for
 
@@ -16,6 +17,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)
 
 #: A process namespace ends with its first process, as a container does.
 _CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+#: A pod with a security context: read-only root, one volume, a user without home or files of its own. The user has
+#: a line in /etc/passwd, as in Spark's image. It may read all files, because this machine's Python may be in /root.
+_USER = 12345
+_RESTRICTED = f"""
+set -e
+export TMPDIR="$PWD/tmp" JAVA_TOOL_OPTIONS="-Djava.io.tmpdir=$PWD/tmp"
+mkdir -p "$TMPDIR"
+cp /etc/passwd passwd
+echo "random:x:{_USER}:0::/nonexistent:/bin/sh" >> passwd
+chown -Rh {_USER} .
+mount --bind . "$PWD"
+mount --bind passwd /etc/passwd
+mount -o remount,bind,ro /
+cd "$PWD"
+exec setpriv --reuid {_USER} --regid 0 --clear-groups \
+    --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search -- "$@"
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,6 +67,46 @@ def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_co
     assert [failure["attributes"].get("exception.type") for failure in failures] == (
         ["ValueError"] if how == "raise" else [None] * (status == "FAILED")
     )
+
+
+def _restricted(lab: Lab, job: str, *arguments: str) -> Run:
+    """Start a job as in examples/kubernetes/: everything that is written is below one volume."""
+    settings = {
+        **two_lines(),
+        **PATIENT,
+        **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
+        "events.heartbeat.interval": "5s",
+        "events.reporter.audit.heartbeats": "true",
+        "events.reporter.audit.delivery.guarantee": "at-least-once",
+        "events.reporter.audit.spool.directory": "{folder}/spool",
+        "spark.local.dir": "{folder}/tmp",
+    }
+    variables: dict[str, str | None] = {"HOME": None, "XDG_STATE_HOME": None, "USER": None}
+    submit = str(pyspark_home() / "bin" / "spark-submit")
+    program = [*_CONTAINER, "sh", "-c", _RESTRICTED, "sh", submit]
+    return lab.start(job, *arguments, defaults=settings, env=variables, program=program)
+
+
+def test_restricted_container_reports_its_end(lab: Lab) -> None:
+    """Neither a writable root nor a home nor a known user is needed."""
+    run = _restricted(lab, "ending.py", "stop")
+    assert run.wait() == 0, run.tail()
+    assert run.own_messages == []
+    *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
+    assert event["attributes"]["spark.status.new"] == "FINISHED"
+    assert (run.folder / "events.jsonl").stat().st_uid == _USER
+
+
+def test_restricted_container_killed_as_a_group(lab: Lab) -> None:
+    """The watcher finds the loss in the volume."""
+    run = _restricted(lab, "starved.py")
+    run.wait_for("a heartbeat", lambda: run.named("HeartbeatEvent"))
+    # The first process of the namespace; a changed user ends the tie to unshare.
+    (first,) = psutil.Process(run.process.pid).children()
+    first.kill()
+    wait_for("the container to be gone", lambda: not run.processes())
+    (reported,) = wait_for("the report of the watcher", lambda: _watched(run.folder))
+    assert reported["attributes"]["spark.status.new"] == "LOST"
 
 
 def _lost(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def test_the_jar_comes_from_a_maven_repository(runs: dict[str, Future[Run]]) -> 
 
 
 def test_an_installed_jar_survives_the_package(runs: dict[str, Future[Run]]) -> None:
-    """The jar of `spark-events conf --install` is still there: the job runs, and one message says why without events."""
+    """The installed copy is still there: the job runs, and one message says why it has no events."""
     run = runs["uninstalled"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages

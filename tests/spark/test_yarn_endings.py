@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
+import tenacity
 from fakes import ROOT
 from reporters.peers.processes import missing
 from spark.harness import environment, pyspark_home, two_lines
+
+import spark_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
 
@@ -49,6 +55,8 @@ PROGRAMS = {
     "python-stop-raise": _RAISED,
     "python-exit-3": Expected("FAILED", "FAILED", "PROGRAM_FAILED", 3),
     "python-return": _RETURNED,
+    "python-return-packed": _RETURNED,
+    "python-raise-first": _RETURNED,
 }
 
 
@@ -85,6 +93,35 @@ def _settings(folder: Path) -> dict[str, str]:
     }
 
 
+def _packed(folder: Path) -> dict[str, str]:
+    """Pack an environment with spark-events, and return the settings of docs/platforms/yarn.md.
+
+    Nothing of this machine's own environment is configured: neither its Python nor its jar.
+    """
+    venv.create(folder / "environment")
+    (site,) = (folder / "environment").glob("lib/python3*/site-packages")
+    for package in (spark_events, msgspec, tenacity):
+        assert package.__file__ is not None
+        shutil.copytree(Path(package.__file__).parent, site / package.__name__)
+    archive = folder / "environment.tar.gz"
+    command = [sys.executable, "-m", "venv_pack", "-q", "-p", str(folder / "environment"), "-o", str(archive)]
+    subprocess.run(command, check=True)
+    jar = f"environment/{site.relative_to(folder / 'environment')}/spark_events/jars/spark-events-shim.jar"
+    return {
+        "spark.yarn.dist.archives": f"{archive}#environment",
+        "spark.driver.extraClassPath": jar,
+        "spark.pyspark.python": "environment/bin/python",
+        "spark.events.python": "",
+        "spark.yarn.appMasterEnv.PYSPARK_PYTHON": "environment/bin/python",
+    }
+
+
+def _own_settings(name: str, folder: Path) -> dict[str, str]:
+    if name.endswith("-packed"):
+        return _packed(folder)
+    return {"spark.yarn.maxAppAttempts": "2"} if name.endswith("-first") else {}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the cluster; each program has a folder of its name in it."""
@@ -103,8 +140,9 @@ def states(folder: Path) -> dict[str, str]:
     conf.write_text("".join(f"{key} {value}\n" for key, value in _settings(folder).items()), encoding="utf-8")
     programs: list[str | Path] = []
     for name in PROGRAMS:
-        language, _, how = name.partition("-")
-        programs += [name, jar if language == "java" else _SOURCES / "yarn_program.py", how]
+        language, _, how = name.removesuffix("-packed").partition("-")
+        settings = "\n".join(f"{key}={value}" for key, value in _own_settings(name, folder).items())
+        programs += [name, jar if language == "java" else _SOURCES / "yarn_program.py", how, settings]
     archives = ",".join(f"local:{archive}" for archive in (pyspark_home() / "python" / "lib").glob("*.zip"))
     own = {"HADOOP_CONF_DIR": str(folder), "SPARK_CONF_DIR": str(folder), "PYSPARK_ARCHIVES_PATH": archives}
     with (folder / "stderr").open("wb") as log:
@@ -123,14 +161,20 @@ def states(folder: Path) -> dict[str, str]:
     return {name: state for _, name, state in found}
 
 
+def _of_the_application(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    reported: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return [event for event in reported if event["class_scope"] == "spark.application"]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: str) -> None:
     """FAILED or FINISHED as in YARN's report, with the exit code of the ApplicationMaster and the exception."""
     expected = PROGRAMS[name]
     assert states[name] == expected.state
-    lines = (folder / name / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    reported: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    events = [event for event in reported if event["class_scope"] == "spark.application"]
+    events = _of_the_application(folder / name)
+    if name.endswith("-first"):
+        events = [event for event in events if event["attributes"]["spark.app.attempt_id"] == "2"]
     started, ended, *failures = [event["attributes"] for event in events]
     assert started["spark.status.new"] == "RUNNING"
     assert (ended["spark.status.new"], ended["spark.app.end_reason"]) == (expected.status, expected.reason), events
@@ -140,3 +184,14 @@ def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: s
     if expected.exception is not None:
         assert failures[0]["exception.type"] == expected.exception
         assert failures[0]["failure.label.type"] == expected.label
+
+
+def test_each_attempt_of_the_application_master_is_reported(states: dict[str, str], folder: Path) -> None:
+    """The first attempt has failed, though YARN reports the application as FINISHED by the second one."""
+    assert states["python-raise-first"] == "FINISHED"
+    attempts = [
+        (event["attributes"]["spark.app.attempt_id"], event["attributes"]["spark.status.new"])
+        for event in _of_the_application(folder / "python-raise-first")
+        if event["name"] == "JobStatusChangeEvent"
+    ]
+    assert attempts == [("1", "RUNNING"), ("1", "FAILED"), ("2", "RUNNING"), ("2", "FINISHED")]

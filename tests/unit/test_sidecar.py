@@ -283,7 +283,7 @@ def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
         reason = driver.await_answer("refused")["reason"]
         assert reason.startswith("the jar on the driver's class path is spark-events ")
         assert f"the Python package is {__version__}; no event is reported" in reason
-        assert "`spark-events conf` prints the jar of the package" in reason
+        assert "`spark-events conf` prints the package's jar" in reason
         assert driver.await_exit() == 2
 
 

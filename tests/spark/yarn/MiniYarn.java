@@ -14,7 +14,8 @@ import org.apache.spark.launcher.SparkAppHandle;
  * A YARN cluster of one node, and programs submitted to it in cluster mode, all at once.
  *
  * <p>Arguments: a folder that is on the class path, for the cluster's configuration; a properties file of Spark; then a name,
- * a primary resource and an argument for each program. Prints each name with the state that YARN reports.
+ * a primary resource, an argument and settings (lines of KEY=VALUE) for each program. Prints each name with the state that
+ * YARN reports.
  */
 public final class MiniYarn {
   private MiniYarn() {}
@@ -50,13 +51,18 @@ public final class MiniYarn {
         new Configuration(cluster.getConfig()).writeXml(out);
       }
       Map<String, SparkAppHandle> programs = new TreeMap<>();
-      for (int i = 2; i < arguments.length; i += 3) {
+      for (int i = 2; i < arguments.length; i += 4) {
         InProcessLauncher launcher = new InProcessLauncher();
         launcher.setMaster("yarn").setDeployMode("cluster").setPropertiesFile(arguments[1]);
         launcher.setConf("spark.app.name", arguments[i]);
         Path folder = Files.createDirectories(new File(arguments[0], arguments[i]).toPath());
         launcher.setConf("spark.events.reporter.audit.path", folder.resolve("events.jsonl").toString());
         launcher.setAppResource(arguments[i + 1]).addAppArgs(arguments[i + 2]);
+        for (String setting : arguments[i + 3].split("\n")) {
+          if (!setting.isEmpty()) {
+            launcher.setConf(setting.substring(0, setting.indexOf('=')), setting.substring(setting.indexOf('=') + 1));
+          }
+        }
         if (arguments[i + 1].endsWith(".jar")) {
           launcher.setMainClass("YarnProgram");
         }

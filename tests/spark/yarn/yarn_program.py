@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 how = sys.argv[1]
 spark = SparkSession.builder.getOrCreate()
-if how == "raise":
+if how == "raise" or (how == "raise-first" and spark.sparkContext._jsc.sc().applicationAttemptId().get() == "1"):
     raise ValueError("no price for order 7")
 if how == "exit-3":
     sys.exit(3)

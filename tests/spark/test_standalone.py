@@ -1,0 +1,153 @@
+"""Tests on a real standalone cluster: ends in client and cluster deploy mode, and a driver whose worker dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ports import free_port
+from spark.harness import PATIENT, SMALL_SPARK, Lab, environment, file_reporter, home_in, two_lines, wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults]
+
+_SOURCE = Path(__file__).parent / "standalone" / "StandaloneProgram.java"
+
+
+@dataclass
+class Cluster:
+    """A master, the workers that the tests start, and programs in cluster deploy mode."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.home = home_in(self.folder)
+        self.variables = environment({"SPARK_HOME": str(self.home)})
+        self._daemon("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
+        log = self.folder / "master.Master.log"
+        wait_for("the master", lambda: f"port {self.port}" in log.read_text(errors="replace"))
+        self.jar = self._jar()
+
+    @property
+    def master(self) -> str:
+        """Return the address for ``--master``."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        return self._daemon("worker.Worker", "--webui-port", "0", "--cores", "2", self.master)
+
+    def submit(self, folder: Path, how: str) -> None:
+        """Submit the program in cluster mode; it writes ``ready`` and ``events.jsonl`` into the folder."""
+        reporter = {f"spark.{key}": value for key, value in file_reporter(folder / "events.jsonl").items()}
+        patient = {f"spark.{key}": value for key, value in PATIENT.items()}
+        settings = {**two_lines(), **reporter, **patient, "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
+        options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        target = ["--master", self.master, "--deploy-mode", "cluster", *options]
+        command: list[str | Path] = [self.home / "bin" / "spark-submit", *target]
+        submitted = subprocess.run(
+            [*command, "--class", "StandaloneProgram", self.jar, folder / "ready", how],
+            env=self.variables,
+            capture_output=True,
+            check=False,
+            timeout=200,
+        )
+        assert submitted.returncode == 0, submitted.stderr.decode(errors="replace")[-2_000:]
+
+    def close(self) -> None:
+        """Kill all processes."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def _daemon(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command: list[str | Path] = [self.home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(command, env=self.variables, stdout=log, stderr=log, cwd=self.folder)
+        self.processes.append(process)
+        return process
+
+    def _jar(self) -> Path:
+        java = Path(os.environ["JAVA_HOME"]) / "bin"
+        classes = self.folder / "classes"
+        subprocess.run([java / "javac", "-nowarn", "-cp", f"{self.home}/jars/*", "-d", classes, _SOURCE], check=True)
+        jar = self.folder / "program.jar"
+        subprocess.run([java / "jar", "cf", jar, "-C", classes, "."], check=True)
+        return jar
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster, without workers."""
+    started = Cluster(tmp_path_factory.mktemp("standalone"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def worker(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    """The only worker, until the test has ended."""
+    started = cluster.worker()
+    yield started
+    started.kill()
+    started.wait()
+
+
+def _end(folder: Path) -> dict[str, Any]:
+    """Wait for the application's end and return its attributes."""
+    wait_for("the driver", (folder / "ready").exists)
+    path = folder / "events.jsonl"
+
+    def ended() -> list[dict[str, Any]]:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [
+            event["attributes"]
+            for event in found
+            if event["class_scope"] == "spark.application"
+            and event["name"] == "JobStatusChangeEvent"
+            and event["attributes"]["spark.status.new"] != "RUNNING"
+        ]
+
+    (end, *_) = wait_for("the end of the application", ended)
+    return end
+
+
+@pytest.mark.parametrize(("how", "status"), [("stop", "FINISHED"), ("throw", "FAILED")])
+def test_the_end_in_cluster_mode(
+    cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path, how: str, status: str
+) -> None:
+    """The worker starts the driver, and the driver starts its sidecar there."""
+    cluster.submit(tmp_path, how)
+    assert _end(tmp_path)["spark.status.new"] == status
+    assert worker.poll() is None
+
+
+def test_the_end_in_client_mode(cluster: Cluster, worker: subprocess.Popen[bytes], lab: Lab) -> None:
+    """A Python program with executors on the worker."""
+    small = {**SMALL_SPARK, "spark.master": cluster.master}
+    lines = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
+    run = lab.run("ending.py", small=small, defaults=lines)
+    assert (run.process.returncode, run.own_messages, worker.poll()) == (0, [], None), run.tail()
+    *_, end = run.named("JobStatusChangeEvent", spark_entity="application")
+    assert end["attributes"]["spark.status.new"] == "FINISHED"
+    assert end["attributes"]["spark.app.id"].startswith("app-"), "the application ran on the cluster"
+
+
+def test_a_driver_without_its_worker_has_failed(
+    cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """The worker is killed by SIGKILL, so it cannot stop the driver; the driver notices the loss and exits."""
+    cluster.submit(tmp_path, "wait")
+    wait_for("the driver", (tmp_path / "ready").exists)
+    worker.kill()
+    end = _end(tmp_path)
+    assert end["spark.entity"] == "application"
+    assert (end["spark.status.new"], end["spark.app.end_reason"]) == ("FAILED", "SPARK_EXITED")
