@@ -1,0 +1,29 @@
+"""Airflow: each event of the application names its DAG, task and run.
+
+With the OpenLineage provider, also add ``openlineage.parent.run_id:{{ macros.OpenLineageProviderPlugin.lineage_run_id(
+task_instance) }}`` to the variables; it is the run id that OpenLineage's own Spark listener receives as its parent.
+"""
+
+from __future__ import annotations
+
+import pendulum
+from airflow import DAG
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+VARIABLES = {
+    "airflow.dag.id": "{{ dag.dag_id }}",
+    "airflow.task.id": "{{ task.task_id }}",
+    "airflow.run.id": "{{ run_id }}",
+    "airflow.try.number": "{{ ti.try_number }}",
+}
+
+with DAG("orders", schedule="@daily", start_date=pendulum.datetime(2026, 1, 1), catchup=False) as dag:
+    SparkSubmitOperator(
+        task_id="load_orders",
+        application="/opt/jobs/load_orders.py",
+        conf={
+            "spark.events.reporter.audit.scope.variables.additional": ",".join(
+                f"{key}:{value}" for key, value in VARIABLES.items()
+            ),
+        },
+    )

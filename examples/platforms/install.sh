@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Install spark-events into an environment of its own, with the jar at a path that stays the same after an upgrade:
+#   install.sh WHEEL [EXTRAS]          for example: install.sh dist/spark_events-0.1.0-py3-none-any.whl otlp,database
+# Prints the lines for spark-defaults.conf. PYTHON: Python 3.10 or newer. PREFIX: the folder.
+set -euo pipefail
+
+prefix=${PREFIX:-/opt/spark-events}
+"${PYTHON:-python3}" -m venv "$prefix"
+"$prefix/bin/python" -m pip install --quiet --disable-pip-version-check "$1${2:+[$2]}"
+"$prefix/bin/spark-events" conf --install "$prefix"
