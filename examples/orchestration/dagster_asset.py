@@ -1,7 +1,5 @@
 """Dagster: each event of the application names its job, asset and run."""
 
-from __future__ import annotations
-
 import subprocess
 
 from dagster import AssetExecutionContext, Definitions, asset
