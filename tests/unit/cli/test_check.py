@@ -86,7 +86,7 @@ def test_missing_listener_and_jar_are_reported(tmp_path: Path, jar: Path, capsys
     assert path.endswith(f"add {jar}")
     assert main(["check", "--conf", str(empty), "--set", f"spark.jars={jar},/gone/spark-events-shim.jar"]) == 1
     _, gone = wrong(capsys.readouterr().out)
-    assert gone.startswith("spark.jars: no such file: /gone/spark-events-shim.jar; the jar of this package is")
+    assert gone.startswith("spark.jars: no such file: /gone/spark-events-shim.jar; Spark does not start without")
 
 
 @pytest.mark.parametrize(
