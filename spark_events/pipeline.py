@@ -39,6 +39,10 @@ _SLOW = (
     "reporter %s: its constructor has not returned for %g s, and nothing is reported before it has;"
     " what may take long belongs into open()"
 )
+_NO_HEARTBEATS = (
+    "spark.events.heartbeat.interval is set, but no reporter reports heartbeats; set"
+    " spark.events.reporter.<name>.heartbeats=true on a file or database reporter, or add a reporter of type heartbeat"
+)
 #: Mailbox capacity that holds the events of one record; a record rarely makes more.
 _ONE_RECORD = 64
 
@@ -283,6 +287,8 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     assert dispatcher_config is not None
     # Without a configured reporter, the `log` reporter runs, so one line in spark-defaults.conf is enough.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
+    if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
+        _LOG.warning(_NO_HEARTBEATS)
     return _Plans(config, dispatcher_config, translation, chosen, disabled)
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fakes import FakeDriver, application_end, application_start, eventually, goodbye, read_events
+
+from spark_events.config import Settings
+from spark_events.pipeline import read
 
 
 def heartbeats(path: Path) -> list[dict[str, Any]]:
@@ -34,3 +38,22 @@ def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) ->
     assert [event["name"] for event in read_events(other)] == ["JobStatusChangeEvent"] * 2 + ["DispatcherReportEvent"]
     sequences = [event["sequence"] for event in heartbeats(asks)]
     assert sequences == sorted(set(sequences))
+
+
+@pytest.mark.parametrize(("heartbeats", "warnings"), [("false", 1), ("true", 0)])
+def test_an_interval_that_no_reporter_uses_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, heartbeats: str, warnings: int
+) -> None:
+    """Otherwise `spark-events watch` would find nothing to judge, without a word."""
+    read(
+        Settings(
+            {
+                "events.heartbeat.interval": "1min",
+                "events.reporter.audit.type": "file",
+                "events.reporter.audit.path": str(tmp_path / "events.jsonl"),
+                "events.reporter.audit.heartbeats": heartbeats,
+            }
+        )
+    )
+    found = [record for record in caplog.messages if "no reporter reports heartbeats" in record]
+    assert len(found) == warnings
