@@ -12,6 +12,7 @@ only one. Some pairs have a third round with a listener of Spark that does nothi
 because Spark wakes that thread for each event.
 
 ``TINY_TASKS_PAIRS`` (50): rounds of 2,000 tasks per side. A shared machine needs about a hundred.
+``TINY_TASKS_DEADLINES`` (empty): any value turns all deadline rules on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from benchmarks._submit import submit
 from spark_events.jars import jar_path
 
 _PAIRS = int(os.environ.get("TINY_TASKS_PAIRS", "50"))
+_RULES = ("batch", "progress", "resources", "job", "application", "lag-time")
+_DEADLINES = (
+    {**{f"spark.events.deadline.{rule}": "1h" for rule in _RULES}, "spark.events.deadline.lag": "1000000"}
+    if os.environ.get("TINY_TASKS_DEADLINES")
+    else {}
+)
 _TASKS = 2_000
 _WARM_UP = 10
 #: Odd, so that the idle round runs both before and after a pair.
@@ -108,7 +115,7 @@ class Round(NamedTuple):
 def _rounds(folder: Path) -> list[Round]:
     # Results use a file, because Spark prints to standard output.
     results = folder / "rounds"
-    submit(folder, _PROGRAM, jar_path(), [str(_PAIRS), str(results)])
+    submit(folder, _PROGRAM, jar_path(), [str(_PAIRS), str(results)], _DEADLINES)
     return [Round(*json.loads(line)) for line in results.read_text(encoding="utf-8").splitlines()]
 
 

@@ -117,15 +117,21 @@ public final class ListenerBenchmark {
 
   private void callbacks() throws Exception {
     SparkConf withHung = confOf("hung").set("spark.events.reporter.stuck.type", "benchmarks._hung:Hung");
+    SparkConf withRules = confOf("rules");
+    for (String rule : new String[] {"batch", "progress", "resources", "job", "application", "lag-time"}) {
+      withRules.set("spark.events.deadline." + rule, "1h");
+    }
+    withRules.set("spark.events.deadline.lag", "1000000");
     try (Alone running = new Alone(confOf("running"));
+        Alone rules = new Alone(withRules);
         Alone stopped = new Alone(confOf("stopped"));
         Alone hung = new Alone(withHung)) {
       stopped.signal("STOP");
-      compare(running, stopped, hung);
+      compare(running, rules, stopped, hung);
     }
   }
 
-  private void compare(Alone running, Alone stopped, Alone hung) throws Exception {
+  private void compare(Alone running, Alone rules, Alone stopped, Alone hung) throws Exception {
 
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
     Records records = new Records(conf, redaction, new JobProperties(redaction));
@@ -137,6 +143,7 @@ public final class ListenerBenchmark {
       String prefix = flood ? "flood: " : "";
       variants.add(new Variant(prefix + "capture + ArrayBlockingQueue.offer", flood, null, offer));
       variants.add(new Variant(prefix + "listener, sidecar runs", flood, running, i -> tell(running.listener, i)));
+      variants.add(new Variant(prefix + "listener, all deadline rules on", flood, rules, i -> tell(rules.listener, i)));
       variants.add(new Variant(prefix + "listener, one reporter of two hangs", flood, hung, i -> tell(hung.listener, i)));
       variants.add(new Variant(prefix + "listener, sidecar stopped", flood, stopped, i -> tell(stopped.listener, i)));
     }
@@ -144,7 +151,7 @@ public final class ListenerBenchmark {
       for (Variant variant : variants) {
         prepare(bare);
         // The backlog of the previous round must not slow down this one.
-        while (!running.queue.isAcknowledgedEntirely()) {
+        while (!running.queue.isAcknowledgedEntirely() || !rules.queue.isAcknowledgedEntirely()) {
           LockSupport.parkNanos(PAUSE_NANOS);
         }
         hung.queue.awaitWritten(10_000);
@@ -156,7 +163,7 @@ public final class ListenerBenchmark {
       System.out.println(WHATS[what] + ":");
       print(variants, what);
     }
-    for (Alone driver : new Alone[] {running, stopped, hung}) {
+    for (Alone driver : new Alone[] {running, rules, stopped, hung}) {
       driver.checkItHasLasted();
     }
   }

@@ -46,7 +46,7 @@ def test_an_interval_that_no_reporter_uses_is_warned_of(
 ) -> None:
     """Otherwise `spark-events watch` would find nothing to judge, without a word."""
     read(
-        Settings(
+        Settings.of(
             {
                 "events.heartbeat.interval": "1min",
                 "events.reporter.audit.type": "file",
