@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-KILLS = 10
-BATCHES = 501
+KILLS = 6
+BATCHES = 301
 #: Seconds between two kills; not a wait for a condition.
 PAUSES = (0.2, 1.0, 3.0)
 

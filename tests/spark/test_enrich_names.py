@@ -12,7 +12,7 @@ from spark.enriching import first
 
 from spark_events import Cache, InvalidPlanError, Key, OnFailure, Replay, Retry, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 OUTPUT = StructType([StructField("new.x", LongType()), StructField("new`y", LongType())])
 

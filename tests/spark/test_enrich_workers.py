@@ -16,7 +16,7 @@ from spark.enriching import by_value, session
 
 from spark_events import enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {"spark.python.worker.reuse": "false"}
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 LOG = {
     "spark.eventLog.enabled": "true",

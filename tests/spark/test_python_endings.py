@@ -71,11 +71,16 @@ GOOD = {"stop": hooked("stop", PYTHON), "caught": hooked("caught-stop", PYTHON)}
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Run all endings, two at a time."""
+def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
+    """Run the endings of the selected tests, two at a time."""
     starts = {name: failing.start for name, failing in {**WITHOUT_HOOKS, **WITH_HOOKS}.items()}
     every = {**starts, **GOOD, "out-of-memory": alone("out-of-memory", SUBMIT)}
-    return {name: lab.background(start, lab) for name, start in every.items()}
+    tests = " ".join(item.name for item in request.session.items if item.path == request.path)
+    return {
+        name: lab.background(start, lab)
+        for name, start in every.items()
+        if f"[{name}]" in tests or name == "out-of-memory"
+    }
 
 
 def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -111,6 +116,7 @@ def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None
     check(runs[how].result(), WITHOUT_HOOKS[how], EXIT_STATUS_IS_READABLE)
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("how", WITH_HOOKS)
 def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
     """The event has the exception and the exit code on any kernel."""
@@ -130,6 +136,7 @@ def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, 
     assert failure["attributes"]["failure.label.type"] == "RESOURCE"
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("how", GOOD)
 def test_a_program_with_hooks_that_succeeds(runs: dict[str, Future[Run]], how: str) -> None:
     """The hooks do not change the exit code, and a caught SystemExit does not count."""

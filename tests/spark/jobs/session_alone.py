@@ -38,20 +38,20 @@ calls: list[tuple[str, bool]] = []
 pages: list[Any] = []
 broken: list[str] = []
 blocked = threading.Event()
-given_up = threading.Event()
+abandoned = threading.Event()
 release = threading.Event()
 
 
-class GivenUp(logging.StreamHandler):  # type: ignore[type-arg]  # it takes none before Python 3.11
+class Abandoned(logging.StreamHandler):  # type: ignore[type-arg]  # it takes none before Python 3.11
     """Log handler that notices when a blocked thread is abandoned."""
 
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
-        if "given up" in record.getMessage():
-            given_up.set()
+        if "is abandoned" in record.getMessage():
+            abandoned.set()
 
 
-logging.getLogger("spark_events").addHandler(GivenUp())
+logging.getLogger("spark_events").addHandler(Abandoned())
 
 
 @events.on("JobStatusChangeEvent", min_severity="INFO")
@@ -121,7 +121,7 @@ try:
 except spark_events.WaitTimeoutError as error:
     truth["in_vain"] = str(error)
 
-given_up.wait(120)
+truth["is_abandoned"] = abandoned.wait(120)
 release.set()
 began = time.monotonic()
 spark.stop()
