@@ -16,10 +16,10 @@ from spark.harness import Lab, java_variables
 import spark_events
 from spark_events.dispatch import delivery
 
-# In background test runs Ctrl-C is ignored, and child processes would inherit that.
+# A test run in the background ignores SIGINT, and its child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The time to create and run an example depends on the machine, not on the tested code.
+# No deadline: how long an example takes depends on the machine, not on the tested code.
 hypothesis.settings.register_profile(
     "spark-events", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -32,7 +32,7 @@ for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Create the archive that speeds up Spark starts before the first test, because that may take minutes."""
+    """Create the archive that makes Spark start faster now: it may take minutes, too long for the first test."""
     wants_spark = any(item.get_closest_marker("spark") for item in session.items)
     if wants_spark and not session.config.getoption("collectonly"):
         with warnings.catch_warnings():
@@ -49,7 +49,7 @@ def witness() -> Iterator[Witness]:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not replace threads soon after their timeout, because a stalled machine may delay them."""
+    """Wait longer before a thread is replaced after its timeout, because a stalled machine may delay the thread."""
     monkeypatch.setattr(delivery, "_GRACE_SECONDS", 60.0)
 
 

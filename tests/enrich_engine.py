@@ -17,7 +17,7 @@ _ROW_BYTES = 100
 
 
 def definition(**changes: str) -> Definition:
-    """Return a definition that is new to this process."""
+    """Return a definition that no earlier run of this process used."""
     number = str(next(_NUMBERS))
     return Definition(**{"calls": number, "answers": number, "resource": number, "batch": number, **changes})
 
@@ -48,7 +48,7 @@ class Run:
 
     Args:
         fn: the user's function.
-        made: result of :func:`definition`; default: a new one.
+        made: result of :func:`definition`; default: a new definition.
         rate, began: see Engine.
         plan: arguments of the plan.
     """
@@ -65,7 +65,7 @@ class Run:
         self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
 
     def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Any]], None, None]:
-        """Return an iterator over the answers, which can be closed before its end."""
+        """Return an iterator over the answers; a test may close it early."""
         answers = self.engine.run(chunks)
         assert isinstance(answers, Generator)
         return answers

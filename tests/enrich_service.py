@@ -1,8 +1,8 @@
 """Scriptable HTTP service on loopback in its own process, as a destination for enrichment tests.
 
-The service delays, rejects, limits, hangs, answers garbage, closes and resets connections, and can be killed. Its log
-is the reference for calls: it writes a line when a call arrives and when it ends, without buffering, so that the log
-survives a kill. ``python tests/enrich_service.py --log FILE [--port N]`` runs it by hand.
+The service can delay, reject or limit calls, hang, answer garbage, and close or reset connections; tests can kill it.
+Tests read the calls from its log: the service writes one line when a call arrives and one when the call ends, without
+buffering, so that the log survives a kill. ``python tests/enrich_service.py --log FILE [--port N]`` runs it by hand.
 
     with EnrichService(tmp_path / "calls.jsonl") as service:
         service.script(delay=0.01, rules=[rule("user-7", {"status": 503}, {"hang": True}), limit(50, retry_after=1)])
@@ -58,10 +58,10 @@ class Called:
     """One call in the service's log.
 
     Attributes:
-        number: number in the order of arrival.
+    number: position in the order of arrival.
         key: last part of the path; for a bulk call, the keys joined by commas.
         idempotency_key: value of the header, or empty.
-        began: time of arrival (``time.monotonic``, which all processes of a machine share).
+    began: time of arrival (``time.monotonic``, the same clock in all processes of a machine).
         ended: end of the call; None if it had not ended when the log was read, or if the service was killed.
         outcome: status or action; ``gone`` if the client closed the connection before the answer.
         in_flight: calls in flight on arrival, including this one.
@@ -155,7 +155,7 @@ class EnrichService:
     def move(self) -> None:
         """Move to another port with an empty log and no script; existing connections are reset.
 
-        Separates tests: workers of a failed or stopped job may make calls for another moment.
+        This separates tests: workers of a failed or stopped job may continue to call for a moment.
         """
         with urllib.request.urlopen(f"{self.url}/_move", b"", timeout=_PATIENCE) as answer:
             self.port = json.load(answer)["port"]
@@ -163,7 +163,7 @@ class EnrichService:
     def calls(self) -> list[Called]:
         """Return the calls since the last :meth:`script` in order of arrival.
 
-        Skips a last line that is incomplete.
+        An incomplete last line is skipped.
         """
         found: dict[int, Called] = {}
         for line in self._log.read_bytes().split(b"\n")[:-1]:
@@ -267,7 +267,7 @@ class _Server:
         return self.port
 
     async def move(self, asked_by: _Connection) -> int:
-        """Listen on another port and reset all other connections than the caller's; return the port."""
+        """Listen on another port, reset all connections except the caller's, and return the new port."""
         assert self._listening is not None
         self._listening.close()
         for connection in self.connections - {asked_by}:
@@ -397,7 +397,7 @@ async def _serve(port: int, log: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End with the parent process, which may be killed."""
+    """End this process when its parent ends, even if the parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Test doubles: a scripted reporter, events, records as the shim writes them, a small driver."""
+"""Test doubles: a scripted reporter, events, records in the shim's format, and a small driver."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_gone(pid: int) -> bool:
 
 
 def event(number: int = 0, severity: Severity | str = Severity.INFO, **attributes: Any) -> Event:
-    """Build an event whose body is its number."""
+    """Build an event with ``number`` as its body."""
     builder = EventBuilder("tests", "Test").set_body(str(number)).set_severity(severity)
     return builder.set_observed_ts_millis(1_700_000_000_000 + number).set_attributes(attributes).build()
 
@@ -176,7 +176,7 @@ class PrintingReporter(Reporter):
 # --- records, as the shim writes them -----------------------------------------------------------
 
 START = 1_795_263_269_000
-#: As with a reporter that Spark waits for: the events of a failure are not held.
+#: Settle time 0: the events of a failure are not held, as with a reporter that Spark waits for.
 AT_ONCE = TranslateConfig(incident=IncidentConfig(settle=0.0))
 
 
@@ -233,7 +233,7 @@ def sidecar_environment() -> dict[str, str]:
 
 
 class FakeDriver:
-    """Driver that talks to a sidecar like the shim. A context manager that kills the sidecar at its end.
+    """Driver that exchanges messages with a sidecar as the shim does. A context manager that kills the sidecar on exit.
 
     Args:
         errors: file for standard error of the sidecar.
@@ -302,9 +302,10 @@ class FakeDriver:
         return eventually(look, within=within, what=f"{kind} {fields} in {self.answers}")
 
     def await_exit(self, within: float = PATIENCE) -> int:
-        """Return its exit code. By then all its messages are in ``answers``, and no other process can add to them.
+        """Wait until the sidecar ends; return its exit code.
 
-        Its standard output ends with it. Waiting for that notices the end at once; ``Popen.wait`` looks every 50 ms.
+        On return, ``answers`` has all messages of the sidecar. The method waits until the standard output closes, which
+        happens when the sidecar ends: ``Popen.wait`` would poll every 50 ms.
         """
         deadline = time.monotonic() + within
         self._reader.join(within)
@@ -334,7 +335,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 class ThrottlingReporter(Reporter):
-    """Reporter that once raises ThrottledError with a delay of an hour; for sidecars, by class name."""
+    """Reporter that raises ThrottledError once, with a delay of an hour; sidecars load it by class name."""
 
     asked = False
 
@@ -345,7 +346,7 @@ class ThrottlingReporter(Reporter):
 
 
 class HangingReporter(Reporter):
-    """Reporter that never returns; for sidecars, by class name."""
+    """Reporter whose calls never return; sidecars load it by class name."""
 
     async def report(self, events: Sequence[Event]) -> None:
         await asyncio.Event().wait()

@@ -1,7 +1,7 @@
-"""Environment that the tests were started with; any thread can read it.
+"""Copy of the environment at the start of the tests; any thread can read it safely.
 
-``os.environ`` is not safe: pytest sets and removes a variable around each phase of each test, and a thread that reads
-all variables at that time gets a ``KeyError``.
+Reading ``os.environ`` is not safe: pytest sets and removes a variable around each phase of each test, and a thread that
+reads all variables at that time gets a ``KeyError``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure delays without the delays of a busy machine.
+"""Measure delays, excluding those that a busy machine causes.
 
 with Witness() as witness:
     deadline = time.monotonic() + 0.5
@@ -17,10 +17,10 @@ import time
 
 __all__ = ["Witness"]
 
-# Wakes up every millisecond and records each delay. For the watched threads and all threads of their child processes it
-# records, from the kernel's accounting, how long each was ready to run without a processor. Times are time.monotonic,
-# which all processes of a machine share. A separate process, so that load of the test's interpreter does not count as a
-# stall.
+# The process wakes up every millisecond and records each delay. For the watched threads and all threads of their child
+# processes it records, from the kernel's accounting, how long each was ready to run without a processor. Times are
+# time.monotonic, the same clock in all processes of a machine. It is a separate process, so that load of the test's
+# interpreter does not count as a stall.
 _PROGRAM = """
 import glob, json, select, sys, time
 
@@ -92,11 +92,11 @@ class Witness:
         self._ask(f"/proc/{process}/task/{thread}/schedstat")
 
     def late(self, deadline: float) -> float:
-        """Return the seconds since the deadline (``time.monotonic``) without stalls; may be negative."""
+        """Return the seconds since the deadline (``time.monotonic``), minus stalls; may be negative."""
         return self.took(deadline, time.monotonic())
 
     def took(self, began: float, ended: float | None = None) -> float:
-        """Return the seconds between two ``time.monotonic`` times (second default: now) without stalls."""
+        """Return the seconds from ``began`` to ``ended`` (``time.monotonic``; default: now), minus stalls."""
         ended = time.monotonic() if ended is None else ended
         took, counted = ended - began, began
         for start, end in sorted(self._ask()):

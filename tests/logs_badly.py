@@ -1,4 +1,4 @@
-"""Reporters whose module reconfigures logging. Only sidecars may import it, because the import has that effect."""
+"""Reporters that reconfigure logging. Only sidecars may import this module: its import alone changes logging."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from spark_events import Event
 from spark_events.reporters.file.reporter import FileReporter
 
-# Disables existing loggers and removes the root's handlers, as some programs do on import.
+# Disable existing loggers and remove the root logger's handlers, as some programs do on import.
 logging.config.dictConfig({"version": 1, "root": {"level": "WARNING", "handlers": []}})
 
 
@@ -23,7 +23,7 @@ class ReconfiguresLogging(FileReporter):
 
 
 class DisablesLogging(FileReporter):
-    """Reporter that disables logging altogether."""
+    """Reporter that disables all logging."""
 
     def report(self, events: Sequence[Event]) -> None:
         logging.disable(logging.CRITICAL)

@@ -66,7 +66,7 @@ class UnprintableError(PermanentError):
 
 
 class RaisesOddThings(Reporter):
-    """Raises errors that are no Exception and errors that cannot be formatted or encoded."""
+    """Raises errors that do not derive from Exception and errors that cannot be formatted or encoded."""
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -222,7 +222,7 @@ class EndsAProgram(FileReporter):
 
 
 class LeavesAChild(FileReporter):
-    """Leaves a child process running; its id is in a file next to the reporter's file."""
+    """Leaves a child process running and writes the child's id to a file next to the reporter's file."""
 
     def open(self) -> None:
         super().open()
@@ -233,7 +233,7 @@ class LeavesAChild(FileReporter):
 
 
 class Obedient(FileReporter):
-    """Writes events to a file; first runs the order in the attribute ``do`` of each event, once."""
+    """Runs the command in the attribute ``do`` of each event once, then writes the events to a file."""
 
     def __init__(self, config: FileConfig) -> None:
         super().__init__(config)
@@ -277,7 +277,7 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Write nonsense to the pipe to the sidecar, then wait for the reaction."""
+    """Write invalid bytes to the pipe to the sidecar, then wait until the sidecar reacts."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):

@@ -1,4 +1,4 @@
-"""Kernel feature: whether a process other than the parent can read the exit status of a process."""
+"""Detect whether the kernel lets a process read the exit status of a process that is not its child."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CORRUPT = sqlite3.DatabaseError("database disk image is malformed")
 
 
 class Disk:
-    """Faults of the disk at the moment."""
+    """Current faults of the disk."""
 
     def __init__(self) -> None:
         self.opening: Exception | None = None
@@ -33,11 +33,11 @@ class Disk:
         self.reading: Exception | None = None
         #: The next commit succeeds but is reported as failed.
         self.lies = False
-        #: Called in the middle of each write, which it may block.
+        #: Function called in the middle of each write; it may block the write.
         self.hang: Callable[[], object] = lambda: None
 
     def database(self) -> type[SpoolDatabase]:
-        """Return the database class of this disk."""
+        """Return a database class that has this disk's faults."""
         disk = self
 
         class FaultyDatabase(SpoolDatabase):
@@ -86,7 +86,7 @@ class Gate:
 
 
 class Owner:
-    """Spool with a writer thread, and the calls of a reporter's worker and of the driver."""
+    """Spool with its writer thread; the methods act as the reporter's worker and as the driver."""
 
     def __init__(
         self,
@@ -114,11 +114,11 @@ class Owner:
         self.spool = Spool(1024, writer, self.woken.set, lambda: None, settings.max_size, reporter, hang_seconds)
         self._record = 0
         self.spool.start()
-        # Wait, so that it is known which of two spools started first.
+        # Wait until this spool has started, so that two spools start in a known order.
         eventually(lambda: self.spool.files or self.spool.is_failing)
 
     def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
-        """Put events with these numbers, each from its own record."""
+        """Put events with these numbers into the spool, each from its own record."""
         made = [event(n, severity, **attributes) for n in which]
         self.spool.put(Entries([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)]))
         self._record += len(which)
@@ -130,7 +130,7 @@ class Owner:
             assert self.spool.wait_until_answered(PATIENCE)
 
     def deliver(self, count: int) -> list[int]:
-        """Take and ack ``count`` events."""
+        """Dequeue and ack ``count`` events."""
         taken: list[int] = []
         while len(taken) < count:
             take = partial(self.spool.take, min(5, count - len(taken)))

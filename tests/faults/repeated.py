@@ -1,4 +1,4 @@
-"""Read events of killed processes: drop partial lines and compare repeated events."""
+"""Read the events that killed processes wrote: drop partial lines, compare repeated events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Event = dict[str, Any]
 
 
 def whole_lines(data: bytes, deaths: int) -> list[Event]:
-    """Return the events of a file without partial lines, each of which must appear complete later.
+    """Return the events of all complete lines; each partial line must appear again later, complete.
 
     Each killed process may leave one partial line: the kernel may end a write at a page boundary.
     """
@@ -24,7 +24,7 @@ def whole_lines(data: bytes, deaths: int) -> list[Event]:
             whole.append(json.loads(line))
             behind.append(line)
         except ValueError:
-            # A repeated event may have another sequence number, which follows the id on the line.
+            # Compare up to the sequence number, because a repeated event may have another number.
             begins = line.partition(b',"sequence":')[0]
             assert any(other.startswith(begins) for other in behind), (
                 f"partial line without a later complete one: {line!r}"

@@ -1,4 +1,4 @@
-"""Random faults for one application: kill, stop and continue its processes, and let its destination fail.
+"""Random faults for one application: kill or pause its processes, and let its destination fail.
 
 Three reporters guarantee ``at-least-once``: a file, a file in its own process, and a webhook. The next run of the
 application delivers the events that the faults left in the spools.
@@ -52,7 +52,7 @@ class Storm:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Short timeouts and back-offs, so that retries happen within seconds."""
+        """Settings with short timeouts and back-offs, so that retries happen within seconds."""
         of_each = {
             f"events.reporter.{name}.{key}": value
             for name in REPORTERS
@@ -82,7 +82,7 @@ class Storm:
         }
 
     def rage(self, run: Run) -> None:
-        """Inject faults until the time is up; then let the destination answer again."""
+        """Inject faults for ``STORM_SECONDS``; then let the destination answer again."""
         faults: list[tuple[str, Callable[[], None]]] = [
             ("sidecar killed", lambda: self._kill(sidecars(run))),
             ("sidecar killed", lambda: self._kill(sidecars(run))),
@@ -125,7 +125,7 @@ class Storm:
         return [event for batch in self.receiver.bodies() for event in batch]
 
     def delivered(self) -> dict[str, list[Event]]:
-        """Return the events of the application's first run by reporter, after the end."""
+        """Return the events of the application's first run by reporter; call it after the last run."""
         deaths = self.done["sidecar killed"] + self.done["reporter killed"]
         files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
         everything = {name: whole_lines(data, deaths) for name, data in files.items()}
@@ -150,13 +150,13 @@ def reported(events: Iterable[Event]) -> set[int]:
 
 @dataclass
 class Outcome:
-    """Result of a storm.
+    """Result of one application with random faults.
 
     Attributes:
-        run: the run that got the faults.
-        dies: whether its driver was killed after the storm.
-        seen: number of reported commits at that time.
-        delivered: events of that run by reporter, after the next run has ended.
+    run: the first run, with the faults.
+    dies: whether the test killed the driver after the faults.
+    seen: number of commits reported before the driver ended.
+    delivered: events of the first run by reporter, read after the next run has ended.
     """
 
     storm: Storm
@@ -170,13 +170,13 @@ class Outcome:
 
 
 def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
-    """Run an application with faults, let it end or kill it, and run it again."""
+    """Run an application with faults, stop it or kill its driver, and run the application again."""
     storm = Storm(lab, seed)
     with storm.receiver:
         run = lab.start("stream.py", defaults=storm.settings)
         run.wait_until_announced("streaming")
         storm.rage(run)
-        # Wait for new commits: if driver and sidecar were killed together, no process could report.
+        # Wait for new commits: if the test killed driver and sidecar together, nothing would report the last commits.
         known = reported(storm.arrived())
         run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2)
         seen = len(reported(storm.arrived()))
@@ -185,6 +185,6 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
         else:
             run.command("stop")
         run.wait()
-        # The second run delivers the rest of the spools.
+        # The second run delivers the events that are still in the spools.
         assert lab.run("stream.py", "1", defaults=storm.settings).process.returncode == 0
         return Outcome(storm, run, dies, seen, storm.delivered())

@@ -18,13 +18,13 @@ from spark.harness import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
-#: The dispatcher's own events are not made from records and not sent again.
+#: Events of the dispatcher itself: no record causes them, so they are not sent again.
 OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
 
 
 @pytest.fixture(scope="module")
 def storms(lab: Lab) -> dict[str, Future[Outcome]]:
-    # Of two consecutive seeds one is even, which selects the dispatcher `sync`.
+    # An even seed selects the dispatcher `sync`, an odd seed `async-queued`.
     seed = random.randrange(1_000_000)
     return {
         "ends": lab.background(weather, lab, seed, dies=False),
@@ -44,8 +44,8 @@ def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
 
 
 def test_no_commit_is_missing(outcome: Outcome) -> None:
-    """After a normal end, all commits of the checkpoint; for a killed driver, a prefix of them without a gap."""
-    # Spark keeps only the last hundred files, so derive the earlier ones.
+    """After a normal end every commit is reported; for a killed driver, the reported commits have no gap."""
+    # Spark keeps only the last hundred commit files, so derive the earlier batches.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
     for name, events in outcome.delivered.items():
         found = reported(events)
@@ -65,7 +65,7 @@ def test_every_status_has_one_id(outcome: Outcome) -> None:
 
 
 def test_all_reporters_get_the_same_events(outcome: Outcome) -> None:
-    """Every reporter has every event, with the same text."""
+    """Every reporter receives every event, with the same text."""
     facts(chain.from_iterable(outcome.delivered.values()))
     audit, alone, hook = (
         {one["event_id"] for one in events if one["name"] not in OWN} for events in outcome.delivered.values()

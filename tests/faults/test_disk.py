@@ -1,4 +1,4 @@
-"""Tests with unwritable files: the job continues, events are held, and the log has one message."""
+"""Tests with unwritable files: the job continues, and each reporter holds its events and logs one message."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The same job with each dispatcher, in parallel."""
+    """Run the same job with each dispatcher, in parallel."""
     started = {}
     for dispatcher in ("sync", "async-queued"):
         lines = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
         for name, (path, _) in UNWRITABLE.items():
             lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
-            # Longer than the job on a slow machine, so that a breaker opens only once.
+            # Open for longer than the job takes on a slow machine, so that a breaker opens only once.
             lines[f"events.reporter.{name}.circuit-breaker.open.initial"] = "5min"
         lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
         started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
@@ -58,7 +58,7 @@ def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
-    """The driver's log has one message with reporter, path and reason, and one when the breaker opens."""
+    """The driver's log names reporter, path and reason once, and reports once that the breaker opens."""
     message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert all("circuit breaker is open" in repeated for repeated in further)
     assert len(further) <= 1
@@ -68,13 +68,13 @@ def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_lost_events_are_counted(run: Run, name: str) -> None:
-    """The driver's log has the number of events that could not be written before the end."""
+    """The driver's log has the number of events that were still unwritten when the application ended."""
     lost = [re.search(rf"reporter {name}: (\d+) events were not delivered in time", m) for m in run.own_messages]
     assert [int(found[1]) for found in lost if found] == [len(run.events())], run.own_messages
 
 
 def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Path) -> None:
-    """While the disk is full, the file has only complete lines; once there is space, all held events follow."""
+    """A full disk leaves only complete lines in the file; once it has space, all held events are written."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
     # An open circuit breaker would only delay this test.

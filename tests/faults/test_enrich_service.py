@@ -1,4 +1,4 @@
-"""Tests of the enrich engine with a real, faulty HTTP service; the service's log is the reference."""
+"""Tests of the enrich engine with a real, faulty HTTP service; the service's log shows the calls."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def users(rows: int) -> list[str]:
 
 
 def test_every_row_is_called_once_over_few_connections(client: type[Client], service: EnrichService) -> None:
-    """One call per row, never more in flight than allowed, and connections are reused."""
+    """Each row is called once, within the limit of calls in flight, over connections that are reused."""
     service.script(delay=0.002)
     run = looked_up(client, service, max_in_flight=8)
     assert run.of(range(200)) == users(200)
@@ -126,7 +126,7 @@ def test_transient_failures_are_retried_with_the_same_idempotency_key(
 ) -> None:
     """The client's real exceptions are classified as transient; each failure costs one more call for this row only."""
     service.script(rules=[rule("user-3", step, step)])
-    # Only the hanging call needs a short timeout, which a busy machine could trigger.
+    # Use a short timeout for the hanging call only, because a busy machine could exceed it.
     run = looked_up(client, service, max_in_flight=4, timeout=1 if "hang" in step else 30)
     assert run.of(range(6)) == users(6)
     calls = Counter(call.key for call in service.calls())
@@ -141,7 +141,7 @@ def test_transient_failures_are_retried_with_the_same_idempotency_key(
 def test_permanent_failures_are_not_retried(
     client: type[Client], service: EnrichService, step: dict[str, Any], type_: str
 ) -> None:
-    """A rejected row (404) and an answer that is not JSON."""
+    """A rejected call (404) and an answer that is not JSON are called only once."""
     service.script(rules=[rule("user-1", forever=step)])
     answers = looked_up(client, service).of(range(3))
     assert isinstance(answers[1], RowFailure)
@@ -151,7 +151,7 @@ def test_permanent_failures_are_not_retried(
 
 
 def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichService, witness: Witness) -> None:
-    """After a 429 with Retry-After, calls pause and then resume gradually."""
+    """After a 429 with Retry-After, calls pause and then resume gradually, and every row is answered."""
     service.script(limit=limit(100, retry_after=1))
     run = looked_up(Aiohttp, service, max_in_flight=200, retry=Retry())
     began = time.monotonic()
@@ -161,12 +161,12 @@ def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichS
     assert run.numbers["throttled"] == len(refused)
     assert ended - began > 3
     assert witness.took(began, ended) < 15
-    # At most the calls in flight are rejected at first, and fewer each time that calls resume.
+    # The first rejections are at most the calls in flight; each time calls resume, there are fewer.
     assert len(refused) < 350
 
 
 def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
-    """The service counts calls in every one-second window; its limit leaves room for late calls on a busy machine."""
+    """With a rate of 60 calls per second, a service that allows 90 in any second rejects no call."""
     service.script(limit=limit(90))
     assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
     calls = service.calls()
@@ -175,7 +175,7 @@ def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
 
 
 def test_calls_that_time_out_close_their_connection(client: type[Client], service: EnrichService) -> None:
-    """A timeout closes the connection; no call continues after its row failed."""
+    """A timeout closes the connection, so that no call continues after its row has failed."""
     service.script(rules=[rule("user-.*", forever={"hang": True})])
     run = looked_up(client, service, timeout=0.3, retry=None, circuit_breaker=None)
     answers = run.of(range(5))
@@ -184,7 +184,7 @@ def test_calls_that_time_out_close_their_connection(client: type[Client], servic
 
 
 def test_a_closed_run_leaves_no_call_in_flight(client: type[Client], service: EnrichService) -> None:
-    """The calls in flight end, and no call starts later."""
+    """When a run is closed, its calls in flight end, and no call starts later."""
     service.script(rules=[rule("user-(?!0$).*", forever={"hang": True})])
     run = looked_up(client, service, max_in_flight=10)
     answers = run.begin(chunks_of(range(100), 1))
@@ -197,7 +197,7 @@ def test_a_closed_run_leaves_no_call_in_flight(client: type[Client], service: En
 
 
 def test_a_restarted_service_costs_no_row(service: EnrichService) -> None:
-    """The circuit breaker holds the calls during the outage."""
+    """While the service restarts, the circuit breaker holds the calls, and every row is answered."""
     service.script(delay=0.01)
     run = looked_up(
         Aiohttp, service, max_in_flight=10, circuit_breaker=CircuitBreaker(failures=10, give_up_after=60), timeout=5
@@ -224,7 +224,7 @@ def test_a_restarted_service_costs_no_row(service: EnrichService) -> None:
 def test_an_unreachable_service_fails_the_batch_in_seconds(
     client: type[Client], service: EnrichService, witness: Witness
 ) -> None:
-    """Without the breaker, thousands of rows would each need four attempts with a timeout of 30 s."""
+    """If no connection succeeds, the breaker fails the batch soon instead of four attempts of 30 s per row."""
     service.script()
     service.kill()
     try:
@@ -243,7 +243,7 @@ def test_an_unreachable_service_fails_the_batch_in_seconds(
 def test_a_frozen_service_fails_the_batch_soon_after_the_first_timeout(
     service: EnrichService, witness: Witness
 ) -> None:
-    """The service accepts connections without answering; no row waits for its timeout after the breaker gave up."""
+    """If a service accepts connections and never answers, rows fail at once after the breaker gives up."""
     service.script()
     service.freeze()
     try:
@@ -258,7 +258,7 @@ def test_a_frozen_service_fails_the_batch_soon_after_the_first_timeout(
 
 
 def test_calls_of_a_key_are_in_order(service: EnrichService) -> None:
-    """One call per key at a time, in row order, despite failures and slow calls."""
+    """Each key has one call at a time, in row order, despite failures and slow calls."""
     service.script(
         delay=0.001, tail=[0.05, 0.03], rules=[rule("user-.*7", {"status": 503}), rule("user-.*5", {"close": True})]
     )

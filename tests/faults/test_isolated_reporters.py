@@ -1,4 +1,4 @@
-"""Tests of reporters in their own process with a real sidecar: they end with it and do not delay its end."""
+"""Tests of a real sidecar with reporters in their own process: they end with it and do not delay its end."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def works(process: psutil.Process) -> bool:
 def test_the_process_dies_with_the_sidecar(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, stopped_first: bool
 ) -> None:
-    """After SIGKILL of the sidecar the kernel ends the process, whatever its reporter does."""
+    """After SIGKILL of the sidecar, the kernel ends the reporter's process, whatever the reporter does."""
     path = tmp_path / "bad.jsonl"
     driver = drivers(kind, **({"path": str(path)} if kind == "file" else {}))
     process = its_process(driver)
@@ -89,7 +89,7 @@ def test_the_process_dies_with_the_sidecar(
 def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, witness: Witness
 ) -> None:
-    """At most 100 ms after the driver's deadline; no process is left."""
+    """A sidecar ends at most 100 ms after the driver's deadline and leaves no reporter process."""
     driver = drivers(f"misbehaving:{kind}")
     process = its_process(driver)
     driver.send_records(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
@@ -102,12 +102,12 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     assert eventually(lambda: is_gone(process.pid), within=5, what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
-    # The report gets the last tenth of the time; it may be missing if the machine stalled then.
+    # The last tenth of the time is for the dispatcher's report; a stalled machine may prevent the report.
     assert names[-1] == "DispatcherReportEvent" or witness.took(deadline - 0.2, deadline) < 0.1
 
 
 def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> None:
-    """One line in the driver's log and a count in its metrics; the sidecar continues."""
+    """A crash of the reporter's process causes one line in the driver's log and one count; the sidecar continues."""
     driver = drivers("misbehaving:Segfaults")
     logged = driver.await_answer("log", level="ERROR")
     assert logged["message"] == (
@@ -155,7 +155,7 @@ os._exit(0)
 
 
 def test_other_reporters_survive_exhausted_descriptors(tmp_path: Path) -> None:
-    """A failed replacement is logged and not fatal, and the good reporter delivers every event."""
+    """If no process can replace a failed one, this is logged, and the other reporter delivers every event."""
     path = tmp_path / "events.jsonl"
     command = [sys.executable, "-c", _EXHAUSTED, str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=sidecar_environment(), timeout=100)

@@ -27,7 +27,7 @@ PAUSES = (0.2, 1.0, 3.0)
 
 
 def kill_sidecars(run: Run, seed: int) -> None:
-    """Kill each sidecar some time after its start."""
+    """Kill several sidecars, each a random time after the previous kill."""
     chance = random.Random(seed)
     for _ in range(KILLS):
         time.sleep(chance.choice(PAUSES))
@@ -58,7 +58,7 @@ def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
     missing = set(range(BATCHES)) - reported
     assert max(run.commits("checkpoint")) >= BATCHES - 1
     assert len(missing) <= lost, (seed, sorted(missing), lost)
-    # With a queue of 1,024 records and pauses of 5 s, no record should be lost.
+    # The queue of 1,024 records is large enough for the pauses of up to 5 s, so no record is lost.
     assert not missing, (seed, sorted(missing), lost)
 
 

@@ -48,7 +48,7 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Kill a driver; return the time until LOST was in the file and until the sidecar ended (see Witness)."""
+    """Kill a driver; return the run, the seconds until LOST was in the file and those until the sidecar ended."""
     run = lab.start("stream.py", defaults=ASYNC)
     wait_for_more(run, 3)
     driver, sidecar = run.driver(), run.sidecar()
@@ -94,7 +94,7 @@ def stopped_sidecar(lab: Lab) -> Run:
 
 
 def flooded_sidecar(lab: Lab) -> Run:
-    """Stop the sidecar until the pipe and the small queue are full."""
+    """Run a job and stop its sidecar (SIGSTOP) until the pipe and the small queue are full."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.dispatcher.queue.size": "8"})
     wait_for_more(run, 2)
     sidecar = run.sidecar()
@@ -118,7 +118,7 @@ def killed_in_the_drain(lab: Lab) -> Run:
 
 
 def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
-    """Stop the sidecar before the driver ends; return how long the driver took to end."""
+    """Stop the sidecar (SIGSTOP) before the driver ends; return how long the driver took to end."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
     wait_for_more(run, 1)
     run.signal(run.sidecar(), signal.SIGSTOP)
@@ -173,7 +173,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 
 def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The last event of a killed driver is LOST with severity FATAL, follows RUNNING, and names what ran."""
+    """The last event of a killed driver is LOST, with severity FATAL; it names the queries that ran."""
     run, _, _ = driver_killed.result()
     last = [event for event in run.events() if event["name"] != "DispatcherReportEvent"][-1]
     assert last["name"] == "JobStatusChangeEvent"
@@ -184,19 +184,19 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
 
 
 def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """LOST is in the file within two seconds."""
+    """Two seconds after the driver is killed, LOST is in the file."""
     _, seconds, _ = driver_killed.result()
     assert seconds < 2
 
 
 def test_the_sidecar_ends_after_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The sidecar ends within two seconds."""
+    """The sidecar ends within two seconds after its driver is killed."""
     _, _, gone = driver_killed.result()
     assert gone < 2
 
 
 def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Each commit is reported once, except possibly the last; no other commit is reported."""
+    """Each commit of a killed driver is reported once, except possibly the last; no other commit is reported."""
     run, _, _ = driver_killed.result()
     reported, commits = commits_reported(run), run.commits("steady")
     assert reported == commits[: len(reported)]
@@ -210,7 +210,7 @@ def test_the_job_succeeds(run: Run) -> None:
 
 
 def test_no_commit_is_missing(run: Run) -> None:
-    """The reported batches are exactly the files in commits/."""
+    """The reported batches are exactly those with a file in the checkpoint's commits/."""
     assert sorted(set(commits_reported(run))) == run.commits("steady")
 
 
@@ -234,7 +234,7 @@ def test_no_status_is_missing(run: Run) -> None:
 
 
 def test_a_repeated_event_is_identical(run: Run) -> None:
-    """A repeated event has the same id, number and text."""
+    """A repeated event has the same id, number and text as its first delivery."""
     reported: dict[str, dict[str, Any]] = {}
     for event in run.events():
         assert reported.setdefault(event["event_id"], event) == event
@@ -247,13 +247,13 @@ def test_a_repeated_event_is_identical(run: Run) -> None:
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """Over all sidecars, events are numbered 1, 2, 3 and so on."""
+    """The events of all sidecars of a driver are numbered 1, 2, 3 and so on, without a gap."""
     sequences = sorted({event["sequence"] for event in run.events()})
     assert sequences == list(range(1, len(sequences) + 1))
 
 
 def test_every_event_names_its_application(run: Run) -> None:
-    """A restarted sidecar knows its application and query."""
+    """Events of a restarted sidecar also name the application and the query."""
     truth = run.truth()
     for event in run.events():
         assert event["attributes"]["spark.app.id"] == truth["app_id"]
@@ -263,7 +263,7 @@ def test_every_event_names_its_application(run: Run) -> None:
 
 @pytest.mark.parametrize(("fault", "deaths"), [("killed-sync", 3), ("killed-async", 3), ("killed-in-the-drain", 1)])
 def test_every_killed_sidecar_is_logged_once(runs: dict[str, Future[Run]], fault: str, deaths: int) -> None:
-    """The driver's log has one warning per killed sidecar, with the signal, and nothing else."""
+    """The driver's log has one warning per killed sidecar, with the signal, and no other message."""
     messages = runs[fault].result().own_messages
     assert len(messages) == deaths
     assert all("the sidecar ended (exit code 137 (signal 9))" in message for message in messages)
@@ -276,7 +276,7 @@ def test_a_paused_sidecar_is_not_logged(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
-    """With a full pipe and queue the listener does not wait, and the job succeeds."""
+    """If the pipe and the queue are full, the listener does not wait, and the job succeeds."""
     assert flooded.result().process.returncode == 0
 
 
@@ -295,21 +295,21 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
 
 
 def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
-    """Status changes are dropped last: the ends of query and application are reported."""
+    """A full queue drops status changes last: the ends of query and application are reported."""
     run = flooded.result()
     assert run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="FINISHED")
     assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
 
 
 def test_a_stuck_sidecar_does_not_delay_the_driver(stuck: Future[tuple[Run, float]]) -> None:
-    """The driver ends with its own exit code soon after the shutdown timeout."""
+    """A driver with a stopped sidecar ends with its own exit code soon after the shutdown timeout."""
     run, took = stuck.result()
     assert run.process.returncode == 0, run.tail()
     assert took < 2 + 8
 
 
 def test_a_stuck_sidecar_is_logged_and_killed(stuck: Future[tuple[Run, float]]) -> None:
-    """The driver's log has one message about the timeout, and the sidecar ends with its driver."""
+    """The driver's log has one message about the shutdown timeout; the stopped sidecar ends with the driver."""
     run, _ = stuck.result()
     (message,) = run.own_messages
     assert "did not end within 2000 ms (spark.events.shutdown.timeout)" in message

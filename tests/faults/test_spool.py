@@ -1,4 +1,4 @@
-"""Tests of a real sidecar with a spool: killed, stopped, on a full or hanging disk, and with a clock that jumps."""
+"""Tests of a real sidecar with a spool, with these faults: SIGKILL, SIGSTOP, a bad disk, a clock that jumps."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Application:
     def restore_destination(self) -> None:
         """Make the destination available; wait until the sidecar delivers or has delivered everything.
 
-        A goodbye that finds a failing reporter still leaves it a second; spooled events then stay on disk.
+        If a reporter fails when the goodbye message arrives, it gets one more second; its spooled events stay on disk.
         """
         self.away.unlink(missing_ok=True)
 
@@ -113,7 +113,7 @@ class Application:
         eventually(delivers, within=60, what=f"something to be delivered, of {self.stats}")
 
     def kill(self) -> None:
-        """Kill the sidecar as ``kill -9`` does; its earlier answers count."""
+        """Kill the sidecar (SIGKILL) and process the answers that it sent before."""
         self.driver.process.kill()
         self.driver.await_exit()
         self.read_answers()
@@ -121,7 +121,7 @@ class Application:
         self.deaths += 1
 
     def finish(self) -> None:
-        """Send the goodbye with enough time; assert that the sidecar ends."""
+        """Send the goodbye message with a long deadline; assert that the sidecar ends."""
         self.driver.send(goodbye(30_000))
         assert self.driver.await_exit(60) == 0
         self.read_answers()
@@ -162,7 +162,7 @@ def application(begin: Begin) -> Application:
 
 
 def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
-    """Kills at random times, with the destination available or not; at the end every event arrived in order."""
+    """Whenever the sidecar is killed, with or without its destination, every event arrives in order."""
     dice = random.Random(4)
     application.start(ready=False)
     application.send(application_start(app_name="shop"))
@@ -173,7 +173,7 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
             jobs += 1
         if dice.random() < 0.5:
             application.driver.await_answer("ready")
-        # Hit the sidecar's start, a write or a delivery.
+        # A random delay, so that the kill hits the sidecar's start, a write or a delivery.
         time.sleep(dice.random() ** 2 * 0.3)
         application.kill()
         application.away.unlink(missing_ok=True)
@@ -220,10 +220,10 @@ def test_events_of_an_outage_are_acknowledged_and_delivered_later(application: A
 
 
 def test_a_stopped_sidecar_resumes(application: Application) -> None:
-    """Stopped and continued while records arrive: no event is lost, and the disk is not reported as hanging."""
+    """A sidecar that is paused while records arrive loses no event and does not report a hanging disk."""
     driver = application.start()
     application.send(application_start(app_name="shop"))
-    # In a thread, because the pipe to a stopped sidecar may be full.
+    # Send in a thread: if the pipe to the stopped sidecar is full, the call blocks.
     sender = threading.Thread(target=application.send, args=[record for n in range(400) for record in job(n)])
     sender.start()
 
@@ -244,7 +244,7 @@ def test_a_stopped_sidecar_resumes(application: Application) -> None:
 
 
 def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
-    """Events that do not fit on the disk stay in memory, with one message; the available destination then gets all."""
+    """Events that do not fit on the disk stay in memory, with one message; all are delivered after the outage."""
     application = begin(**{"events.reporter.audit.spool.directory": str(small_disk)})
     application.start()
     application.send(application_start(app_name="shop"))
@@ -258,7 +258,7 @@ def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
         application.send(*[record for n in range(jobs, jobs + 50) for record in job(n)])
         jobs += 50
         eventually(lambda: full() or application.acknowledged == len(application.records))
-    # More than fits on the disk, less than fits in memory.
+    # These events exceed the disk and fit in memory.
     application.send(*[record for n in range(jobs, jobs + 200) for record in job(n)])
     jobs += 200
     application.away.unlink()
@@ -270,7 +270,7 @@ def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
 
 
 def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Path, Callable[[str], None]]) -> None:
-    """On a frozen file system the reporter delivers from memory, and other reporters are not delayed."""
+    """If the file system hangs, the reporter delivers from memory, and other reporters are not delayed."""
     disk, freeze = freezing_disk
     other = begin().folder / "other.jsonl"
     application = begin(
@@ -294,7 +294,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
     application.away.touch()
     application.send(*[record for n in range(200, 250) for record in job(n)])
     eventually(lambda: application.stats["accepted"] >= count + 100, meanwhile=application.read_answers)
-    # A process in an uninterruptible write ends only when the write does.
+    # The kernel ends a process in an uninterruptible write only after the write returns.
     application.driver.process.kill()
     freeze("-u")
     application.kill()
@@ -327,7 +327,7 @@ def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> No
 
 def test_a_process_without_descriptors_still_delivers(application: Application, tmp_path: Path) -> None:
     """While the spool cannot be opened, events bypass it; once descriptors are free, events are acknowledged."""
-    # Before the first settings are read, so that no spool file is open yet.
+    # Use up the descriptors before the sidecar reads its first settings, so that no spool file is open yet.
     application.driver = driver = FakeDriver(tmp_path / "stderr", greet=False)
     (tmp_path / "spool").touch()
     driver.send(hello(application.settings, application="shop"))
@@ -362,7 +362,7 @@ main()
 
 
 def test_clock_jumps_change_nothing(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock jumps years back and ahead while events are written, held and delivered."""
+    """No event is lost or reordered if the clock jumps by years while events are written, held and delivered."""
     clock = tmp_path / "clock"
     monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
     application.start()

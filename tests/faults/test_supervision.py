@@ -28,29 +28,29 @@ def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
 
 
 def poisoned(lab: Lab) -> Run:
-    """Every sidecar dies at the same record."""
+    """Run a job in which every sidecar dies at the same record."""
     return given_up(lab, "poisoned", "dies of jobs", **ASYNC, **{"events.sidecar.restarts.max": "3"})
 
 
 def poisoned_once(lab: Lab) -> Run:
-    """No restart is allowed."""
+    """Run a job in which the sidecar dies and no restart is allowed."""
     return given_up(lab, "once", "dies of jobs", **{"spark.events.sidecar.restarts.max": "0"})
 
 
 def poisoned_in_the_drain(lab: Lab) -> Run:
-    """The application ends before the third sidecar gets the record at which two sidecars died."""
+    """Run a job that ends before its third sidecar gets the record at which two sidecars died."""
     folder = lab.folder / "drain"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
 
 
 def starting_badly(lab: Lab) -> Run:
-    """All sidecars but two are killed during their start or fail to start."""
+    """Run a job in which all sidecars but two are killed during their start or fail to start."""
     folder = lab.folder / "badly"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "starts badly")})
 
 
 def never_starting_again(lab: Lab) -> Run:
-    """The first sidecar is killed during its start, the second dies, and later ones never start."""
+    """Run a job: the first sidecar is killed during its start, the second dies later, and all others fail to start."""
     return given_up(lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"})
 
 
@@ -65,7 +65,7 @@ def hanging(lab: Lab) -> tuple[Run, float]:
 
 
 def hanging_for_a_while(lab: Lab) -> Run:
-    """The start timeout expires while the job runs."""
+    """Run a job in which the sidecar's start timeout expires while the job runs."""
     lines = {**two_lines(), **make(lab.folder / "late", "hangs"), "events.sidecar.start-timeout": "500ms"}
     run = lab.start("ending.py", "wait", defaults={**lines, **ASYNC})
     run.wait_for("the end of the patience", lambda: run.own_messages)
@@ -93,7 +93,7 @@ def hung(lab: Lab) -> Future[tuple[Run, float]]:
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab, hung: Future[tuple[Run, float]]) -> dict[str, Future[Run]]:
-    """All other runs."""
+    """All runs except that of :func:`hung`."""
     return {name: lab.background(start, lab) for name, start in FAULTS.items()}
 
 
@@ -125,15 +125,15 @@ def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("fault", ["poisoned", "poisoned-once", "never-starting-again"])
 def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
-    """The last message has the number of lost records by kind."""
+    """The driver's last message has the number of lost records by kind."""
     run = runs[fault].result()
     assert "Lost records that no event reports" in run.own_messages[-1]
-    # An end without a sidecar is final at once.
+    # Without a sidecar, the end of the application is lost as well.
     assert "application_end=1" in run.own_messages[-1]
 
 
 def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """After the end of the application there are no pauses, and the sidecar that survives gets every record."""
+    """After the end of the application, sidecars restart without a pause, and the last one gets every record."""
     run = runs["poisoned-in-the-drain"].result()
     folder = lab.folder / "drain"
     assert starts(folder) == 3
@@ -143,12 +143,12 @@ def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, 
 
 
 def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """A sidecar that fails to start after others ran is also replaced; the sidecar that survives gets every record."""
+    """A sidecar that fails to start after others ran is also replaced, and the last sidecar gets every record."""
     run = runs["starting-badly"].result()
     folder = lab.folder / "badly"
     assert starts(folder) == 5
     kinds = [record["kind"] for record in records(folder)]
-    # It gets the records that the second sidecar acknowledged as history, then the record at which that sidecar died.
+    # The last sidecar gets the acknowledged records as restore state, then the record at which the second sidecar died.
     assert kinds[:4] == ["application_start", "job_start", "restored", "job_start"]
     assert kinds[-2:] == ["application_end", "goodbye"]
     what = [re.sub(r"; restarting it in .*", "", one.partition("the sidecar ")[2]) for one in run.own_messages]
@@ -161,7 +161,7 @@ def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str
 
 
 def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """Counts like a sidecar that dies repeatedly."""
+    """Failed starts count against the same limit as sidecars that die after their start."""
     run = runs["never-starting-again"].result()
     assert starts(lab.folder / "broken") == 4
     (error,) = [message for message in run.own_messages if " ERROR " in message]
@@ -171,10 +171,10 @@ def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> No
 
 
 def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[Run, float]]) -> None:
-    """The application's end waits for events.shutdown.timeout (1 s in this test) and ends the sidecar."""
+    """The end of the application waits 1 s, the shutdown timeout here, and then kills the sidecar."""
     run, took = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # On a busy machine most of this is Spark's own shutdown; without a deadline it would be 30 s, the start timeout.
+    # Most of the 15 s are for Spark's own shutdown on a busy machine; the start timeout would take 30 s.
     assert took < 15
     (message,) = run.own_messages
     assert "The application ended before the sidecar was ready" in message
