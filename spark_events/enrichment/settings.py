@@ -31,7 +31,8 @@ class Retry:
     Pauses double from ``initial`` up to ``max``.
 
     Args:
-        attempts: total number of attempts; 1 means no retry.
+        attempts: total number of attempts; 1 means no retry. Attempts that the destination rejects because it receives
+            too many calls (429, 503) do not count: the row is held until ``Limits.total_timeout``.
         initial: seconds before the second attempt.
         max: the longest pause in seconds (a Retry-After from the destination may be longer).
         jitter: upper bound, in seconds, of the random time that is added to a pause.
@@ -72,9 +73,9 @@ class CircuitBreaker:
 
     With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
     open the breaker: calls wait, and one at a time probes the destination. A success closes the breaker. If no probe
-    succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Only
-    temporary errors count as failures (connection errors, timeouts, 5xx), not the destination's rejection of a row
-    (4xx).
+    succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Connection
+    errors, timeouts and 5xx count as failures; a rejection of a row (4xx, 503) is an answer. A destination whose calls
+    time out counts as down only if a probe times out as well, because it may be slow.
 
     Args:
         failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.

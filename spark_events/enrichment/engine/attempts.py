@@ -24,8 +24,6 @@ from spark_events.enrichment.engine.failure import (
     NoAnswerError,
     RowFailure,
     failure_of,
-    message_of,
-    type_of,
 )
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.statistics import EngineCounts
@@ -37,6 +35,8 @@ __all__ = ["CallAttempts", "back_off"]
 
 _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
+#: Longest pause of a row whose destination is busy with other rows: it has room again soon.
+_BUSY_SECONDS = 1.0
 
 
 def back_off(retry: Retry, attempt: int) -> float:
@@ -146,9 +146,11 @@ class CallAttempts:
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
         failed = self._failed(slot, error)
+        used, answers = 0, self._counts.answers
         try:
             while isinstance(failed, AttemptError):
-                pause = self._pause_after(slot, call, failed.verdict)
+                used += not failed.verdict.throttled
+                pause = self._pause_after(slot, call, failed.verdict, used, is_busy=self._counts.answers > answers)
                 if pause is None:
                     break
                 await self._pause(slot, pause)
@@ -166,7 +168,15 @@ class CallAttempts:
         except AbandonedError:
             return ABANDONED
         except (AttemptError, EndError, asyncio.CancelledError) as ended:
-            return failure_of(self._end_of(slot, ended), call.attempt, self._clock() - slot.started)
+            last, elapsed = self._end_of(slot, ended), self._clock() - slot.started
+            if isinstance(failed, AttemptError) and failed.verdict.throttled:
+                if isinstance(last, EndError) and last.kind == "timeout":
+                    # The wait was for the destination, so its rejection is the reason.
+                    last = failed
+                # Pauses double, so the last one may be up to half of the time.
+                if self.breaker is not None and self._counts.answers == answers and elapsed > 0.4 * self._total:
+                    self.breaker.give_up(f"it rejected all calls for {elapsed:.0f} s", failed.cause)
+            return failure_of(last, call.attempt, elapsed)
 
     async def _once(self, slot: Slot, call: Call) -> Any:
         counts = self._counts
@@ -250,7 +260,7 @@ class CallAttempts:
             counts.gate_closed += self.gate.close(verdict.retry_after, crowded=True)
         if self.breaker is not None:
             if verdict.outage:
-                self.breaker.failed(f"{type_of(error)}: {message_of(error)}", self.gate)
+                self.breaker.failed(error, self.gate, slot.attempted, is_silent=verdict.timeout)
             elif verdict.answered:
                 self.breaker.succeeded()
         self.leave(slot, answered=verdict.answered)
@@ -293,11 +303,21 @@ class CallAttempts:
             if self.gate.lets(slot.passed):
                 return held
 
-    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict) -> float | None:
-        """Return the pause in seconds before the next attempt, or None if there is no next attempt."""
-        if not verdict.retryable or call.attempt >= self._retry.attempts:
+    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, *, is_busy: bool) -> float | None:
+        """Return the pause in seconds before the next attempt, or None if there is no next attempt.
+
+        Args:
+            slot: the worker.
+            call: the call.
+            verdict: the verdict on its last attempt.
+            used: the number of its attempts that count: the destination rejected the others because it was busy.
+            is_busy: whether the destination answers other calls meanwhile.
+        """
+        if not verdict.retryable or used >= self._retry.attempts or self._retry.attempts == 1:
             return None
         pause = back_off(self._retry, call.attempt)
+        if verdict.throttled and is_busy:
+            pause = min(pause, _BUSY_SECONDS)
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # The gate delays the attempt instead, and releases waiting attempts in order.

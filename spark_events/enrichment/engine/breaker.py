@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from spark_events.enrichment.engine.failure import message_of, type_of
 from spark_events.enrichment.engine.limits import Gate
 from spark_events.enrichment.settings import CircuitBreaker
 
@@ -19,8 +20,9 @@ _LONGEST_PAUSE = 1.0
 class DestinationBreaker:
     """Counts consecutive failures over all calls; used by the loop's thread only.
 
-    When the breaker opens, it closes the gate, which then lets one call through at a time. Without a success for
-    ``give_up_after`` seconds, even if no attempt ends at all, the destination counts as down for the rest of the batch.
+    When the breaker opens, it closes the gate, which then lets one call through at a time. Without an answer for
+    ``give_up_after`` seconds the destination counts as down for the rest of the batch. A silent destination may only be
+    slow, so it counts as down only after a call that was sent alone has had its full timeout.
 
     Args:
         config: the thresholds.
@@ -42,41 +44,66 @@ class DestinationBreaker:
         self._pause = _FIRST_PAUSE
         self._timer: asyncio.TimerHandle | None = None
         self._last = ""
+        self._is_silent = self._is_due = False
+        self._opened = 0.0
 
     def succeeded(self) -> None:
         """Record an answer of the destination, including a rejection."""
         self.failures = 0
         self._pause = _FIRST_PAUSE
+        self._is_due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def failed(self, why: str, gate: Gate) -> None:
+    def failed(self, error: BaseException, gate: Gate, began: float, *, is_silent: bool) -> None:
         """Record an attempt that failed because the destination is unreachable, out of order or silent.
 
         Args:
-            why: the error as text.
+            error: the attempt's error.
             gate: the gate to close after too many failures.
+            began: when the attempt began.
+            is_silent: whether the attempt was not answered in time.
         """
         self.failures += 1
-        self._last = why
+        self._last, self._is_silent = f"{type_of(error)}: {message_of(error)}", is_silent
         if self.down or self.failures < self._config.failures:
             return
+        # The calls in flight at the opening have ended after one timeout; a call that began later was alone.
+        if self._is_due and (not is_silent or began - self._opened > self._clock() - began):
+            self._give_up()
+            return
         if self._timer is None:
+            self._opened = self._clock()
             self.opened += 1
             self._pause = _FIRST_PAUSE
-            self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._give_up)
+            self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._period_over)
         if gate.until <= self._clock():
             # Otherwise the failure belongs to a call that was in flight when the gate closed, and is no new
             # information.
             gate.close(self._pause, crowded=False)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
+    def _period_over(self) -> None:
+        if self._is_silent:
+            self._is_due = True
+        else:
+            self._give_up()
+
     def _give_up(self) -> None:
-        self.down = (
-            f"the destination is down: {self.failures} attempts in a row failed, none was answered "
-            f"for {self._config.give_up_after:g} s; last error: {self._last}"
-        )
+        seconds = self._clock() - self._opened
+        self.give_up(f"{self.failures} attempts in a row failed, none was answered for {seconds:.3g} s")
+
+    def give_up(self, why: str, last: BaseException | None = None) -> None:
+        """Let the destination count as down for the rest of the batch."""
+        if last is not None:
+            self._last = f"{type_of(last)}: {message_of(last)}"
+        if not self.down:
+            self.down = f"the destination is down: {why}; last error: {self._last}"
+            # Later, because a listener cancels the calls, and the caller may be one of them.
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
         for on_down in list(self._listeners):
             on_down(self.down)
 

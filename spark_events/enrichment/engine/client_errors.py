@@ -17,7 +17,8 @@ class Verdict:
     Attributes:
         retryable: whether another attempt may succeed.
         timeout: whether no answer arrived in time.
-        throttled: whether the destination rejected the call because it receives too many.
+        throttled: whether the destination rejected the call because it receives too many; the row is held, and the
+            attempt does not count.
         outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
         answered: whether the destination answered and so is not down.
         unreachable: whether there was no connection, or it broke or stayed silent.

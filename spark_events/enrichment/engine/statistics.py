@@ -67,7 +67,7 @@ class EngineCounts:
         rows: admitted rows.
         retries: attempts after the first attempt of a call.
         timeouts: attempts without an answer in time, according to the engine or the client.
-        throttled: attempts that were rejected with 429 or Retry-After.
+        throttled: attempts that the destination rejected because it receives too many (429, 503, Retry-After).
         gate_closed: how often a Retry-After closed the gate.
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.
@@ -129,6 +129,11 @@ class EngineCounts:
         """Count rows that ended without an answer."""
         self.failures[failure.type] += rows
         self.kinds[failure.kind] += rows
+
+    @property
+    def answers(self) -> int:
+        """Number of attempts that the destination answered and did not reject."""
+        return self.begun - self.flying - self.unreachable - self.throttled
 
     @property
     def only_unreachable(self) -> bool:

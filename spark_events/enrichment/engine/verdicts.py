@@ -108,7 +108,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     status = _status(error)
     if status is not None:
         delay = _asked(error, status, wall)
-        throttled = status == _TOO_MANY or delay is not None
+        throttled = status in {_TOO_MANY, _UNAVAILABLE}
         return Verdict(
             retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
             timeout=status == _TIMEOUT_STATUS,

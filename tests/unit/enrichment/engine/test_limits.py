@@ -234,15 +234,15 @@ def test_retry_after_delays_all_calls() -> None:
 
 @pytest.mark.parametrize("retry_after", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
 def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -> None:
-    """Otherwise a row would use up its attempts before the destination recovers. The longer delay applies."""
+    """Otherwise the destination would get a storm of calls. The longer delay applies."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
         times.append(time.monotonic())
         raise too_many(retry_after)
 
-    (failure,) = Run(fn, retry=Retry(attempts=3, initial=0.2, jitter=0)).of([0])
-    assert failure.kind == "throttled"
+    (failure,) = Run(fn, retry=Retry(initial=0.2, jitter=0), timeout=1, total_timeout=1).of([0])
+    assert (failure.kind, failure.attempts) == ("throttled", 3)
     # Timers of an event loop may fire early, by the resolution of its clock.
     assert times[1] - times[0] >= 0.19
     assert times[2] - times[1] >= 0.39
@@ -388,6 +388,72 @@ def test_an_uncancellable_call_ended_by_the_breaker_is_no_timeout() -> None:
     assert "ConnectionRefusedError: refused" in failure.message
     assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 0)
     assert failure.elapsed > 0
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_rejections_for_overload_use_up_no_attempts(status: int) -> None:
+    """The row is held until it is answered; other errors still count."""
+    attempts = 0
+
+    async def fn(row: int) -> int:
+        nonlocal attempts
+        attempts += 1
+        if attempts in {3, 6}:
+            raise ConnectionError
+        if attempts < 9:
+            raise StatusError(status)
+        return row
+
+    assert Run(fn, retry=Retry(attempts=3, initial=0.001, max=0.01, jitter=0)).of([1]) == [1]
+    attempts = 0
+    (failure,) = Run(fn, retry=Retry(attempts=2, initial=0.001, max=0.01, jitter=0)).of([1])
+    assert (failure.type, failure.attempts) == ("ConnectionError", 6)
+
+
+@pytest.mark.parametrize("retry", [None, Retry(attempts=1)])
+def test_without_retries_a_rejection_fails_the_row(retry: Retry | None) -> None:
+    """The user wants one attempt."""
+
+    async def fn(row: int) -> int:
+        raise StatusError(503)
+
+    (failure,) = Run(fn, retry=retry).of([1])
+    assert (failure.kind, failure.attempts) == ("throttled", 1)
+
+
+def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witness: Witness) -> None:
+    """Not each of the rows waits that long."""
+    began = time.monotonic()
+
+    async def fn(row: int) -> int:
+        raise StatusError(503)
+
+    run = Run(fn, max_in_flight=5, timeout=0.5, total_timeout=0.5, retry=Retry(initial=0.05, jitter=0))
+    answers = run.of(range(500))
+    assert witness.took(began) < 5
+    assert {answer.kind for answer in answers} == {"throttled", "circuit-open"}
+    assert "it rejected all calls" in answers[-1].message
+
+
+def test_a_slow_destination_does_not_open_the_breaker() -> None:
+    """Calls time out while there are many, but a call that is sent alone is answered."""
+    inside = 0
+
+    async def fn(row: int) -> int:
+        nonlocal inside
+        inside += 1
+        try:
+            await asyncio.sleep(0.02 if inside == 1 else 60)
+        finally:
+            inside -= 1
+        return row
+
+    breaker = CircuitBreaker(failures=5, give_up_after=0.01)
+    retry = Retry(attempts=100, initial=0, jitter=0)
+    run = Run(fn, max_in_flight=10, timeout=0.3, total_timeout=30, circuit_breaker=breaker, retry=retry)
+    answers = run.of(range(10))
+    assert "circuit-open" not in run.numbers["kinds"]
+    assert answers == list(range(10))
 
 
 def test_a_destination_that_recovers_in_time_fails_no_row() -> None:

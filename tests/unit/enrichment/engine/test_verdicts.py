@@ -112,7 +112,8 @@ def test_exceptions_are_classified(error: BaseException, verdict: Verdict) -> No
         (408, Verdict(retryable=True, timeout=True, answered=True)),
         (429, Verdict(retryable=True, throttled=True, answered=True)),
         (500, OUT_OF_ORDER),
-        (503, OUT_OF_ORDER),
+        (502, OUT_OF_ORDER),
+        (503, Verdict(retryable=True, throttled=True, answered=True)),
         (599, OUT_OF_ORDER),
     ],
 )
@@ -134,7 +135,7 @@ def test_retry_after(client: Any, status: int, retry_after: str, seconds: float 
     """A number or a date; an invalid value is ignored, and a delay of more than a day is limited."""
     verdict = judge(client(status, **{"Retry-After": retry_after}), RETRY, wall=lambda: 40.0)
     assert verdict.retry_after == seconds
-    assert verdict.throttled is (status == 429 or seconds is not None)
+    assert verdict.throttled
 
 
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
@@ -175,9 +176,10 @@ def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds:
 
 
 def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
-    """Services send them with every response; the circuit breaker must still see an outage."""
+    """Services send them with every response."""
     headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
-    assert judge(httpx_status(503, **headers), RETRY) == OUT_OF_ORDER
+    assert judge(httpx_status(502, **headers), RETRY) == OUT_OF_ORDER
+    assert judge(httpx_status(503, **headers), RETRY).retry_after is None
     assert judge(httpx_status(503, **{"retry-after-ms": "1500"}), RETRY).retry_after == 1.5
 
 
