@@ -333,7 +333,7 @@ class DriverSession:
         return self._skip(record)
 
     def _look_for_predecessors(self, start: ApplicationStart) -> None:
-        # A client of Spark Connect, which has no driver, does not know whether the application has an end.
+        # A Spark Connect client runs no driver and never learns how the application ended.
         if self.driver:
             self._predecessors.begin(start)
 

@@ -111,7 +111,10 @@ class Reporters:
                 stuck, patience = ", ".join(sorted(held)), self._patience
                 # `close` must not wait for the same reporter again.
                 self._patience = 0.0
-                raise SparkEventsError(f"aborted: no delivery for {patience:.0f} s by reporter {stuck}")
+                raise SparkEventsError(
+                    f"aborted: reporter {stuck} delivered nothing for {patience:.0f} s;"
+                    " check its destination, or raise --patience"
+                )
 
     def _held(self) -> dict[str, int]:
         return {name: counters.held for name, counters in self._pipeline.dispatcher.counters().items() if counters.held}

@@ -127,7 +127,7 @@ class AsyncQueuedDispatcher:
 
     @contextlib.contextmanager
     def _watching(self, subject: str) -> Iterator[None]:
-        """Log the first error of a check, so that the other checks still run."""
+        """Suppress errors of a check so that the other checks still run; log the first error of each subject."""
         try:
             yield
         except Exception:
@@ -140,7 +140,7 @@ class AsyncQueuedDispatcher:
         return {delivery.name: delivery.counters() for delivery in self._deliveries}
 
     def begin_drain(self) -> None:
-        """Begin to drain: cut short retry pauses, open circuit breakers and throttling."""
+        """Begin to drain: end retry pauses, throttling and the waits of open circuit breakers early."""
         for delivery in self._deliveries:
             delivery.begin_drain()
 

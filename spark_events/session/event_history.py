@@ -184,17 +184,17 @@ class EventHistory(Reporter):
 
     def _stop(self, waiter: _Waiter) -> None:
         if not waiter.found.done():
-            why = f"the events have ended, and {waiter.choice} has not come; {self._arrived()}"
+            why = f"the stream ended while waiting for {waiter.choice}; {self._arrived()}"
             waiter.found.set_exception(StreamStoppedError(why))
 
     def _in_vain(self, choice: EventMatcher, timeout: float) -> WaitTimeoutError:
-        return WaitTimeoutError(f"{choice} has not come within {timeout:g} s; {self._arrived()}")
+        return WaitTimeoutError(f"timed out after {timeout:g} s waiting for {choice}; {self._arrived()}")
 
     def _arrived(self) -> str:
         events = self.events
         if not events:
-            return "no event came at all"
+            return "no event arrived"
         counts = Counter(event.name for event in events)
         counted_names = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         last = "; ".join(f"{event.severity.value} {event.name}: {event.body}" for event in events[-_NAMED:])
-        return f"what did come: {counted_names}; the last of it: {last}"
+        return f"events that arrived: {counted_names}; the last of them: {last}"

@@ -183,8 +183,8 @@ def _make_room(application: str, replaces: bool) -> list[Subscription]:
         return []
     if not replaces:
         raise SessionError(
-            f"the events of this application are started already, at {running.started_at}: use that stream, or call its"
-            " stop() first, or start(..., replace=True)"
+            f"this application already has an event stream, started in {running.started_at}: use that stream,"
+            " stop it with stop(), or call start(..., replace=True)"
         )
     subscriptions = running.subscriptions
     running.stop()

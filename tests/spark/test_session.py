@@ -119,9 +119,9 @@ def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> 
     """In a thread and in a coroutine; after a timeout, and after the end."""
     _, truth = alone
     assert truth["awaited"] == "Later"
-    assert truth["in_vain"].startswith("NeverHappens has not come within 0.3 s; what did come: ")
+    assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
     assert "1 OrdersImported" in truth["in_vain"]
-    assert truth["ended"].startswith("the events have ended, and NeverHappens has not come; what did come: ")
+    assert truth["ended"].startswith("the stream ended while waiting for NeverHappens; events that arrived: ")
 
 
 def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
@@ -194,7 +194,7 @@ MISTAKES = {
     "no licence": ["ConfigError: events.reporter.f: the reporter cannot be made: RuntimeError: no licence"],
     "no spark": ["SessionError: spark: given str, allowed is a SparkSession"],
     "twice": [
-        "SessionError: the events of this application are started already, at ",
+        "SessionError: this application already has an event stream, started in ",
         "session_with_sidecar.py:",
         "stop()",
     ],
@@ -233,7 +233,7 @@ def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
 @pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
     """Two sessions share one stream; a second stream is rejected or replaces the first one."""
-    assert "are started already, at " in rounds["second"]
+    assert "already has an event stream, started in " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True
 

@@ -142,7 +142,7 @@ class Child:
                 else:
                     self._settle(answer)
         except (msgspec.MsgspecError, ValueError, OSError) as error:
-            self.kill(f", for it answered what cannot be understood: {error}")
+            self.kill(f", because its answer is invalid: {error}")
 
     def _settle(self, answer: Done | Failed) -> None:
         with self._lock:

@@ -119,7 +119,7 @@ def read(fd: int, most: int | None = None) -> bytes | None:
         return None
     length = int.from_bytes(header, "big")
     if most is not None and length > most:
-        raise ValueError(f"a message of {length} bytes")
+        raise ValueError(f"message of {length:,} bytes exceeds the limit of {most:,} bytes")
     return _exactly(fd, length)
 
 

@@ -74,7 +74,7 @@ class ProcessReporter(Reporter):
                 await asyncio.shield(self._making)
             except asyncio.CancelledError:
                 if time.monotonic() - self._started_at > _START_SECONDS:
-                    child.kill(f", for it was not ready within {_START_SECONDS:g} s")
+                    child.kill(f", because it was not ready within {_START_SECONDS:g} s")
                 raise
             except Exception:
                 await self._discard()

@@ -187,7 +187,7 @@ class SpoolWriter(threading.Thread):
                 folder.release()
                 self._log_once(f"cannot open a file of an earlier run; retrying every {self._look:g} s", error)
             else:
-                # An empty one is deleted at once.
+                # If the opened file is empty, this call deletes it and opens the next.
                 self._find_dead()
                 return
 

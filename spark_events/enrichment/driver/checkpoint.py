@@ -73,7 +73,8 @@ def check_storage(df: DataFrame, storage: Storage) -> None:
         raise InvalidPlanError("Buffer.storage='replicated' needs Spark 4; with Spark 3.5 use 'local' or 'reliable'")
     if storage == "reliable" and is_connect(df):
         raise InvalidPlanError(
-            "Buffer.storage='reliable' does not work with Connect, whose clients cannot delete its files; use another"
+            "Buffer.storage='reliable' does not work with Spark Connect, because a client cannot delete the"
+            " checkpoint's files; use 'local', or with Spark 4 'replicated'"
         )
     if storage == "reliable" and df.sparkSession.sparkContext.getCheckpointDir() is None:
         raise InvalidPlanError(
@@ -199,7 +200,8 @@ def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     if not _rdd(marked).isCheckpointed():
         # Any later job over it would repeat the calls.
         raise RuntimeError(
-            "Spark did not write the checkpoint of Buffer.storage='reliable'; the batch fails to avoid repeated calls"
+            "Spark did not write the checkpoint of Buffer.storage='reliable'; the batch fails, because continuing would"
+            " repeat its calls; see the driver's log for the cause, or use another Buffer.storage"
         )
 
 

@@ -84,7 +84,7 @@ def described(value: Any) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names, quoted, and the number of the others."""
+    """Return the first few names, quoted, and how many more there are."""
     shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 

@@ -40,7 +40,10 @@ def _properties(value: str) -> tuple[tuple[str, str], ...]:
         if not separator or not name.strip():
             raise ValueError("an entry has no =")
         if name.strip() in OWN:
-            raise ValueError(f"{name.strip()} must not be set in properties: it has its own key, or is fixed")
+            raise ValueError(
+                f"{name.strip()} must not be set in properties: use the reporter's own key for it,"
+                " or remove it if docs/reporters/kafka.md lists none"
+            )
         pairs.append((name.strip(), content.strip()))
     if not pairs:
         raise ValueError("nothing")

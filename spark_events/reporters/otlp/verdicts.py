@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 300.0
 _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 _CONFIGURATION_CODES = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNORECASE)
-#: gRPC's texts for a broken connection; the receiver has not judged the events.
+#: gRPC's error texts for a broken connection: the receiver neither accepted nor rejected the events.
 _BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 

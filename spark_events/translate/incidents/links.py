@@ -27,7 +27,7 @@ class Links:
         self.ui: str = ""
 
     def started(self, record: ApplicationStart) -> None:
-        """Take the addresses that the driver knows."""
+        """Store the links that the application's start reports: history server, YARN tracking URL, pod."""
         known = record.links
         history = self._config.history or known.get("history")
         if history is not None and record.app_id:

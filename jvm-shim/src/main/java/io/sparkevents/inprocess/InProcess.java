@@ -215,7 +215,7 @@ public final class InProcess implements RecordSink {
   private static void pythonEnds(PythonProgram program) {
     if (program.ending != ApplicationOutcome.GATEWAY_CLOSED) {
       for (InProcess stream : OPEN) {
-        // No goodbye yet: Python stops its streams next, and events on Spark's bus come first.
+        // Do not send the goodbye message yet: Python stops its streams next, and events on Spark's bus precede it.
         stream.pythonEnd = ApplicationEnd.of(program);
       }
     }
