@@ -140,7 +140,7 @@ class Own:
     ],
 )
 def test_an_error_in_a_parser_is_reported_with_its_key(values: dict[str, str], message: str) -> None:
-    """For example a user's parser: the message has the key but no secret, and the process continues."""
+    """If a user's parser raises an error, the message has the key but no secret, and the process continues."""
     settings = Settings.of({f"own.{key}": value for key, value in values.items()}, "a test")
     assert settings.read(Own, "own") is None
     with pytest.raises(ConfigError) as caught:
@@ -153,7 +153,7 @@ MOST = {"ms": 999_999_999, "s": 999_999_999, "m": 52_560_000, "min": 52_560_000,
 
 @given(st.sampled_from(sorted(MOST)).flatmap(lambda unit: st.tuples(st.integers(0, MOST[unit]), st.just(unit))))
 def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int, str]) -> None:
-    """A template shows exactly the default."""
+    """A formatted duration is parsed to the same value, so a template shows exactly the default."""
     count, unit = given_duration
     seconds = duration.parse(f"{count}{unit}")
     assert duration.parse(duration.format(seconds)) == pytest.approx(seconds, rel=1e-12)
@@ -197,7 +197,7 @@ def test_a_missing_value_is_reported_with_the_allowed_values() -> None:
 
 
 def test_a_kind_s_reason_is_part_of_the_message() -> None:
-    """The message includes the kind's reason, if it gives one."""
+    """The message of an invalid value includes the kind's reason, if the kind gives one."""
     (problem,) = problems({"events.thing.path": ""})
     assert problem.startswith("events.thing.path: given '' (nothing), allowed is the path of a file")
 
@@ -211,7 +211,7 @@ def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
 
 
 def test_an_unknown_key_without_a_similar_one_gets_the_list() -> None:
-    """Without a similar key, the message lists the keys of the same section."""
+    """If no key is similar to an unknown key, the message lists the keys of the same section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
 
@@ -228,7 +228,7 @@ def test_all_problems_are_reported_together() -> None:
 
 
 def test_a_config_error_has_all_problems() -> None:
-    """The text has all problems; the attribute has them one by one."""
+    """A ConfigError joins all problems in its text and lists them in its attribute ``problems``."""
     error = ConfigError(["first", "second"])
     assert str(error) == "first; second"
     assert error.problems == ("first", "second")
@@ -236,7 +236,7 @@ def test_a_config_error_has_all_problems() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_spark_prefix_has_precedence(order: int) -> None:
-    """spark.events.* overrides events.*, in either order."""
+    """A key with the prefix spark.events overrides the same key with events, in either order."""
     given = [
         Setting("events.thing.path", "/file", "spark-defaults.conf"),
         Setting("spark.events.thing.path", "/conf", "Spark's configuration"),
@@ -255,7 +255,7 @@ def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
 
 
 def test_options_are_listed_in_declaration_order() -> None:
-    """Templates and documents can list the keys of a section."""
+    """The keys of a section are listed in the order of their declaration, for templates and documents."""
     declared = options(Section)
     assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
     assert declared[0].default is dataclasses.MISSING

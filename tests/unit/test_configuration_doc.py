@@ -20,7 +20,7 @@ _ROW = re.compile(r"\| (`[a-z.][^|]*`) \| ([^|]*) \| [^|]*\|")
 
 
 def rows(page: Path) -> list[tuple[str, str]]:
-    """Return the keys of the page's key tables with their defaults."""
+    """Return the keys of the page's key tables, with their defaults."""
     found: list[tuple[str, str]] = []
     is_table = False
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -38,7 +38,7 @@ def declared() -> dict[str, Option]:
 
 
 def wrong_default(shown: str, option: Option) -> bool:
-    """Return whether the documented default differs: a default is quoted, its absence is explained in words."""
+    """Return whether a documented default is wrong: the page must quote a default and explain a missing one."""
     if option.default is dataclasses.MISSING:
         return shown != "required"
     default = default_of(option)
@@ -46,20 +46,20 @@ def wrong_default(shown: str, option: Option) -> bool:
 
 
 def page_of(type_name: str) -> Path:
-    """Return the page that documents the keys of a type."""
+    """Return the page that documents the keys of a reporter type."""
     own = DOCS / "reporters" / f"{type_name}.md"
     return own if own.is_file() else ALL
 
 
 def test_every_key_is_documented_once_and_no_other() -> None:
-    """Every declared key is documented, and no removed key is."""
+    """The page documents every declared key once, and no other key."""
     shown = [key for key, _ in rows(ALL) if not key.startswith(".")]
     assert sorted(shown) == sorted(declared())
 
 
 @pytest.mark.parametrize("page", [ALL, ROOT / "README.md"], ids=lambda page: page.name)
 def test_documented_defaults_match_the_code(page: Path) -> None:
-    """README names few keys, but only existing ones."""
+    """The keys that a page shows exist and have the documented defaults, also the few keys in README."""
     known = declared()
     shown = [(key, default) for key, default in rows(page) if not key.startswith(".")]
     assert len(shown) >= 5
@@ -68,7 +68,7 @@ def test_documented_defaults_match_the_code(page: Path) -> None:
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
 def test_the_page_of_a_type_has_its_keys_and_defaults(type_name: str) -> None:
-    """The page has exactly the keys that the type adds to those of every reporter."""
+    """A reporter's page has exactly the keys that only this type has, with their defaults."""
     own = {f".{option.key}": option for option in options(factory(type_name).Config)}
     shown = {key: default for key, default in rows(page_of(type_name)) if key.startswith(".")}
     assert [key for key in shown if key not in own or wrong_default(shown[key], own[key])] == []

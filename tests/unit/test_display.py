@@ -39,7 +39,7 @@ class Tags(html.parser.HTMLParser):
 
 
 def test_a_line_has_time_severity_name_and_body() -> None:
-    """Time, severity, name and body, without line breaks and terminal control sequences."""
+    """A line has time, severity, name and body, without line breaks and terminal control sequences."""
     shown = repr(build(EVIL))
     assert shown.startswith("<Event 2026-02-0")
     assert " ERROR Opened: <script>" in shown
@@ -47,7 +47,7 @@ def test_a_line_has_time_severity_name_and_body() -> None:
 
 
 def test_html_shows_everything_and_escapes_text() -> None:
-    """All attributes and fields are shown; event text cannot add tags."""
+    """The HTML of an event shows all attributes and fields, and the event's text cannot add tags."""
     event = build(EVIL)
     tags = Tags()
     tags.feed(event._repr_html_())
@@ -62,14 +62,14 @@ def test_html_shows_everything_and_escapes_text() -> None:
 
 @pytest.mark.parametrize("severity", ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"])
 def test_every_severity_has_its_colour(severity: str) -> None:
-    """Errors stand out from normal events."""
+    """The HTML shows each severity in its colour; only ERROR is red."""
     shown = build("x", severity)._repr_html_()
     assert f'font-weight:bold">{severity}</span>' in shown
     assert ("#d03030" in shown) == (severity == "ERROR")
 
 
 def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
-    """Such an event is still shown."""
+    """An event whose time no calendar can express is shown with the time as a number."""
     event = EventBuilder("a", "b").set_observed_ts_millis(2**62).build()
     assert str(2**62) in repr(event)
     assert str(2**62) in event._repr_html_()

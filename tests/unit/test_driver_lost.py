@@ -24,7 +24,7 @@ from fakes import (
 )
 from lateness import Witness
 
-# Killable parent of the sidecar that writes to it and waits.
+# A parent process of the sidecar that sends records and then waits to be killed.
 PARENT = """
 import json, subprocess, sys, time
 command, lines = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -39,7 +39,7 @@ print(child.pid, flush=True)
 time.sleep(600)
 """
 
-# Parent that dies at once, usually before the sidecar runs.
+# A parent process that dies at once, usually before the sidecar runs.
 DYING_PARENT = """
 import json, os, subprocess, sys
 command, hello, past = map(json.loads, sys.argv[1:])
@@ -86,7 +86,7 @@ def kill_a_driver_that_sent(path: Path, *records: dict[str, object], dispatcher:
 
 @pytest.mark.parametrize("dispatcher", ["sync", "async-queued"])
 def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dispatcher: str, witness: Witness) -> None:
-    """Two seconds after SIGKILL, LOST with severity FATAL is in the file and the sidecar has ended."""
+    """Two seconds after the driver's SIGKILL, the file has LOST as FATAL, and the sidecar has ended."""
     path = tmp_path / "events.jsonl"
     killed_at = kill_a_driver_that_sent(path, application_start(), query_started(), dispatcher=dispatcher)
     assert witness.took(killed_at) < 2
@@ -97,21 +97,21 @@ def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dis
 
 
 def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path) -> None:
-    """An application that had ended is not lost."""
+    """An application that ended before its driver was killed is not reported as LOST."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_sent(path, application_start(), application_end())
     assert [e["attributes"]["spark.status.new"] for e in status_changes(path)] == ["RUNNING", "FINISHED"]
 
 
 def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Path) -> None:
-    """Without an application nothing is lost."""
+    """If a driver is killed before its application starts, nothing is reported as LOST."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_sent(path, {"kind": "of_the_future"})
     assert status_changes(path) == []
 
 
 def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
-    """The shim sends earlier records together with the first line and passes the driver's process id."""
+    """A driver that dies while its sidecar starts is LOST; its process id is in the first line."""
     path = tmp_path / "events.jsonl"
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
     known = enumerate((application_start(), query_started()), start=1)

@@ -1,4 +1,4 @@
-"""Tests of the sidecar's session with a driver, without a process: the answers and their time."""
+"""Tests of the sidecar's session with a driver, without a process: the answers and when they are sent."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SentAnswers: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
-    """Input that returns its lines, then waits to return the goodbye."""
+    """Input of a session that returns its records, then waits until it may return the goodbye message."""
 
     def __init__(self, *records: dict[str, Any] | bytes) -> None:
         self.closed = False
-        #: A further read means that all previous lines have been processed.
+        #: Number of reads; each further read means that all previous lines have been processed.
         self.reads = 0
         self.over = threading.Event()
         self._first = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
@@ -55,11 +55,11 @@ class Lines:
         return first
 
     def wake(self) -> None:
-        """Do nothing; no test needs it."""
+        """Do nothing: no test wakes the session."""
 
 
 def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guaranteed reporter gets none of the events, so the driver gets its answer at once, without a timer."""
+    """A hanging reporter delays no answer if the guaranteed reporter gets none of the events; no timer is needed."""
     monkeypatch.setattr(dispatcher, "_WATCH_SECONDS", 3600.0)
     settings = {
         "events.dispatcher.type": "async-queued",
@@ -102,7 +102,7 @@ class CollectingReporter(Reporter):
 
 
 class Waits(Reporter):
-    """Reporter that accepts every event but blocks at the commit of one batch."""
+    """Reporter that accepts every event, but blocks at the commit of one batch."""
 
     def __init__(self, batch: int) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def conversing(
 
 
 def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """The event follows the application's start and has its attributes; each sidecar sends the same event."""
+    """A disabled reporter is reported to the other reporters as an event with the application's attributes."""
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):
@@ -177,7 +177,7 @@ def acknowledged(answers: SentAnswers) -> int:
 
 
 def test_held_back_commits_are_acknowledged_with_their_records() -> None:
-    """One event covers batches 1 and 2; a restarted sidecar would need records 4 and 5 to build it again."""
+    """The records of held commits are not acknowledged before the event that covers these commits is delivered."""
     waits = Waits(2)
     settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
     batches = (query_progress(number) for number in range(3))
@@ -190,7 +190,7 @@ def test_held_back_commits_are_acknowledged_with_their_records() -> None:
 
 
 def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> None:
-    """Batch 1 (record 4) is reported at the end of its interval, after record 5."""
+    """The record of a commit that the clock reports is acknowledged only after that event is delivered."""
     waits = Waits(1)
     settings = {"events.batch-commit.min-interval": "300ms", "events.reporter.own.batch.size": "1"}
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
@@ -205,7 +205,7 @@ def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> 
 
 
 def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reporter may ack all dispatched events first; record 4 must still count as held back."""
+    """A held record is not acknowledged, even if all dispatched events are acknowledged before it counts as held."""
     dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[DriverSession]()
     begin = DriverSession.begin
 
@@ -227,7 +227,7 @@ def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.Monk
 
 
 def test_an_unreadable_line_counts_as_the_next_record() -> None:
-    """The driver waits for the answer to this line as well."""
+    """An unreadable line is acknowledged like a record, because the driver waits for that answer as well."""
     with conversing(CollectingReporter(), {}, application_start(), b"no JSON", query_started()) as answers:
         eventually(lambda: acknowledged(answers) == 3)
     assert acknowledged(answers) == 3
@@ -237,7 +237,7 @@ def test_an_unreadable_line_counts_as_the_next_record() -> None:
 
 
 def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other records are not affected, and the final report has the count."""
+    """The final report counts a record whose translation fails; the translation of other records continues."""
     translate = Translator.translate
 
     def fails(translator: Translator, record: Any) -> list[Event]:
@@ -258,7 +258,7 @@ def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_failing_clock_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The clock stays due after a failure; an immediate retry would loop and fill the log."""
+    """A failed timer of the translation is not retried at once: a loop would fill the log."""
     tried: list[int] = []
 
     def fails(_: Translator, now: int) -> list[Event]:
@@ -278,7 +278,7 @@ def test_a_failing_clock_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog:
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
 def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """No events are missing if the application has ended."""
+    """A pipe that closes before the end of the application is logged, because events are missing."""
     reporter, end = CollectingReporter(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
@@ -291,7 +291,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
 
 @pytest.mark.parametrize(("previous", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
 def test_numbers_continue_from_the_highest_known_one(previous: int, known: int, first: int) -> None:
-    """The higher one of the previous stream's number and the dead sidecar's number applies."""
+    """Events are numbered from the higher of two numbers: the previous stream's and the dead sidecar's."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
     session = DriverSession(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
     assert session.begin()
@@ -304,7 +304,7 @@ LARGE = "x" * 2_000_000
 
 
 def test_an_event_larger_than_the_mailbox_is_accepted() -> None:
-    """It counts as at most half of the mailbox."""
+    """An event that is larger than the mailbox is accepted, because its weight is at most half of the mailbox."""
     reporter = CollectingReporter()
     with conversing(reporter, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
         eventually(lambda: reporter.events)
@@ -312,7 +312,7 @@ def test_an_event_larger_than_the_mailbox_is_accepted() -> None:
 
 
 def test_a_large_event_fills_the_smallest_mailbox() -> None:
-    """While the reporter is busy, a mailbox for one event has no room."""
+    """While a reporter is busy, one large event fills a mailbox of size 1, and further events are dropped."""
     gated = GatedReporter()
     queries = (query_started(run=f"r{number}", name=LARGE) for number in range(3))
 

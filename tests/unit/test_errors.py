@@ -23,6 +23,6 @@ _OTHERS = [
 
 @pytest.mark.parametrize("error", [*_MADE, *_OTHERS], ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling(error: errors.SparkEventsError) -> None:
-    """Needed for errors that are raised in a worker process."""
+    """A pickled error keeps its type, text and attributes, as errors from a worker process must."""
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

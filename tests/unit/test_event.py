@@ -1,4 +1,4 @@
-"""Tests of events: immutable, complete, and invalid values are rejected at once."""
+"""Tests of events: they are immutable and complete, and reject invalid values at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shop:
 
 
 def test_a_builder_has_defaults() -> None:
-    """INFO, the name as body, the current time, and a new id."""
+    """An event has by default the severity INFO, its name as body, the current time, and a new id."""
     before = time.time_ns() // 1_000_000
     event = EventBuilder("shop.orders", "OrderImported").build()
     assert (event.severity, event.body, event.attributes) == (Severity.INFO, "OrderImported", {})
@@ -48,7 +48,7 @@ def test_a_builder_keeps_all_values() -> None:
 
 
 def test_a_class_stands_for_its_dotted_name() -> None:
-    """A class as scope becomes its name with its module, as in Flink."""
+    """A class that is passed as scope becomes its dotted name with the module, as in Flink."""
     assert EventBuilder(Shop.Till, "Opened").build().class_scope == f"{__name__}.Shop.Till"
 
 
@@ -62,7 +62,7 @@ def test_events_of_one_builder_are_independent() -> None:
 
 
 def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default time is that of build(), not that of an earlier build()."""
+    """Each event of a builder has the time of its own build() by default."""
     builder = EventBuilder("shop", "Opened")
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
     first = builder.build()
@@ -100,21 +100,21 @@ def test_an_attribute_of_an_invalid_type_is_rejected_by_name(value: object) -> N
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinities_are_rejected(value: float) -> None:
-    """JSON has no NaN and no infinities."""
+    """An attribute must not be NaN or infinite, because JSON has no such values."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*finite"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
 def test_an_int_beyond_64_bits_is_rejected(value: int) -> None:
-    """OTLP and most databases support at most 64 bits."""
+    """An int beyond 64 bits is rejected, because OTLP and most databases support at most 64 bits."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*64 bits"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0, True, False, "", 1e308])
 def test_a_value_at_the_limit_is_accepted(value: object) -> None:
-    """The limits are inclusive, and a bool stays a bool."""
+    """A value at the limit is accepted without a change of its type; a bool stays a bool."""
     kept = EventBuilder("shop", "Opened").set_attribute("door", value).build().attributes["door"]  # type: ignore[arg-type]
     assert kept == value
     assert type(kept) is type(value)
@@ -147,7 +147,7 @@ def test_a_subclass_becomes_the_plain_value(value: object, plain: object) -> Non
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    """No reporter could write a lone surrogate, which file names may contain."""
+    """An event replaces lone surrogates, which file names may contain, because no reporter could write them."""
     event = EventBuilder("shop", "Opened\udcff").set_body("\ud800!").set_attribute("file", "a\udc80b").build()
     assert (event.name, event.body, event.attributes["file"]) == ("Opened?", "?!", "a?b")
     assert msgspec.json.encode(event)
@@ -165,7 +165,7 @@ def test_an_empty_or_non_text_name_is_rejected(name: object) -> None:
 
 
 def test_other_fields_are_validated() -> None:
-    """The message names the field: severity, body or time."""
+    """The message of an invalid severity, body or time names the field."""
     builder = EventBuilder("shop", "Opened")
     with pytest.raises(InvalidEventError, match="severity: given 'LOUD', allowed is one of TRACE, DEBUG, INFO, WARN"):
         builder.set_severity("LOUD")
@@ -187,7 +187,7 @@ def test_an_event_survives_pickling_and_copying_unchanged() -> None:
 
 
 def test_severities_have_opentelemetry_s_order_and_numbers() -> None:
-    """TRACE is 1, each level adds 4, FATAL is 21."""
+    """Severities have OpenTelemetry's numbers: TRACE is 1, each level adds 4, FATAL is 21."""
     assert [severity.number for severity in Severity] == [1, 5, 9, 13, 17, 21]
     assert sorted([Severity.FATAL, Severity.TRACE, Severity.WARN]) == [Severity.TRACE, Severity.WARN, Severity.FATAL]
     assert Severity.ERROR >= Severity.ERROR

@@ -17,7 +17,7 @@ def heartbeats(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) -> None:
-    """Heartbeats need no records in between; they stop when the application ends."""
+    """Heartbeats need no records in between, reach only reporters with `heartbeats`, and end with the application."""
     asks, other = tmp_path / "asks.jsonl", tmp_path / "other.jsonl"
     settings = {
         "events.heartbeat.interval": "200ms",
@@ -44,7 +44,7 @@ def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) ->
 def test_an_interval_that_no_reporter_uses_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, heartbeats: str, warnings: int
 ) -> None:
-    """Otherwise `spark-events watch` would find nothing to judge, without a word."""
+    """A warning reports an interval without a reporter of heartbeats: `spark-events watch` would monitor nothing."""
     read(
         Settings.of(
             {

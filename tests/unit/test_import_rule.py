@@ -14,7 +14,7 @@ import pytest
 import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
-# Parts that each part may import besides itself; the order is that of the design.
+# For each part, the parts that it may import besides itself, in the order of the design.
 LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
 ALLOWED = {
     "event": {"errors"},
@@ -90,11 +90,11 @@ def test_imports_point_one_way(module: Path) -> None:
     ],
 )
 def test_the_rule_sees_every_form_of_import(source: str, parts: set[str]) -> None:
-    """The check recognizes all forms of import."""
+    """The check of the import rule recognizes all forms of import."""
     assert imports_of(source) == parts
 
 
-# Packages of the enrichment that each one may import besides itself, by where the code runs.
+# For each package of the enrichment, those that it may import besides itself, by where the code runs.
 ROOMS: dict[str, set[str]] = {"engine": set(), "worker": {"engine"}, "driver": {"engine", "worker"}}
 ROOMS["api"] = {"engine", "worker", "driver"}
 
@@ -113,7 +113,7 @@ def test_enrichment_packages_import_one_way(room: str) -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """A name means one thing in the whole package."""
+    """Each class name is unique in the package, so that it means one thing."""
     found: dict[str, list[Path]] = {}
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -154,7 +154,7 @@ def circle_in(sources: dict[str, str]) -> set[str]:
 
 
 def test_no_import_cycles() -> None:
-    """Includes cycles within a part, imports in functions and imports for types."""
+    """The package has no import cycles, also within a part, in functions and in imports for types."""
     assert circle_in({module_of(path): path.read_text(encoding="utf-8") for path in MODULES}) == set()
 
 
@@ -167,12 +167,12 @@ def test_no_import_cycles() -> None:
     ],
 )
 def test_the_rule_sees_every_cycle(sources: dict[str, str], circle: set[str]) -> None:
-    """The check recognizes imports in functions and for types; a chain is no cycle."""
+    """The check for cycles recognizes imports in functions and for types; a chain is no cycle."""
     assert circle_in(sources) == circle
 
 
 def modules_after(statement: str) -> set[str]:
-    """Return the names in sys.modules of a new Python process after a statement."""
+    """Run a statement in a new Python process; return the names in its sys.modules."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     return set(json.loads(done.stdout))
@@ -186,7 +186,7 @@ OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / 
 
 
 def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
-    """Only the configured reporters are imported; the default log reporter is always loaded."""
+    """The sidecar imports only the configured reporters, and always the default log reporter."""
     loaded = modules_after("import spark_events.sidecar")
     assert "spark_events.sidecar" in loaded
     assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
@@ -194,7 +194,7 @@ def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
 
 
 def test_building_a_pipeline_imports_only_configured_reporters() -> None:
-    """A file reporter imports only the file reporter."""
+    """The pipeline of a file reporter imports only that reporter."""
     loaded = modules_after(
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
         "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}))"
@@ -203,7 +203,7 @@ def test_building_a_pipeline_imports_only_configured_reporters() -> None:
 
 
 def test_workers_import_what_every_executor_has() -> None:
-    """The standard library and pyarrow; the sidecar's other dependencies are not shipped to executors."""
+    """Workers import only the standard library and pyarrow; executors do not have the sidecar's other dependencies."""
     loaded = modules_after(
         "import spark_events.enrichment.worker.map_in_arrow, spark_events.enrichment.worker.partition"
     )

@@ -24,7 +24,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_point_to_existing_files_and_headings(page: Path) -> None:
-    """Links to other sites are not checked."""
+    """Links between the pages point to existing files and headings; links to other sites are not checked."""
     broken = []
     for target in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
         if "://" in target or target.startswith("mailto:"):
@@ -37,7 +37,7 @@ def test_links_point_to_existing_files_and_headings(page: Path) -> None:
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
-    """Control: the checks see missing files and headings."""
+    """The check of the links finds missing files and headings."""
     page = tmp_path / "page.md"
     page.write_text("# What `enrich` does, in short\n## Retry-After\n")
     assert anchors(page) == {"what-enrich-does-in-short", "retry-after"}

@@ -19,10 +19,10 @@ JAR = Path("spark_events/jars/spark-events-shim.jar")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Copy of the repository with uncommitted changes but without the jar, which git ignores."""
+    """Copy of the repository in which users start: with uncommitted changes, without the jar, which git ignores."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    target = tmp_path / "a clone"  # a space, because users have such paths
+    target = tmp_path / "a clone"  # with a space, because users have such paths
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():  # skip files deleted since the last commit
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -39,14 +39,14 @@ def no_jdk(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def no_spark(tmp_path: Path) -> dict[str, str]:
-    """Hide the installed PySpark behind a package without jars, like pyspark-client."""
+    """Hide the installed PySpark behind a package that has no jars, like pyspark-client."""
     (tmp_path / "hiding" / "pyspark").mkdir(parents=True)
     (tmp_path / "hiding" / "pyspark" / "__init__.py").touch()
     return {"PYTHONPATH": str(tmp_path / "hiding"), "SPARK_HOME": ""}
 
 
 def run(clone: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    # Warnings of child Python processes do not concern this test.
+    # The tests compare outputs, so they suppress the warnings of child Python processes.
     env = {**os.environ, "PYTHONWARNINGS": "ignore", **env}
     return subprocess.run([sys.executable, *command], cwd=clone, env=env, capture_output=True, text=True, check=False)
 
@@ -66,7 +66,7 @@ def test_python_and_jar_have_the_same_version() -> None:
 
 
 def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
-    """The wheel is pure Python with the compiled shim, and the build is reproducible."""
+    """A clean clone builds a pure Python wheel with the compiled shim, and the build is reproducible."""
     done = build_wheel(clone)
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = (clone / "dist").glob("*.whl")
@@ -81,7 +81,7 @@ def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
 
 
 def test_up_to_date_jar_is_not_rebuilt(clone: Path, no_jdk: dict[str, str], no_spark: dict[str, str]) -> None:
-    """With an up-to-date jar the build needs neither a JDK nor Spark."""
+    """A build with an up-to-date jar needs neither a JDK nor Spark."""
     (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     done = build_wheel(clone, **no_jdk, **no_spark)
@@ -89,7 +89,7 @@ def test_up_to_date_jar_is_not_rebuilt(clone: Path, no_jdk: dict[str, str], no_s
 
 
 def test_build_without_a_jdk_fails(clone: Path, no_jdk: dict[str, str]) -> None:
-    """Without jar and javac the build fails, with the command to run."""
+    """Without jar and javac the build fails, and the message has the command to run."""
     done = build_wheel(clone, **no_jdk)
     assert done.returncode != 0
     output = done.stdout + done.stderr
@@ -99,7 +99,7 @@ def test_build_without_a_jdk_fails(clone: Path, no_jdk: dict[str, str]) -> None:
 
 
 def test_build_without_spark_fails(clone: Path, no_spark: dict[str, str]) -> None:
-    """Without jar and Spark's jars the build fails, with the command to run."""
+    """Without jar and Spark's jars the build fails, and the message has the command to run."""
     done = build_wheel(clone, **no_spark)
     assert done.returncode != 0
     assert "no jars of Spark 4 or newer in PySpark or $SPARK_HOME; run: pip install" in done.stdout + done.stderr
@@ -107,7 +107,7 @@ def test_build_without_spark_fails(clone: Path, no_spark: dict[str, str]) -> Non
 
 
 def test_changed_source_makes_the_jar_outdated(clone: Path) -> None:
-    """The check compares contents instead of times."""
+    """A changed source makes the jar outdated, because the check compares contents instead of times."""
     (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     assert run(clone, "jvm-shim/build.py", "--check").returncode == 0
@@ -121,7 +121,7 @@ def test_sdist_has_java_sources_and_build_script(clone: Path) -> None:
     done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist] = (clone / "dist").glob("*.tar.gz")
-    # Python versions differ in their warnings about tar extraction, so ignore them.
+    # The output is ignored, because Python versions differ in their warnings about tar extraction.
     assert run(clone, "-m", "tarfile", "-e", str(sdist), "unpacked").returncode == 0
     [top] = (clone / "unpacked").iterdir()
     assert (top / "jvm-shim" / "build.py").exists()

@@ -106,24 +106,24 @@ def test_the_default_is_a_log_reporter() -> None:
 
 
 def test_all_configured_reporters_are_active() -> None:
-    """Without events.reporters, every reporter with a type is active, and the default log is not."""
+    """Without events.reporters, every reporter with a type is active, and the default log reporter is not."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__console__type="log")
     assert reporters(made) == {"audit": FileReporter, "console": LogReporter}
 
 
 def test_events_reporters_selects_and_orders() -> None:
-    """The named reporters are active, in this order."""
+    """Exactly the reporters that events.reporters names are active, in this order."""
     configured = {"reporter__b__type": "log", "reporter__a__type": "log", "reporter__c__type": "memory"}
     assert list(reporters(pipeline(reporters="c, b", **configured))) == ["c", "b"]
 
 
 def test_the_configured_dispatcher_is_used() -> None:
-    """events.dispatcher.type selects the class."""
+    """The setting events.dispatcher.type selects the dispatcher's class."""
     assert type(pipeline(dispatcher__type="async-queued").dispatcher) is AsyncQueuedDispatcher
 
 
 def test_a_user_s_reporter_gets_its_config_and_events() -> None:
-    """package.module:Class with its own keys works like a built-in type."""
+    """A reporter type package.module:Class with its own keys works like a built-in type."""
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
@@ -135,7 +135,7 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
 
 
 def test_a_name_without_a_reporter_is_rejected() -> None:
-    """The message has the name, the missing key and the configured names."""
+    """The message about a name without a reporter has the name, the missing key and the configured names."""
     assert problems(reporters="audit, consol", reporter__console__type="log") == (
         "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured are: console",
         "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured are: console",
@@ -145,7 +145,7 @@ def test_a_name_without_a_reporter_is_rejected() -> None:
 
 
 def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
-    """Valid keys depend on the type, so they are not checked without it."""
+    """Without its type, a reporter has one problem: its other keys are not checked, because they depend on the type."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
     assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of database, file, ")
 
@@ -160,7 +160,7 @@ def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
     ],
 )
 def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -> None:
-    """The message has the value, the reason, the allowed values and the origin."""
+    """The message about an unusable reporter type has the value, the reason, the allowed values and the origin."""
     (problem,) = problems(reporter__audit__type=given, reporter__audit__path="/x")
     assert problem.startswith(f"events.reporter.audit.type: given {given!r} (")
     assert reason in problem
@@ -179,14 +179,14 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
     ],
 )
 def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str) -> None:
-    """An error in the reporter's constructor is a problem of its settings."""
+    """An error in a reporter's constructor is reported as a problem of its settings, with the reporter's name."""
     (problem,) = problems(reporter__mine__type=f"{__name__}:{given}")
     assert problem.startswith(reason)
 
 
 @pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
 def test_a_reporter_s_name_is_validated(name: str) -> None:
-    """The name is part of metrics and of the spool's path; ``events.reporters`` has the same rule."""
+    """A reporter's name is validated, because it is part of metrics and of the spool's path."""
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
@@ -198,7 +198,7 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
 )
 def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, str]) -> None:
-    """Applies to any queue size, because delivery cannot wait between two events of one record."""
+    """All events of one record fit into a mailbox of any size, because delivery cannot wait between two of them."""
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
     delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))
@@ -215,13 +215,13 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     ],
 )
 def test_failures_are_decided_at_once_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
-    """One such reporter decides for the whole stream, so that all reporters agree on the alarm."""
+    """One reporter for which the driver waits turns the settle time off for all, so that they agree on the alarm."""
     kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
     assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
 
 
 def test_inactive_reporters_are_not_checked() -> None:
-    """References are not resolved, types are not imported, and mistakes have no effect."""
+    """Settings of inactive reporters have no effect: references are not resolved, types are not imported."""
     made = pipeline(
         reporters="console",
         reporter__console__type="log",
@@ -253,7 +253,7 @@ def test_inactive_reporters_are_not_checked() -> None:
     ],
 )
 def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str] | None, message: str) -> None:
-    """The others run; with events.required or strict checking, the error is raised."""
+    """An unusable reporter is disabled and the others run; events.required or strict checking raises an error."""
     bad = {} if settings is None else {"type": "file", **settings}
     keys_ = {f"events.reporter.bad.{key}": value for key, value in bad.items()}
     given = {**keys_, "events.reporters": "good, bad", "events.reporter.good.type": "log"}
@@ -270,19 +270,19 @@ def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str
 
 
 def test_settings_without_a_usable_reporter_are_rejected() -> None:
-    """No reporter could report the problems, so the error lists all of them."""
+    """If no reporter is usable, none can report the problems, so the error lists all of them."""
     found = problems(reporter__a__type="file", reporter__b__type=f"{__name__}:Unfinished")
     assert [problem.partition(":")[0] for problem in found] == ["events.reporter.a.path", "events.reporter.b.type"]
 
 
 @pytest.mark.parametrize("given", ["", " "])
 def test_an_empty_python_is_the_default(given: str) -> None:
-    """The driver trims values in the same way."""
+    """An empty `events.python` means the default; the driver trims the value in the same way."""
     assert pipeline(python=given.strip()).config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
-    """The log reporter has no path."""
+    """A key that only another reporter type has is unknown: the log reporter has no path."""
     (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
     assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
 
@@ -318,7 +318,7 @@ def test_problems_of_all_parts_are_reported_together() -> None:
     ],
 )
 def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, linger: float) -> None:
-    """Spark waits for the write to the spool, not for the delivery after it."""
+    """A guaranteed reporter does not linger, because Spark waits for its delivery or for the write to its spool."""
     settings = {"a__type": "log", "a__delivery__guarantee": guarantee, "a__batch__linger": "5s"}
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
@@ -327,7 +327,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:
-    """Reporters with an expensive call combine events; reporters that append do not."""
+    """Reporters that send requests wait for more events to combine; reporters that append do not."""
     kinds = {
         "otlp": {},
         "kafka": {"bootstrap.servers": "127.0.0.1:9", "topic": "t"},
@@ -347,13 +347,13 @@ def test_requests_wait_for_more_events_and_appends_do_not() -> None:
 
 
 def test_isolation_process_selects_the_process_reporter() -> None:
-    """This process neither constructs nor opens the reporter; the settings are passed on."""
+    """With isolation=process, this process neither constructs nor opens the reporter, but passes its settings on."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__audit__isolation="process")
     assert reporters(made) == {"audit": ProcessReporter}
 
 
 def test_an_unknown_isolation_is_rejected() -> None:
-    """Settings of a reporter in a process are also validated before the process starts."""
+    """An unknown isolation is rejected; the settings of all reporters are validated before a process starts."""
     found = problems(reporter__a__type="log", reporter__a__isolation="container", reporter__b__type="file")
     assert found == (
         "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",
@@ -362,7 +362,7 @@ def test_an_unknown_isolation_is_rejected() -> None:
 
 
 def test_a_slow_constructor_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """No event is delivered before the constructor returns, so a warning names the reporter."""
+    """A warning names a reporter whose constructor is slow, because no event is delivered before it returns."""
     monkeypatch.setattr("spark_events.pipeline._SLOW_SECONDS", 0.02)
     message = "reporter slow: its constructor has not returned for 0.02 s"
     Slow.noticed = lambda: message in caplog.text

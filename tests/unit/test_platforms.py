@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Root:
-    """An empty root: its own PATH with the programs of the platform, which are fakes that copy files."""
+    """An empty root directory with its own PATH: the platform's programs are fakes that copy files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Root:
             "PYTHON": sys.executable,
             "PREFIX": str(self.prefix),
             "TMPDIR": str(self.folder),
-            # The dependencies would come from an index.
+            # Do not download the dependencies from an index.
             "PIP_NO_DEPS": "1",
             "PYTHONPATH": str(self.packages),
             **{key: str(value) for key, value in variables.items()},
@@ -86,7 +86,7 @@ class Root:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
-    """A root for one script."""
+    """An empty root directory for one script."""
     return Root(tmp_path / "root")
 
 
@@ -95,7 +95,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def test_scripts_pass_shellcheck() -> None:
-    """No warning, of any severity."""
+    """Shellcheck finds nothing in the scripts, of any severity."""
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, *SCRIPTS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
@@ -103,7 +103,7 @@ def test_scripts_pass_shellcheck() -> None:
 
 
 def test_install_and_enable(root: Root, wheel: Path) -> None:
-    """The environment has the package, the jar is at a stable path, and other listeners and jars are kept."""
+    """The scripts install the package, copy the jar to a stable path, and keep other listeners and jars."""
     printed = properties(root.run("install.sh", wheel))
     jar = str(root.prefix / "spark-events-shim.jar")
     python = str(root.prefix / "bin" / "python")
@@ -129,21 +129,21 @@ def test_install_and_enable(root: Root, wheel: Path) -> None:
 
 
 def test_emr_bootstrap(root: Root, wheel: Path) -> None:
-    """The wheel comes from S3, and its extras are optional."""
+    """EMR's bootstrap script installs the wheel from S3; its extras are optional."""
     root.run("emr-bootstrap.sh", f"s3:/{wheel}")
     assert (root.prefix / "bin" / "spark-events").exists()
     assert not list(root.folder.glob("tmp.*"))
 
 
 def test_dataproc_initialization(root: Root, wheel: Path) -> None:
-    """The wheel's address comes from the metadata of the cluster; extras are not there, which is no error."""
+    """Dataproc's script finds the wheel's address in the cluster's metadata and accepts that the extras are missing."""
     metadata = root.program("metadata", f'[[ $1 == attributes/spark-events-wheel ]] && echo "gs:/{wheel}"')
     root.run("dataproc-init.sh", METADATA=metadata)
     assert (root.prefix / "bin" / "spark-events").exists()
 
 
 def test_databricks_init_script(root: Root, wheel: Path) -> None:
-    """Databricks' own listener is kept."""
+    """The script for Databricks keeps Databricks' own listener."""
     databricks = root.folder / "databricks"
     (databricks / "driver" / "conf").mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", databricks / "python"], check=True)
@@ -156,7 +156,7 @@ def test_databricks_init_script(root: Root, wheel: Path) -> None:
 
 
 def test_glue_job(root: Root, wheel: Path) -> None:
-    """Script, wheel and jar are uploaded, and the job's arguments are JSON."""
+    """The script for Glue uploads script, wheel and jar, and passes the job's arguments as JSON."""
     bucket = root.folder / "bucket"
     bucket.mkdir()
     script = root.folder / "job.py"
@@ -176,13 +176,13 @@ def documents(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("version", ["1.28", kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("name", ["rbac.yaml", "watch-cronjob.yaml"])
 def test_manifests_are_valid(name: str, version: str) -> None:
-    """Strictly: an unknown field is an error."""
+    """The manifests are valid against the API schemas; an unknown field is an error."""
     for document in documents(name):
         kubernetes_validate.validate(document, version, strict=True)
 
 
 def test_fields_of_the_spark_application_that_are_kubernetes_own() -> None:
-    """The operator copies them into the driver's pod, so they are valid there, and mounts have volumes."""
+    """The fields that the operator copies into the driver's pod are valid there, and mounts have volumes."""
     (application,) = documents("spark-application.yaml")
     spec, driver = application["spec"], application["spec"]["driver"]
     pod = {
@@ -209,7 +209,7 @@ def test_fields_of_the_spark_application_that_are_kubernetes_own() -> None:
 
 
 def test_settings_of_the_examples_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`spark-events check` accepts the settings of the SparkApplication; only its image has the paths."""
+    """`spark-events check` accepts the SparkApplication's settings; its paths exist only in the image."""
     from spark_events.cli import check
     from spark_events.cli.arguments import Configuration
 

@@ -83,7 +83,7 @@ def lost(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_spool_knows_no_end_of_the_predecessor(tmp_path: Path) -> None:
-    """Reported at the start, once, with the event id that its sidecar would have used."""
+    """A lost predecessor is reported once, at the start, with the event id that its sidecar would have used."""
     settings = in_spool(tmp_path)
     kill_together(tmp_path, settings)
     for app_id in ("second", "third"):
@@ -101,7 +101,7 @@ def test_the_spool_knows_no_end_of_the_predecessor(tmp_path: Path) -> None:
 
 
 def test_a_restarted_sidecar_is_no_loss(tmp_path: Path) -> None:
-    """An application of the same name that runs at the same time is not lost either."""
+    """Neither a restarted sidecar nor a running application of the same name makes a LOST event."""
     settings = in_spool(tmp_path)
     with driver(tmp_path, settings) as other:
         other.await_answer("ack", through=other.send_records(start("other")))
@@ -118,7 +118,7 @@ def test_a_restarted_sidecar_is_no_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_unique", [True, False])
 def test_the_database_knows_no_end_of_the_predecessor(tmp_path: Path, is_unique: bool) -> None:
-    """At once if the name is unique, else when the heartbeats are overdue."""
+    """The predecessor is LOST at once if the name is unique, else when its heartbeats are overdue."""
     pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path) | {"events.heartbeat.interval": "500ms"}
     if is_unique:
@@ -136,7 +136,7 @@ def test_the_database_knows_no_end_of_the_predecessor(tmp_path: Path, is_unique:
 
 
 def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) -> None:
-    """Without heartbeats nothing is known, and nothing is reported."""
+    """Without heartbeats, nothing proves that another application of the same name is lost, so nothing is reported."""
     pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path)
     with driver(tmp_path, settings) as other:

@@ -34,7 +34,7 @@ def problems(**values: str) -> str:
 
 
 def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any place in a value; the last line break of a file is removed."""
+    """References at any place in a value are replaced; the last line break of a file is removed."""
     monkeypatch.setenv("SHOP_HOST", "db.example")
     (tmp_path / "password").write_text("s3cret\n\n")
     found = read(url="http://${env:SHOP_HOST}:80/${env:SHOP_HOST}", password=f"${{file:{tmp_path}/password}}")
@@ -43,14 +43,14 @@ def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeyp
 
 
 def test_an_unresolvable_reference_is_rejected(tmp_path: Path) -> None:
-    """The message has the key, the reference and the reason."""
+    """The message about an unresolvable reference has the key, the reference and the reason."""
     message = problems(url="${env:NO_SUCH_VARIABLE}", password=f"${{file:{tmp_path}/none}}")
     assert "t.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable" in message
     assert f"(the file {tmp_path}/none cannot be read: No such file or directory)" in message
 
 
 def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the repr of its config nor a log line nor formatting shows it."""
+    """Formatting a secret, its config's repr, and a log line with it do not show its value."""
     found = read(password="s3cret")
     assert found.password is not None
     logging.getLogger(__name__).error("%s %r", found.password, found)
@@ -68,7 +68,7 @@ def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_confidential_value_is_not_shown() -> None:
-    """The kind marks the value as confidential; the message still has the reason and the allowed values."""
+    """The value of a confidential kind is not shown; the message still has the reason and the allowed values."""
 
     def parse(value: str) -> str:
         raise ValueError("too short")
@@ -97,5 +97,5 @@ def test_a_confidential_value_is_not_shown() -> None:
     ],
 )
 def test_a_password_in_a_url_is_not_shown(text: str, shown: str) -> None:
-    """For a URL at any place in a text, and for a password with unescaped characters."""
+    """A password in a URL is removed at any place in a text, even if it has unescaped characters."""
     assert without_password(text) == shown

@@ -1,4 +1,4 @@
-"""Tests of what is published: ``make release`` in a copy of the repository, checked with the tools of its readers."""
+"""Tests of what is published: ``make release`` in a copy of the repository, checked with tools of the registries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSION = spark_events.__version__
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the published files. The target fails if a second build, from the sdist, is different."""
+    """Folder of the published files; ``make release`` fails if a second build, from the sdist, differs."""
     folder = tmp_path_factory.mktemp("release") / "dist"
     done = subprocess.run(
         [sys.executable, "-m", "release", str(folder)],
@@ -39,7 +39,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_checksums_name_every_file(release: Path) -> None:
-    """SHA256SUMS is in the format of sha256sum."""
+    """SHA256SUMS names every published file, in the format of sha256sum."""
     done = subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=release, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     stem = f"maven/io/sparkevents/spark-events/{VERSION}/spark-events-{VERSION}"
@@ -54,7 +54,7 @@ def test_checksums_name_every_file(release: Path) -> None:
 
 
 def test_maven_artifacts(release: Path) -> None:
-    """The jar is the wheel's; sources and javadoc have the public classes; the pom says for which Spark."""
+    """Maven's jar equals the wheel's, sources and javadoc have the public classes, the pom names Spark's versions."""
     (folder,) = (release / "maven/io/sparkevents/spark-events").iterdir()
     stem = f"spark-events-{VERSION}"
     (wheel,) = release.glob("*.whl")
@@ -76,7 +76,7 @@ def test_maven_artifacts(release: Path) -> None:
 
 
 def test_bill_of_materials_is_valid(release: Path) -> None:
-    """It has the required and the optional dependencies, each once, and is valid CycloneDX."""
+    """The bill of materials is valid CycloneDX and has each required or optional dependency once."""
     text = (release / f"spark-events-{VERSION}.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     scopes = {component["name"]: component["scope"] for component in json.loads(text)["components"]}

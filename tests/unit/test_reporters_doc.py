@@ -42,7 +42,7 @@ def received() -> Iterator[tuple[str, list[dict[str, str]]]]:
 def test_the_documented_reporter_pages_on_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
 ) -> None:
-    """Runs the documented code and settings in a real sidecar; only errors are posted."""
+    """In a real sidecar, the documented reporter posts only errors, with the documented code and settings."""
     url, bodies = received
     code = re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL)
     keys = dict(re.findall(r"^spark\.(events\.reporter\.page\.\w+)\s+(\S+)$", _DOC, re.MULTILINE))
@@ -69,7 +69,7 @@ def test_the_documented_reporter_pages_on_errors(
 def test_the_documented_test_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
 ) -> None:
-    """Runs the page's example of a test with a real server."""
+    """The documented example of a test passes with a real server."""
     code, test = (
         re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL),
         re.search(r"```python\n(from paging import .*?)```", _DOC, re.DOTALL),

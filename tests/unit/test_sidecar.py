@@ -57,13 +57,13 @@ def statuses(path: Path) -> list[tuple[Any, Any]]:
 
 
 def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
-    """The first answer has its version and process id."""
+    """The sidecar's first answer is `ready`, with its version and process id."""
     driver.await_answer("ready", version=__version__, pid=driver.process.pid)
     assert driver.answers[0]["kind"] == "ready"
 
 
 def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
-    """Acknowledged events are in the file, and the end is quick."""
+    """When the driver gets the last acknowledgement, the events of all records are in the file."""
     last = driver.send_records(
         application_start(), query_started(), query_progress(0), query_terminated(), application_end()
     )
@@ -100,7 +100,7 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
 
 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
-    """Counts settled events of earlier sidecars (held ones are sent again) and the driver's drops."""
+    """The report adds the driver's drops and the settled events of earlier sidecars; held ones are sent again."""
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
@@ -134,7 +134,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
 def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     path: Path, errors: Path, state: int, old: str | None
 ) -> None:
-    """The breaker ended with the earlier sidecar, so its last reported state must be corrected."""
+    """A circuit breaker that was open in the earlier sidecar is reported as closed after the restart."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
@@ -152,7 +152,7 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
 
 
 def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> None:
-    """A killed driver cannot send the total, so the reported drops are counted."""
+    """Without the killed driver's total, the report counts the drops that records have reported."""
     with FakeDriver(errors, file_to(path)) as driver:
         lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
         driver.await_answer("ack", through=driver.send_records(application_start(), lost))
@@ -171,14 +171,14 @@ def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> 
 
 
 def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> None:
-    """With async-queued, the reporter's thread causes the answer."""
+    """With async-queued, the sidecar acknowledges a record when the reporter's thread has delivered its events."""
     with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
 def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
-    """Its record is not acknowledged, so the driver sends it again; there is one alarm, of the application."""
+    """A failure that was undecided when the sidecar was killed is sent again and makes one alarm."""
     settings = file_to(path, **{"events.incident.settle": "1h"})
     now = round(time.time() * 1000)
     failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": now, "at": now}
@@ -207,7 +207,7 @@ def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Pat
 
 
 def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:
-    """Its standard input is empty, because the driver's records are meant for the sidecar."""
+    """A program that a reporter starts has an empty standard input: the driver's records are for the sidecar only."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start(), query_started()))
@@ -216,7 +216,7 @@ def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolation: str) -> None:
-    """The sidecar ignores the driver's signals; child programs must not inherit that."""
+    """A program that a reporter starts does not inherit that the sidecar ignores signals, so it can be terminated."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
@@ -224,7 +224,7 @@ def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolat
 
 
 def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Path) -> None:
-    """When the sidecar is killed, both pipes close even if a child process survives."""
+    """When the sidecar is killed, both pipes close even if a reporter's child process survives."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
@@ -240,7 +240,7 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
 
 
 def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, errors: Path) -> None:
-    """Memory stays bounded; the other reporter gets every event, and shed events are counted."""
+    """Large events for a hanging reporter are shed and counted, memory stays bounded, the other gets all events."""
     hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}
     with FakeDriver(errors, file_to(path, **hanging)) as driver:
         driver.await_answer("ready")
@@ -258,12 +258,12 @@ def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, 
 
         eventually(lambda: dropped().get("hanging", 0) >= 150)
         assert dropped()["audit"] == 0
-    # All events together have 400 MB.
+    # The events have 400 MB in total.
     assert taken < 200e6
 
 
 def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
-    """One answer has all problems with the keys as written, and the process ends."""
+    """The answer to invalid settings has all problems with the keys as written, and the process ends."""
     wrong = {"spark.events.dispatcher.type": "fast", "events.reporter.a.type": "file"}
     with FakeDriver(errors, wrong) as driver:
         reason = driver.await_answer("refused")["reason"]
@@ -277,7 +277,7 @@ def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
     "first", [hello({}, protocol=99), hello({}, version="0.0.9"), application_start(), b"GET / HTTP/1.1\n"]
 )
 def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
-    """Jar and package versions must match; the reason includes the remedy."""
+    """A shim of another version than the package is refused; the reason says how to find the right jar."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(first)
         reason = driver.await_answer("refused")["reason"]
@@ -288,7 +288,7 @@ def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
 
 
 def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
-    """The driver died before its first line, so there is nothing to report."""
+    """A pipe that closes before the first line ends the sidecar, without an answer."""
     with FakeDriver(errors, greet=False) as driver:
         driver.close_pipe()
         assert driver.await_exit() == 0
@@ -296,7 +296,7 @@ def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
 
 
 def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: Path) -> None:
-    """If the pipe closes while the driver lives, the log has an error, and no LOST is reported."""
+    """If the pipe closes while the driver lives, the sidecar logs an error and does not report LOST."""
     driver.await_answer("ack", through=driver.send_records(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -313,7 +313,7 @@ def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
 
 
 def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: Path) -> None:
-    """After the end of the application, a closed pipe is normal."""
+    """A pipe that closes after the application's end makes no further event."""
     driver.send_records(application_start(), application_end())
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -370,7 +370,7 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
 
 
 def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
-    """The sidecar ends early; the other reporter gets every event, and losses are counted."""
+    """Refused connections do not delay the sidecar's end; the other reporter gets every event; losses are counted."""
     with socket.socket() as nobody:
         # Bound but not listening: connections are refused, and no other process gets the port.
         nobody.bind(("127.0.0.1", 0))
@@ -385,7 +385,7 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
             assert driver.await_exit(within=60) == 0
     *_, report = read_events(path)
     changes = report["attributes"]
-    # The event of an opened breaker counts as well.
+    # At least 3: the event of an opened breaker counts as well.
     assert (
         changes["spark.events.lost"]
         == changes["spark.events.reporter.otlp.dropped.shutdown"]
@@ -395,7 +395,7 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
 
 
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
-    """One line in spark-defaults.conf is enough: the default reporter is a log."""
+    """Without configured reporters, the default log reporter writes events to the driver's standard error."""
     with FakeDriver(errors) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
     assert "INFO  JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
@@ -413,7 +413,7 @@ def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path:
 
 
 def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path, errors: Path) -> None:
-    """The destination requests a delay of an hour but accepts everything a moment later: no event counts as lost."""
+    """Events that a destination accepts despite a requested delay of an hour are not counted as lost."""
     settings = {**file_to(path), "events.reporter.t.type": "fakes:ThrottlingReporter"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -426,7 +426,7 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
 
 
 def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, errors: Path) -> None:
-    """The other reporters get the event of the opened breaker before the report is built."""
+    """The event of a breaker that opens at the end is delivered to the other reporters before the report is built."""
     settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -439,7 +439,7 @@ def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, error
 
 
 def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, errors: Path, tmp_path: Path) -> None:
-    """The reporter gets another attempt after the report; the rest stays on disk until the next start."""
+    """The report counts events that stay on disk until the next start as "not delivered yet"."""
     settings = {
         **file_to(path),
         "events.reporter.t.type": "misbehaving:RaisesAlways",
@@ -451,14 +451,14 @@ def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, error
         driver.send(goodbye(within_ms=8_000))
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
-    # Three if the breaker has opened by then.
+    # 3 events if the breaker has opened by then, else 2
     assert re.fullmatch(r"t 0 of (2|3) delivered, \1 on disk, not delivered yet", report["body"].rpartition("; ")[2])
     assert report["severity"] == "INFO"
 
 
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
 def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dispatcher: str, witness: Witness) -> None:
-    """The sidecar ends at the driver's deadline, logs the loss, and the other reporter gets every event before."""
+    """Despite a hanging reporter, the sidecar ends at the deadline, logs the loss, and serves the other reporter."""
     settings = {
         "events.reporter.h.type": "fakes:HangingReporter",
         "events.reporter.audit.type": "file",
@@ -472,7 +472,7 @@ def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dis
         driver.send_records(query_started())
         driver.send(goodbye(within_ms=3_000))
         assert driver.await_exit() == 0
-        # Well before events.dispatcher.sync.timeout (10 s).
+        # The deadline is well before events.dispatcher.sync.timeout (10 s).
         assert witness.late(deadline) < 2
         driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
         assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [

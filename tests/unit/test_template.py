@@ -16,10 +16,10 @@ from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_th
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# spark\.(events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
-#: A key with the name of a query.
+#: Pattern of a key that contains the name of a query.
 _NAMED = re.compile(r"^(events\.deadline\.query\.)[^.]+(\.\w+)$")
 _NO_DEFAULT = "# (no default)"
-#: Examples with files or variables that this machine does not have, or that need another choice than the default.
+#: Pattern of example keys whose files or variables this machine lacks, or that need a setting beside the default.
 _ELSEWHERE = re.compile(
     r"\.(template|routing-key|password|signature\.secret|headers|proxy|tls\.\w+|sasl\.\w+|ssl\.[a-z.]+)$"
 )
@@ -61,13 +61,13 @@ def declared_for(line: Line) -> Option | None:
 
 
 def test_everything_is_commented_out() -> None:
-    """A copy of the template changes nothing."""
+    """All settings of the template are commented out, so a copy of it changes nothing."""
     active = [line for line in TEMPLATE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     assert active == []
 
 
 def test_no_key_appears_twice() -> None:
-    """In a properties file the last of several values applies without a warning."""
+    """No key appears twice, because a properties file silently uses the last of several values."""
     keys = [line.key for line in lines()]
     assert sorted({key for key in keys if keys.count(key) > 1}) == []
 
@@ -85,7 +85,7 @@ def test_every_driver_key_is_in_the_template() -> None:
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
 def test_every_reporter_type_is_shown_once_with_its_keys(type_name: str) -> None:
-    """One reporter per type, with all keys that only this type has."""
+    """The template shows one reporter per type, with all keys that only this type has."""
     names = [name for name, shown in reporter_types().items() if shown == type_name]
     assert len(names) == 1
     there = {line.key for line in lines()}
@@ -94,7 +94,7 @@ def test_every_reporter_type_is_shown_once_with_its_keys(type_name: str) -> None
 
 
 def test_the_keys_of_every_reporter_are_shown() -> None:
-    """At least one reporter shows the keys for delivery and selection."""
+    """The keys that every reporter has, for delivery and selection, are shown for at least one reporter."""
     shown = {match[2] for line in lines() if (match := _REPORTER.fullmatch(line.key))}
     every = [declared.key for section in SECTIONS_OF_ALL for declared in options(section)]
     assert [key for key in every if key not in shown] == []
@@ -102,7 +102,7 @@ def test_the_keys_of_every_reporter_are_shown() -> None:
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.key)
 def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
-    """A value is the default, or it is marked as an example."""
+    """A value in the template is the default, or it is marked as an example."""
     declared = declared_for(line)
     assert declared is not None, f"{line.key} does not exist"
     default = default_of(declared)
@@ -113,7 +113,7 @@ def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
 
 
 def test_the_whole_template_is_a_valid_configuration() -> None:
-    """With all lines uncommented it is valid, except for files and variables of the user's machine."""
+    """With all lines uncommented, the template is valid, except for files and variables of the user's machine."""
     settings = Settings.of({line.key: line.value for line in lines() if not _ELSEWHERE.search(line.key)}, str(TEMPLATE))
     made = build(settings)
     assert {delivery.name for delivery in made.deliveries} <= set(reporter_types())
