@@ -50,7 +50,7 @@ def test_the_start_has_the_known_scope_variables() -> None:
 
 
 def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
-    """YARN numbers attempts."""
+    """The start has the application's attempt if the cluster numbers attempts, as YARN does."""
     (event,) = translate(application_start(attempt_id="2"))
     assert event.attributes["spark.app.attempt_id"] == "2"
 
@@ -75,7 +75,7 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
     ],
 )
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
-    """The driver's ending determines the status and is reported as the reason; a failure has its own event."""
+    """The driver's ending determines the status and is reported as the reason; a failure also has its own event."""
     event = ending(application_end(how))
     assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", status)
     assert event.severity is severity
@@ -93,7 +93,7 @@ def test_an_exit_by_the_program_names_its_caller() -> None:
 
 @pytest.mark.parametrize("how", ["STOPPED", "EXITED", "SIGTERM"])
 def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
-    """A program passes such a code on purpose."""
+    """A program's exit code other than zero is a failure, because a program passes such a code on purpose."""
     event = ending(application_end(how, exit_code=3))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == ("FAILED", 3)
     assert event.severity is Severity.INFO
@@ -111,20 +111,20 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     ],
 )
 def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: str) -> None:
-    """Unlike Spark's own 0, an observed exit code is trusted and reported."""
+    """An exit code that the shim has observed in the program is trusted and reported, unlike Spark's own 0."""
     event = ending(application_end(how, exit_code=0, program_exit_code=code))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == (status, code)
 
 
 def test_failure_after_stop_is_reported_as_such() -> None:
-    """The body explains why Spark itself recorded a successful end."""
+    """If a program fails after it stopped its SparkContext, the body says so: Spark recorded a successful end."""
     event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
 
 @pytest.mark.parametrize(("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")])
 def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
-    """The outcome is unknown, but no program ends that way on purpose."""
+    """If Python is killed, the end is a warning: the outcome is unknown, but no program ends that way on purpose."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.WARN)
     assert event.attributes.get("spark.app.exit_signal") == name
@@ -147,14 +147,14 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
 
 @pytest.mark.parametrize("code", [0, None])
 def test_exit_code_zero_proves_nothing(code: int | None) -> None:
-    """Spark uses 0 also if it does not know the exit code, so 0 is not reported as known."""
+    """Exit code 0 is not reported as known, because Spark also uses it for an unknown exit code."""
     event = ending(application_end("GATEWAY_CLOSED", exit_code=code))
     assert event.attributes["spark.status.new"] == "ENDED"
     assert "spark.app.exit_code" not in event.attributes
 
 
 def test_a_failed_application_has_a_failure_event() -> None:
-    """A JobFailureEvent with the details follows FAILED."""
+    """FAILED is followed by a JobFailureEvent with the details of the failure."""
     *_, failure = translate(application_start(), application_end("PROGRAM_FAILED"))
     assert (failure.name, failure.severity) == ("JobFailureEvent", Severity.ERROR)
     assert failure.attributes["spark.entity"] == "application"
@@ -162,7 +162,7 @@ def test_a_failed_application_has_a_failure_event() -> None:
 
 
 def test_hints_do_not_change_the_status() -> None:
-    """A failed query or last job is a hint on the end and does not change the status."""
+    """A failed query or a failed last job is a hint on the application's end and does not change its status."""
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
     assert event.attributes["spark.status.new"] == "FINISHED"
     assert event.attributes["spark.app.outcome_hint"] == "query 'clicks' failed; job 4 failed"
@@ -170,7 +170,7 @@ def test_hints_do_not_change_the_status() -> None:
 
 
 def test_running_queries_are_named_at_the_end() -> None:
-    """Spark ends them after the application, when it calls no listener any more."""
+    """The end of an application names its running queries, because Spark ends them without a callback."""
     over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
     assert event.body.endswith("its own code stopped it while running query 'clicks'")
@@ -182,7 +182,7 @@ def job_start(number: int = 4, properties: dict[str, str] | None = None) -> dict
 
 
 def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
-    """Spark cancels the job after its last callback, so the application's end reports and names it."""
+    """The end of an application reports its running job as cancelled, because Spark cancels it without a callback."""
     start = job_start(4, {"spark.job.description": "nightly"})
     *_, job, end = translate(application_start(), start, application_end("STOPPED"))
     assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
@@ -193,7 +193,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
-    """An event log contains that end: Spark cancels the job while it stops."""
+    """A job's end after its application's end, as in an event log, makes no further event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
@@ -202,7 +202,7 @@ def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> Non
 
 
 def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
-    """The application's last event names the job's query instead."""
+    """The job of a micro-batch is not reported at the application's end, which names the job's query instead."""
     stream = job_start(4, {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     *_, before, end = translate(application_start(), query_started(), stream, application_end("STOPPED"))
     assert before.attributes["spark.entity"] == "query"
@@ -210,7 +210,7 @@ def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
 
 
 def test_no_running_job_is_named_after_dropped_records() -> None:
-    """The end of the job may be among the dropped records."""
+    """After dropped records, no running job is named, because the end of the job may be among these records."""
     lost = {"kind": "dropped", "at": START, "records": {"job_end": 1}}
     events = translate(application_start(), job_start(), lost, application_end("STOPPED"))
     assert [e.attributes["spark.status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == [
@@ -220,7 +220,7 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
 
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
-    """The body names at most ten jobs."""
+    """The event of a lost driver names the jobs that ran, at most ten."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), *map(job_start, range(12))):
         translator.translate(decoded(record))
@@ -253,7 +253,7 @@ def test_nothing_is_told_twice() -> None:
 
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
-    """The severity is FATAL, and the body names the running queries and jobs."""
+    """The loss of a driver is FATAL, and the body names the running queries and jobs."""
     translator = Translator(AT_ONCE)
     for record in (
         application_start(),
@@ -271,7 +271,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 
 def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
-    """A JVM that announced its shutdown was not killed: ENDED, not LOST."""
+    """After a JVM has announced its shutdown, the status of a driver without an end is ENDED, not LOST."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
@@ -285,7 +285,7 @@ def test_an_application_that_never_started_is_not_lost() -> None:
 
 
 def test_an_uncaught_exception_is_diagnosed() -> None:
-    """If the shim has the exception, the failure event describes it."""
+    """The failure event describes the uncaught exception if the shim has it."""
     failure = {"chain": [{"type": "java.lang.IllegalStateException", "message": "no table"}]}
     *_, event = translate(application_start(), application_end("UNCAUGHT_EXCEPTION", failure=failure))
     assert event.name == "JobFailureEvent"

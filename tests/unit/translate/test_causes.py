@@ -1,4 +1,4 @@
-"""The table of events per kind of record, compared with the translation."""
+"""Tests of the table of events per kind of record, which must agree with the translation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
 def events(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[str, Event]]:
-    """Yield each record's kind with its events, without events caused by time."""
+    """Return every event with the kind of the record that caused it, without events caused by time."""
     translator = Translator(config)
     found = []
     for number, record in enumerate(records, 1):
@@ -67,7 +67,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
     longest: float | None,
     patience: float,
 ) -> None:
-    """Events and severities are within the table; otherwise the driver would not wait for a guaranteed event."""
+    """A record makes only events and severities of the table, by which the driver waits for a guaranteed event."""
     config = dataclasses.replace(
         AT_ONCE,
         batch_commit=BatchCommitConfig(min_interval=interval, max_duration=longest),
@@ -87,14 +87,14 @@ def test_no_record_makes_an_event_that_is_not_listed(
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """The table has exactly the kinds that make events; two kinds only update state, and one is only in logs."""
+    """The table lists exactly the translated kinds that make events; three other kinds only update state."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
     assert translated - set(CAUSES) == {"batch_started", "stage_submitted", "stage_waited"}
     assert not set(CAUSES) - translated
 
 
 def test_every_kind_that_is_listed_makes_something() -> None:
-    """A kind that makes no event would cost the driver needless round trips."""
+    """Every listed kind makes an event, because one without events would cost the driver needless round trips."""
     config = dataclasses.replace(
         AT_ONCE, watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True
     )

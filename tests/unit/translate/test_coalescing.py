@@ -1,4 +1,4 @@
-"""Coalesced commits: at most one event per query and interval, with sums, and without hiding slow batches."""
+"""Tests of coalesced commits: at most one event per query and interval, with sums; slow batches stay separate."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Stream:
 
 
 def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
-    """Return first batch, last batch and number of batches."""
+    """Return the first batch, the last batch and the number of batches of each commit event."""
     return [
         (
             event.attributes.get("spark.batch.first_id"),
@@ -64,7 +64,7 @@ def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
-    """The first event is immediate; the second follows at the end of the interval, with or without a record."""
+    """The first commit is reported at once; those of the rest of the interval are one event at its end."""
     stream = Stream()
     assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000
@@ -75,7 +75,7 @@ def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -
 
 
 def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
-    """Rows, durations and state changes add up; watermark, state and end offsets are those of the last batch."""
+    """A merged event sums rows, durations and state changes; watermark, state and end offsets are the last batch's."""
     operator = {"numRowsTotal": 7, "numRowsUpdated": 2, "numRowsRemoved": 1, "numRowsDroppedByWatermark": 3}
     stream = Stream()
     for n in range(4):
@@ -112,7 +112,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
 
 
 def test_slow_batch_is_reported_at_once_and_separately() -> None:
-    """Held batches are reported first; in a merged event, the warning would not identify its batch."""
+    """A slow batch has its own event after those of held batches, so that its warning identifies it."""
     stream = Stream(limit=1.0)
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), batch(3, 9, took=1_001), batch(4, 10))
     assert reported(events) == [(None, 0, 1), (1, 2, 2), (None, 3, 1)]
@@ -123,7 +123,7 @@ def test_slow_batch_is_reported_at_once_and_separately() -> None:
 
 @pytest.mark.parametrize("end", [query_terminated(exception="a.B: x"), query_terminated(), application_end()])
 def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
-    """Every kind of end reports the held batches first."""
+    """Every kind of end of a query or application is reported after its held batches."""
     stream = Stream()
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), end)
     assert reported(events) == [(None, 0, 1), (1, 2, 2)]
@@ -156,7 +156,7 @@ def test_merged_event_has_a_stable_event_id() -> None:
 
 
 def test_record_of_a_held_event_is_not_acknowledged() -> None:
-    """The record's event is still held."""
+    """The record of a held event is not acknowledged."""
     stream = Stream()
     stream.send({"seq": 3, **batch(0, 0)}, {"seq": 4, **batch(1, 1)}, {"seq": 5, **batch(2, 2)})
     assert stream.translator.held_record == 4
@@ -165,7 +165,7 @@ def test_record_of_a_held_event_is_not_acknowledged() -> None:
 
 
 def test_a_clock_that_was_set_back_holds_nothing_for_hours() -> None:
-    """The held event does not wait until the clock reaches the old deadline."""
+    """After the clock was set back, a held event does not wait for the old deadline."""
     stream = Stream()
     assert reported(stream.send(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
     assert reported(stream.tick(70)) == [(None, 2, 1)]
@@ -173,7 +173,7 @@ def test_a_clock_that_was_set_back_holds_nothing_for_hours() -> None:
 
 @given(st.lists(st.integers(0, 40)))
 def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
-    """Each number is new exactly once, in any order."""
+    """`Batches` reports each number as new exactly once, in any order."""
     known: set[int] = set()
     batches = Batches()
     for number in numbers:
@@ -182,7 +182,7 @@ def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
 
 
 def test_a_set_of_batches_with_gaps_stays_small() -> None:
-    """With every second number missing, the oldest gaps are closed and the newest stay."""
+    """If every second number is missing, `Batches` fills its oldest gaps and keeps the newest."""
     batches = Batches()
     assert all(batches.add(number) for number in range(0, 10_000, 2))
     assert not batches.add(1)

@@ -1,4 +1,4 @@
-"""Committed batches: one event each, with Spark's numbers."""
+"""Tests of committed batches: one event each, with Spark's numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def commits(*records: dict[str, Any], config: BatchCommitConfig | None = None) -
 
 
 def held(translator: Translator) -> tuple[int | None, float | None]:
-    """Return the record that is held and the deadline of its event."""
+    """Return the number of the held record and the deadline of its event."""
     return translator.held_record, translator.next_deadline
 
 
@@ -54,7 +54,7 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
 
 
 def test_one_row_is_one_row() -> None:
-    """The body has ``1 row``, not ``1 rows``, for one and for several batches."""
+    """The body has ``1 row``, not ``1 rows``, for one batch and for several batches."""
     assert commit(numInputRows=1).body == "Query 'clicks' committed batch 41 in 100 ms: 1 row"
     assert counted(0, "row") == "0 rows"
     assert counted(1_204, "row", ("was", "were")) == "1,204 rows were"
@@ -62,12 +62,12 @@ def test_one_row_is_one_row() -> None:
 
 
 def test_a_commit_happened_when_its_trigger_was_over() -> None:
-    """Spark's timestamp is the start of the trigger; the event has the time of its end."""
+    """The event of a commit has the time when its trigger ended; Spark's timestamp is the trigger's start."""
     assert commit().observed_ts_millis == 1_795_263_271_000 + 100
 
 
 def test_a_trigger_without_a_batch_is_no_commit() -> None:
-    """The progress of an idle trigger repeats the last batch id without an addBatch phase."""
+    """An idle trigger is no commit: its progress repeats the last batch id without an addBatch phase."""
     idle = query_progress(41, numInputRows=0, durationMs={"latestOffset": 2, "triggerExecution": 2})
     assert commits(idle) == []
     assert len(commits(query_progress(40), idle, query_progress(41))) == 2
@@ -82,7 +82,7 @@ def test_a_batch_without_data_is_a_commit() -> None:
 
 
 def test_batch_is_reported_once() -> None:
-    """Repeated and late progress makes no second event of a batch."""
+    """A repeated or late progress makes no second event of its batch."""
     reported = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
     assert [event.attributes["spark.batch.id"] for event in reported] == [0, 1]
 
@@ -109,7 +109,7 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
     ids=["kafka", "files", "string", "json-string", "empty", "number", "list", "null"],
 )
 def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None) -> None:
-    """The attribute is the JSON text of the offset; null is left out."""
+    """An offset's attribute is its JSON text as in the checkpoint; null is left out."""
     event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
     (source,) = json.loads(str(event.attributes["spark.batch.sources"]))
     offsets = {} if shown is None else {"offset_from": shown, "offset_to": shown}
@@ -117,7 +117,7 @@ def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None)
 
 
 def test_a_huge_offset_is_cut_and_says_so() -> None:
-    """The offsets of a thousand partitions are cut, with a mark at the cut."""
+    """An offset of more than about 2,000 characters is cut, with a mark at the cut."""
     (source,) = json.loads(str(commit(sources=[{"endOffset": "x" * 5_000}]).attributes["spark.batch.sources"]))
     shown = source["offset_to"]
     assert len(shown) < 2_200
@@ -125,14 +125,14 @@ def test_a_huge_offset_is_cut_and_says_so() -> None:
 
 
 def test_each_source_has_its_entry() -> None:
-    """The sources are one JSON text, in the order of the query, so that a backend indexes one attribute name."""
+    """The sources are one JSON text in the query's order, so that a backend indexes a single attribute."""
     sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
     left, right = json.loads(str(commit(sources=sources).attributes["spark.batch.sources"]))
     assert (left, right) == ({"description": "left", "rows": 2}, {"description": "right", "rows": 3})
 
 
 def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
-    """A source without offsets by partition has no lag and does not count."""
+    """The lag of a batch is the sum over its sources; a source without offsets by partition has no lag."""
     kafka = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}}
     other = {"endOffset": {"u": {"0": 1}}, "latestOffset": {"u": {"0": 2}}}
     assert commit(sources=[kafka, {"endOffset": {"logOffset": 1}}, other]).attributes["spark.batch.lag"] == 5
@@ -140,20 +140,20 @@ def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
 
 
 def test_rows_are_summed_up_where_spark_has_no_sum() -> None:
-    """Some progress has only the rows of each source."""
+    """If a progress has only the rows of each source, the event has their sum."""
     sources = [{"numInputRows": 2}, {"numInputRows": 3}]
     assert commit(sources=sources, numInputRows=None).attributes["spark.batch.rows_input"] == 5
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (12, 12)])
 def test_rows_that_a_sink_does_not_count_are_left_out(rows: int, shown: int | None) -> None:
-    """Spark's -1 means unknown."""
+    """A sink's -1 rows mean unknown in Spark, so the attribute is left out."""
     attributes = commit(sink={"description": "noop", "numOutputRows": rows}).attributes
     assert attributes.get("spark.batch.rows_output") == shown
 
 
 def test_progress_without_a_sink_or_sources_is_no_error() -> None:
-    """Fields that Spark leaves out are left out of the event."""
+    """Fields that Spark leaves out of a progress are left out of the event."""
     record = query_progress(41)
     for field in ("sink", "sources", "stateOperators", "eventTime", "name"):
         del record["progress"][field]
@@ -189,13 +189,13 @@ def test_state_is_summed_over_the_operators() -> None:
 def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
     stores: list[Any], size: int | None
 ) -> None:
-    """RocksDB measures what a batch copies to the checkpoint; the default store does not."""
+    """The event has the size of the state in the checkpoint if the state store measures it, as RocksDB does."""
     event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
     assert event.attributes.get("spark.state.checkpointed_bytes") == size
 
 
 def test_watermark_is_the_text_of_the_progress() -> None:
-    """Watermark and event times are Spark's own texts."""
+    """The event has the watermark and the event times as texts, unchanged from Spark's progress."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
     assert event.attributes["spark.watermark.time"] == "2026-01-01T00:00:50.000Z"
     assert event.attributes["spark.batch.event_time_max"] == "2026-01-01T00:01:00.000Z"
@@ -203,7 +203,7 @@ def test_watermark_is_the_text_of_the_progress() -> None:
 
 
 def test_observed_metrics_become_attributes_of_plain_values() -> None:
-    """Numbers stay numbers, nested values are JSON text, null is left out, and NaN is Spark's text for it."""
+    """Observed metrics become attributes: numbers stay, nested values are JSON text, null is left out, NaN is text."""
     row = {"n": 3, "mean": 1.5, "on": True, "who": "ada", "none": None, "nan": "NaN", "list": [1, 2], "row": {"a": 1}}
     attributes = commit(observedMetrics={"m": row}).attributes
     observed = {key: value for key, value in attributes.items() if key.startswith("spark.observed.")}
@@ -219,7 +219,7 @@ def test_observed_metrics_become_attributes_of_plain_values() -> None:
 
 
 def test_an_observed_metric_that_is_no_row_is_its_value() -> None:
-    """A metric of any JSON type is accepted."""
+    """An observed metric may be any JSON value, not only a row."""
     assert commit(observedMetrics={"m": 7}).attributes["spark.observed.m.value"] == 7
 
 
@@ -267,7 +267,7 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
 
 
 def test_a_failure_is_decided_at_once_and_what_was_held_comes_before_it() -> None:
-    """The end of a run reports its held commits first."""
+    """When a query fails, its held commits are reported before the failure."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=60.0)))
     reported = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
@@ -277,12 +277,12 @@ def test_a_failure_is_decided_at_once_and_what_was_held_comes_before_it() -> Non
 
 
 def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
-    """Each commit is reported at once, whatever its time."""
+    """Without an interval, each commit is reported at once, even if the clock was set back."""
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 
 def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    """The idle reports of a silent query, every ten seconds, reveal the new time."""
+    """A held commit is reported after the clock was set back, when a query's idle report shows the new time."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def reported(seq: int, record: dict[str, Any]) -> list[object]:

@@ -1,4 +1,4 @@
-"""Deadlines: overdue work is reported once, with the place where it hangs; nothing else is."""
+"""Tests of deadlines: overdue work is reported once, with the location where it hangs; work on time is not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def iso(millis: int) -> str:
 
 
 class Driver:
-    """A driver with a clock of its own: it records what happens and answers questions."""
+    """A simulated driver with its own clock: it records the events and answers the sidecar's questions."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, translator: Translator | None = None) -> None:
         self.config = read(Settings.of(LIMIT if settings is None else settings))
@@ -49,7 +49,7 @@ class Driver:
         self.jobs: list[list[int]] = []
         self.idle_since = 0
         self.questions = 0
-        #: Until this time, the driver stands still and answers nothing.
+        #: Until this time, the driver is paused and answers no question.
         self.stands_until = 0
         self._unanswered: dict[str, Any] | None = None
         if translator is None:
@@ -83,7 +83,7 @@ class Driver:
         self.tell({"kind": "query_idle", "id": query, "run_id": run, "timestamp": iso(self.now)})
 
     def passes(self, millis: int) -> list[Event]:
-        """Let time pass; return the events of that time."""
+        """Advance the clock by a duration; return the events of that duration."""
         seen, until = len(self.events), self.now + millis
         while True:
             due = self.translator.next_deadline
@@ -136,7 +136,7 @@ def stage(stage_id: int = 7, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
-    """Each edge is reported at its moment: WARN at the limit, ERROR at three times the limit, INFO at the commit."""
+    """An overdue batch has three events: WARN at the limit, ERROR at three times the limit, INFO at its commit."""
     driver = Driver()
     driver.start()
     driver.commits(40)
@@ -163,7 +163,7 @@ def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
 
 
 def test_waiting_for_a_trigger_does_not_count() -> None:
-    """A query with a trigger of an hour is on time while it waits, and overdue when its next trigger hangs."""
+    """A query with a trigger of an hour is on time between triggers, and overdue when its next trigger hangs."""
     driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
     driver.start()
     for batch in range(5):
@@ -178,7 +178,7 @@ def test_waiting_for_a_trigger_does_not_count() -> None:
 
 
 def test_available_now_and_once_are_judged_batch_by_batch() -> None:
-    """Their batches follow each other without a pause, and the end of the query closes its deadlines."""
+    """Queries with AvailableNow or Once have a deadline per batch; the end of the query closes its deadlines."""
     driver = Driver()
     driver.start()
     for batch in range(20):
@@ -191,7 +191,7 @@ def test_available_now_and_once_are_judged_batch_by_batch() -> None:
 
 
 def test_continuous_queries_are_not_judged() -> None:
-    """They report neither commits nor idle triggers."""
+    """Continuous queries have no deadline, because they report neither commits nor idle triggers."""
     driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
     driver.start()
     driver.works(continuous=True)
@@ -200,7 +200,7 @@ def test_continuous_queries_are_not_judged() -> None:
 
 
 def test_a_real_time_batch_counts_like_any_other() -> None:
-    """A batch of real-time mode lasts as long as its trigger says, so that the limit has to be longer."""
+    """A batch of real-time mode lasts as long as its trigger, and is overdue if it exceeds a longer limit."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "12min"})
     driver.start()
     for batch in range(10):
@@ -210,7 +210,7 @@ def test_a_real_time_batch_counts_like_any_other() -> None:
 
 
 def test_progress_counts_from_the_last_idle_report() -> None:
-    """A source that hangs is overdue although no batch and no job runs; the next idle report is the recovery."""
+    """A query whose source hangs is overdue although no batch runs; the next idle report is the recovery."""
     driver = Driver({"events.deadline.progress": "2min", "events.deadline.resources": "off"})
     driver.start()
     for _ in range(60):
@@ -226,7 +226,7 @@ def test_progress_counts_from_the_last_idle_report() -> None:
 
 
 def test_a_query_may_have_its_own_limit() -> None:
-    """The key with the query's name takes precedence, also to turn the rule off."""
+    """A key with the query's name overrides the limit of all queries; it can also turn the rule off."""
     own = {"events.deadline.query.a.b.batch": "1min", "events.deadline.query.slow.batch": "off"}
     driver = Driver({**LIMIT, **own})
     for number, name in enumerate(["a.b", "slow", "other"]):
@@ -238,7 +238,7 @@ def test_a_query_may_have_its_own_limit() -> None:
 
 
 def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
-    """A user function that hangs in one task is found by stage, task, executor and host."""
+    """The event names the task that runs longest, with stage, executor and host, where a function may hang."""
     driver = Driver()
     driver.start()
     driver.works(frames=["org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:986)"])
@@ -251,7 +251,7 @@ def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
 
 
 def test_a_stage_without_resources_is_overdue_by_default() -> None:
-    """It has waiting tasks while no task runs; the event has the number of tasks, executors and cores."""
+    """By default, a stage whose tasks all wait is overdue; the event has the number of tasks, executors and cores."""
     driver = Driver({})
     driver.passes(10 * MINUTE)
     driver.stages = [stage(running=0, finished=0, time=driver.now, longest=None)]
@@ -270,14 +270,14 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
 
 
 def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
-    """The cores are busy with the application's other tasks."""
+    """A stage whose tasks all wait is on time while the cores run other tasks of the application."""
     driver = Driver({})
     driver.stages = [stage(running=0, finished=0), stage(8)]
     assert driver.passes(24 * HOUR) == []
 
 
 def test_jobs_and_applications_have_limits() -> None:
-    """Jobs of micro-batches have none, because their batches have."""
+    """Jobs and applications have limits; jobs of micro-batches have none, because their batches have."""
     limits = {"events.deadline.job": "5min", "events.deadline.application": "1h", "events.deadline.resources": "off"}
     driver = Driver(limits)
     driver.tell({"kind": "job_start", "job_id": 3, "time": START, "properties": {"spark.job.description": "nightly"}})
@@ -301,7 +301,7 @@ def test_jobs_and_applications_have_limits() -> None:
     [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "Topic 'clicks'"), (lambda n: n, None, "Source 0")],
 )
 def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: str | None, subject: str) -> None:
-    """The backlog of a topic, or of a source whose offset is one number, must be above the limit all the time."""
+    """A backlog is overdue if it stays above the limit, per topic or for a source whose offset is a number."""
     driver = Driver({"events.deadline.lag": "1000", "events.deadline.lag-time": "5min"})
     driver.start()
 
@@ -327,7 +327,7 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
 
 
 def test_a_restarted_sidecar_repeats_nothing() -> None:
-    """It takes over what its predecessor has reported, and reports what follows."""
+    """A restarted sidecar does not repeat the events of overdue work, but reports its later changes."""
     driver = Driver()
     driver.start()
     driver.commits(0)
@@ -347,7 +347,7 @@ def test_a_restarted_sidecar_repeats_nothing() -> None:
 
 
 def test_a_driver_that_stands_still_has_nothing_overdue() -> None:
-    """Under a debugger, no question is answered; afterwards, all limits begin anew."""
+    """While a debugger pauses the driver, nothing is overdue; afterwards, all limits begin anew."""
     driver = Driver({**LIMIT, "events.deadline.job": "5min"})
     driver.start()
     driver.tell({"kind": "job_start", "job_id": 3, "time": START})
@@ -361,7 +361,7 @@ def test_a_driver_that_stands_still_has_nothing_overdue() -> None:
 @pytest.mark.parametrize("value", ["0s", "-5min", "5", "never"])
 @pytest.mark.parametrize("key", ["events.deadline.batch", "events.deadline.query.clicks.batch", "events.deadline.job"])
 def test_limits_must_be_above_zero(key: str, value: str) -> None:
-    """The message has the key."""
+    """A limit of zero or less is rejected, and the message has the key."""
     settings = Settings.of({key: value})
     read(settings)
     with pytest.raises(ConfigError, match=rf"{key}: given .*allowed is off, or a whole number above 0"):
@@ -370,7 +370,7 @@ def test_limits_must_be_above_zero(key: str, value: str) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_the_backlog_must_be_above_zero(value: str) -> None:
-    """The message has the key."""
+    """A backlog limit of zero or less is rejected, and the message has the key."""
     settings = Settings.of({"events.deadline.lag": value})
     read(settings)
     with pytest.raises(ConfigError, match=r"events\.deadline\.lag: given"):
@@ -378,7 +378,7 @@ def test_the_backlog_must_be_above_zero(value: str) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """The warning has the key."""
+    """At the end, a warning names the key of a rule whose query never ran."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "1h", "events.deadline.query.absent.batch": "1h"})
     driver.start()
     assert caplog.messages == []
@@ -390,7 +390,7 @@ def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogC
 
 
 def test_without_rules_nothing_happens() -> None:
-    """No record is looked at and no question is asked."""
+    """Without rules, no record is examined and no question is asked."""
     driver = Driver({"events.deadline.resources": "off"})
     driver.start()
     assert driver.translator.deadlines.handlers == {}
@@ -398,7 +398,7 @@ def test_without_rules_nothing_happens() -> None:
 
 
 def test_a_question_without_an_answer_is_repeated() -> None:
-    """Spark or the shim may have dropped it."""
+    """A question without an answer is repeated, because Spark or the shim may have dropped it."""
     driver = Driver()
     driver.start()
     driver.now += 5 * MINUTE
@@ -422,7 +422,7 @@ def test_a_question_without_an_answer_is_repeated() -> None:
     ],
 )
 def test_the_place_is_the_frame_that_matters(frames: list[str], text: str) -> None:
-    """The user's code has precedence over Spark, and Spark over the libraries that wait for it."""
+    """The location is in the user's code, else in Spark's, else in a library that waits for Spark."""
     driver = Driver()
     driver.start()
     driver.works(frames=frames)
@@ -433,7 +433,7 @@ def test_the_place_is_the_frame_that_matters(frames: list[str], text: str) -> No
 
 
 def test_a_replay_reports_what_the_times_of_the_log_prove() -> None:
-    """The events have the ids of the live run; a job that still runs at the end is judged by the end."""
+    """A replay's events have the ids of the live run; a job that still runs at the end is measured up to the end."""
     limits = {**LIMIT, "events.deadline.job": "10min", "events.deadline.resources": "2min"}
     driver = Driver(limits)
     driver.start()
@@ -464,7 +464,7 @@ def test_a_replay_reports_what_the_times_of_the_log_prove() -> None:
 
 
 def test_24_hours_of_healthy_queries_raise_no_alarm() -> None:
-    """Idle, slow, rare, restarted and stateful queries, and pauses of the whole driver under a debugger."""
+    """Healthy queries raise no alarm in 24 hours: idle, slow, rare, restarted and stateful, with debugger pauses."""
     rules = {"events.deadline.batch": "5min", "events.deadline.progress": "5min", "events.deadline.job": "1h"}
     rules |= {"events.deadline.lag": "1000", "events.deadline.application": "36h"}
     driver = Driver(rules)

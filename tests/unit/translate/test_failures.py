@@ -89,7 +89,7 @@ def test_a_python_error_is_found_with_its_location(name: str, error_type: str, r
 
 @pytest.mark.parametrize("name", ["3.5-batch-ansi", "4.3-batch-ansi"])
 def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
-    """A division by zero under ANSI gets its error class, in the wrapping of 3.5 and of 4.3."""
+    """A division by zero under ANSI gets its error class from the traces of Spark 3.5 and of 4.3."""
     found = diagnosis(name)
     assert found.error_type == "DIVIDE_BY_ZERO"
     assert str(found.attributes["failure.root_cause"]).startswith(
@@ -109,7 +109,7 @@ def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
     ],
 )
 def test_exception_type_is_the_outermost_exception(name: str, outermost: str, state: str | None) -> None:
-    """exception.type is the outermost exception; the SQLSTATE is present if Spark has one."""
+    """The attribute exception.type is the outermost exception; the SQLSTATE is present if Spark has one."""
     attributes = diagnosis(name).attributes
     assert attributes["exception.type"] == outermost
     assert attributes.get("failure.sql_state") == state
@@ -117,7 +117,7 @@ def test_exception_type_is_the_outermost_exception(name: str, outermost: str, st
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.json")))
 def test_the_message_has_no_stack_frames(name: str) -> None:
-    """The message ends where the frames begin; the whole text is the stack trace."""
+    """A failure's message ends where its frames begin; the whole text is the stack trace."""
     found = diagnosis(name)
     assert "\tat org.apache" not in str(found.attributes["exception.message"]).partition("most recent failure")[0]
     parsed = record(name)
@@ -133,7 +133,7 @@ def events_of(*names_or_records: Any) -> list[Event]:
 
 
 def test_a_failed_job_has_its_call_site() -> None:
-    """The body has the job's number, its call site and the cause."""
+    """The body of a failed job has its number, its call site and the cause."""
     start = JobStart(job_id=6, time=1, properties={"callSite.short": "collect at /app/job.py:21"})
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
     assert event.body == (
@@ -143,7 +143,7 @@ def test_a_failed_job_has_its_call_site() -> None:
 
 
 def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
-    """The query and batch are present even if the start of the query was not seen."""
+    """A failed job of a micro-batch names query and batch, even if the start of the query was not seen."""
     properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
     start = JobStart(job_id=6, time=1, properties=properties)
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
@@ -153,7 +153,7 @@ def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
 
 
 def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
-    """Its status is CANCELLED, not FAILED."""
+    """The status of a cancelled job is CANCELLED, not FAILED, and its event is a warning."""
     change, event = events_of("4.3-cancelled")
     assert (change.name, change.severity) == ("JobStatusChangeEvent", Severity.INFO)
     assert change.attributes["spark.status.new"] == "CANCELLED"
@@ -162,7 +162,7 @@ def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
 
 
 def test_job_cancelled_by_stop_makes_no_event() -> None:
-    """stop() cancels the running batch on purpose."""
+    """A job that stop() cancels makes no event, because the user stops the query on purpose."""
     start = JobStart(job_id=2, time=1, properties={"sql.streaming.queryId": "q1"})
     assert [e for e in events_of(start, "4.3-cancelled") if e.name == "JobFailureEvent"] == []
 
@@ -177,7 +177,7 @@ def test_job_cancelled_by_stop_makes_no_event() -> None:
     ],
 )
 def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, count: int) -> None:
-    """Without stop(), the query fails, and its event reports the cancellation as the cause."""
+    """A job that is cancelled without stop() is reported as the cause of its query's failure."""
     query = QueryStarted(id="q1", run_id="run-of-q1", name="q", timestamp="2026-01-31T10:00:00.000Z")
     start = JobStart(job_id=6, time=1, properties={"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     message = f"[SPARK_JOB_CANCELLED] Job 6 cancelled {why} SQLSTATE: XXKDA"
@@ -217,7 +217,7 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o57.save.
     ],
 )
 def test_the_error_of_a_call_to_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
-    """py4j's own error only reports a failed call; the location is that of the call."""
+    """The cause of py4j's error is the error in the JVM; the location is that of the call."""
     message = CALLED.format(java=java)
     text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {message}"
     found = Diagnostics([TypeEnricher()]).of_text(text)
@@ -244,7 +244,7 @@ GROUP = """  + Exception Group Traceback (most recent call last):
 
 
 def test_the_cause_of_an_exception_group_is_one_of_its_exceptions() -> None:
-    """Such a group is raised by ``asyncio.TaskGroup``, for example."""
+    """The cause of an exception group, such as that of ``asyncio.TaskGroup``, is one of its exceptions."""
     found = Diagnostics([TypeEnricher()]).of_text(f"py4j.Py4JException: Return Message: {GROUP}")
     assert found.attributes["failure.root_cause"] == "ValueError: payment 1003 has no currency"
     assert found.attributes["failure.location"] == "/app/book.py:16 in pay"
@@ -272,13 +272,13 @@ SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
     ],
 )
 def test_no_line_of_this_package_is_the_user_s_own(file: str) -> None:
-    """This holds for a checkout and for a package shipped to executors."""
+    """No line of this package is the user's code, in a checkout or shipped to executors."""
     found = Diagnostics().of_text(RAISED.format(file=file))
     assert found.attributes["failure.location"] == "/app/job.py:20 in process"
 
 
 def test_all_files_of_this_package_are_recognized() -> None:
-    """The pattern covers every folder of the package, including new ones."""
+    """The pattern for files of this package covers all its folders, including new ones."""
     files = [f"/x/spark_events/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")]
     locations = {file: Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] for file in files}
     assert locations == dict.fromkeys(files, "/app/job.py:20 in process")
@@ -296,12 +296,12 @@ def test_all_files_of_this_package_are_recognized() -> None:
     ],
 )
 def test_a_user_s_folder_of_the_same_name_is_user_code(file: str) -> None:
-    """Only the package's own files are excluded."""
+    """A user's folder with this package's name is user code; only the package's own files are excluded."""
     assert Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] == f"{file}:54 in run"
 
 
 def test_no_line_of_the_jar_is_the_user_s_own() -> None:
-    """If the jar rejects a call of the user, the location is that call."""
+    """No line of the jar is the user's code: if the jar rejects a call, the location is that call."""
     trace = (
         "java.lang.IllegalArgumentException: severity: given LOUD, allowed is one of TRACE\n"
         "\tat io.sparkevents.EventBuilder.severity(EventBuilder.java:43)\n"
@@ -313,13 +313,13 @@ def test_no_line_of_the_jar_is_the_user_s_own() -> None:
 
 
 def test_call_without_java_trace_is_its_own_cause() -> None:
-    """The text may have been cut, for example."""
+    """If py4j's error has no Java trace, because the text was cut for example, that error is the cause."""
     text = CALLED.partition("\n: ")[0]
     assert "Py4JJavaError: An error occurred while calling o57.save." in Diagnostics().of_text(text).summary
 
 
 def test_a_long_trace_is_truncated_with_a_mark() -> None:
-    """Beginning and end are kept, because causes are at the end; an attribute marks the truncation."""
+    """A long trace keeps its beginning and its end, where causes are; an attribute marks the truncation."""
     text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
     found = Diagnostics().of_text(text)
     trace = str(found.attributes["exception.stacktrace"])
@@ -331,7 +331,7 @@ def test_a_long_trace_is_truncated_with_a_mark() -> None:
 
 
 def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
-    """The length of an event is bounded, and its body is one line."""
+    """A long message is cut in the attributes and the body, so an event has a bounded length; the body is one line."""
     found = Diagnostics().of_text("a.B: " + "x\n" * 10_000)
     assert len(str(found.attributes["exception.message"])) < MESSAGE_LIMIT + 100
     assert len(str(found.attributes["failure.root_cause"])) < MESSAGE_LIMIT + 100
@@ -343,7 +343,7 @@ def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
     "text", ["", "\n", "no exception at all", "Traceback (most recent call last):", "a.b.c", ": : :"]
 )
 def test_any_text_is_diagnosed(text: str) -> None:
-    """Every text gives a type, a message and a trace."""
+    """The analysis of any text gives a type, a message and a trace."""
     attributes = Diagnostics().of_text(text).attributes
     assert {"error.type", "exception.type", "exception.message", "failure.root_cause"} <= attributes.keys()
     assert attributes["exception.stacktrace"] == text
@@ -372,7 +372,7 @@ def test_the_first_of_chained_python_errors_is_the_root() -> None:
 @pytest.mark.parametrize("kind", ["ValueError", "collect.<locals>.PaymentError", "acme.errors.Zahlungsfehler"])
 @pytest.mark.parametrize("frames", ["", "\tat org.apache.spark.A.b(A.scala:1)\n"])
 def test_a_python_message_does_not_take_over_the_root_cause(kind: str, frames: str) -> None:
-    """The error is the line after the frames, whatever the lines of the message look like."""
+    """Lines of a Python message that look like a cause do not replace the root cause, the line after the frames."""
     message = "payment failed\nCaused by: com.acme.Bank: no money\njava.lang.Error: x\nmore\n"
     text = (
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
@@ -384,7 +384,7 @@ def test_a_python_message_does_not_take_over_the_root_cause(kind: str, frames: s
 
 
 def test_a_java_message_does_not_take_over_the_root_cause() -> None:
-    """A cause must follow a frame."""
+    """Lines of a Java message that look like a cause are ignored, because a cause must follow a frame."""
     text = (
         "a.B: first\nCaused by: no.Such: thing\n\tat a.B.c(B.java:1)\n"
         "Caused by: c.D: second\nCaused by: no.Such: thing\n\tat c.D.e(D.java:2)\n\t... 3 more\n"
@@ -430,7 +430,7 @@ Current thread 0x00007f20e7e6ab80 (most recent call first):
 def test_a_python_worker_that_crashed_is_the_root_cause(
     rest: str, message: str, location: str | None, label: str
 ) -> None:
-    """The end of its socket's stream is not the cause; an exit code of a kill means memory."""
+    """If a Python worker crashes, that is the cause and not its closed socket; a kill's exit code means memory."""
     found = Diagnostics([TypeEnricher()]).of_text(CRASHED.format(rest=rest))
     cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){message}"
     assert found.attributes["failure.root_cause"] == cause
@@ -439,7 +439,7 @@ def test_a_python_worker_that_crashed_is_the_root_cause(
 
 
 def test_a_wrapper_s_class_and_sqlstate_are_ignored_together() -> None:
-    """Error class and SQLSTATE belong to one exception."""
+    """A wrapper's error class and SQLSTATE are ignored together, because they belong to one exception."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] reading. SQLSTATE: KD001\n\tat a.B.c(B.java:1)\n"
         "Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE_JSON_FIELD] Cannot. SQLSTATE: 2203G\n"

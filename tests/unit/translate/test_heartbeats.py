@@ -13,7 +13,7 @@ from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.translator import Translator
 
 MINUTE = 60_000
-#: The first full interval after the application's start.
+#: The beginning of the first full interval after the application's start.
 SLOT = (START // MINUTE + 1) * MINUTE
 
 
@@ -29,7 +29,7 @@ def beats(made: Translator, now: int) -> list[Event]:
 
 
 def test_the_first_heartbeat_follows_the_start_at_once() -> None:
-    """A watcher knows the interval even of an application that dies within its first interval."""
+    """The first heartbeat follows the start at once, so that its receiver knows the interval from the beginning."""
     made = translator(application_start())
     assert made.next_deadline is not None
     assert made.next_deadline <= START
@@ -41,20 +41,20 @@ def test_the_first_heartbeat_follows_the_start_at_once() -> None:
 
 
 def test_one_heartbeat_per_interval_however_late_the_clock() -> None:
-    """A sidecar that was suspended does not make up for missed heartbeats."""
+    """Each interval has at most one heartbeat; a sidecar that was suspended does not make up for missed ones."""
     made = translator(application_start())
     assert len([beat for minute in range(10) for beat in beats(made, SLOT + minute * MINUTE)]) == 10
     assert len(beats(made, SLOT + 100 * MINUTE)) == 1
 
 
 def test_a_restarted_sidecar_repeats_the_event_id() -> None:
-    """Two heartbeats of one interval are duplicates for their receivers."""
+    """Two heartbeats of one interval have the same event id, so a restarted sidecar's is a duplicate."""
     first, second = (beats(translator(application_start()), SLOT + later)[0] for later in (0, 10))
     assert first.event_id == second.event_id
 
 
 def test_the_state_of_the_application() -> None:
-    """Queries, batches since the last heartbeat, rows behind."""
+    """A heartbeat has the number of queries, of batches since the last heartbeat, and of rows behind."""
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1}
     made = translator(application_start(), query_started(), *(query_progress(n, sources=[source]) for n in range(3)))
     first, second = beats(made, SLOT)[0], beats(made, SLOT + MINUTE)[0]
@@ -69,7 +69,7 @@ def test_the_state_of_the_application() -> None:
 
 @pytest.mark.parametrize("interval", [60.0, None])
 def test_none_before_the_start_or_after_the_end_or_without_an_interval(interval: float | None) -> None:
-    """And no timer is set then."""
+    """Without a running application or an interval, there is neither a heartbeat nor a timer."""
     made = translator(interval=interval)
     assert (made.next_deadline, beats(made, SLOT)) == (None, [])
     if interval is None:
@@ -81,7 +81,7 @@ def test_none_before_the_start_or_after_the_end_or_without_an_interval(interval:
 
 
 def test_a_heartbeat_counts_the_executors() -> None:
-    """A removed executor no longer counts."""
+    """A heartbeat has the number of executors; a removed executor no longer counts."""
     executors = [
         {"kind": "executor_added", "at": START, "executor_id": name, "time": START, "host": "h", "cores": 4}
         for name in ("1", "2", "3")
@@ -94,7 +94,7 @@ def test_a_heartbeat_counts_the_executors() -> None:
 
 
 def test_a_restarted_sidecar_does_not_guess_the_number_of_executors() -> None:
-    """It has not seen the executors that were added before."""
+    """A restarted sidecar reports no number of executors, because it has not seen all of them."""
     made = Translator(TranslateConfig(heartbeat_interval=60.0))
     made.restore(decoded(application_start()))
     (beat,) = beats(made, START)

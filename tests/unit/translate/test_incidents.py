@@ -165,7 +165,7 @@ def roles(events: Sequence[Event]) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_is_one_alarm_with_its_cause(kind: str) -> None:
-    """The highest level that fails is ERROR with the root cause; what the application survives is WARN."""
+    """A failure is one alarm: its highest level is ERROR with the root cause; failures that are survived are WARN."""
     records, body = KINDS[kind]
     events = translate(records)
     assert [event.body for event in alarms(events)] == ([] if body is None else [body])
@@ -181,7 +181,7 @@ def test_a_failure_is_one_alarm_with_its_cause(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][1]])
 def test_nothing_is_held_for_a_reporter_that_spark_waits_for(kind: str) -> None:
-    """There is still one alarm, of the highest level that is known at once."""
+    """If Spark waits for a reporter, no event is held; one alarm has the highest level that is known at once."""
     translator = Translator(AT_ONCE)
     events = []
     for record in story(KINDS[kind][0]):
@@ -191,14 +191,14 @@ def test_nothing_is_held_for_a_reporter_that_spark_waits_for(kind: str) -> None:
 
 
 def test_an_event_of_the_program_keeps_its_severity() -> None:
-    """Even with the name of an event of Spark."""
+    """An event of the user's program keeps its severity, even if it has the name of an event of Spark."""
     own = {"id": "1", "name": "JobFailureEvent", "class_scope": "shop.orders", "severity": "ERROR", "body": "own"}
     *_, event = translate([{"kind": "added", "at": START + 3, "event": own}])
     assert (event.severity, event.body, roles([event])) == (Severity.ERROR, "own", [])
 
 
 def test_a_flood_behind_a_failure_does_not_wait() -> None:
-    """A mailbox must hold the events that are released together."""
+    """If very many events follow a failure, they are released early, because a mailbox must hold them together."""
     translator = Translator()
     records = [query_started(), *failed_job(UDF), *map(query_progress, range(600))]
     released = [len(translator.translate(decoded(record))) for record in story(records)]
@@ -207,7 +207,7 @@ def test_a_flood_behind_a_failure_does_not_wait() -> None:
 
 
 def test_everything_behind_a_failure_waits_in_order() -> None:
-    """Events keep their order, and no record behind the failure may be acknowledged."""
+    """Events behind a held failure wait in order, and their records are not acknowledged."""
     translator = Translator()
     stage, job, *rest = failed_job(UDF)[1:], good_job(9, at=900), query_started(at=START + 1_000)
     head = [failed_job(UDF)[0], *stage]
@@ -226,7 +226,7 @@ def test_everything_behind_a_failure_waits_in_order() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_sidecar_makes_the_held_events_again(kind: str) -> None:
-    """The successor gets the records that were not acknowledged, and gives their events the same ids and roles."""
+    """After a kill, the sidecar's successor gets the unacknowledged records and repeats their events' ids and roles."""
     records = story(KINDS[kind][0])
     whole = {event.event_id: event for event in translate(KINDS[kind][0])}
     for cut in range(1, len(records) + 1):
@@ -245,7 +245,7 @@ def test_a_killed_sidecar_makes_the_held_events_again(kind: str) -> None:
 
 
 def test_the_level_above_belongs_to_the_alarm_for_a_minute() -> None:
-    """After a minute it is a new failure, because the work may have failed again in the meantime."""
+    """A failure of a higher level belongs to the alarm before it for a minute; after that it is a new failure."""
     for after, expected in ((30_000, 1), (90_000, 2)):
         end = {**PROGRAM_FAILED, "at": START + after, "time": START + after}
         events = translate([*failed_job(UDF), end])
@@ -254,7 +254,7 @@ def test_the_level_above_belongs_to_the_alarm_for_a_minute() -> None:
 
 
 def test_another_job_of_the_failed_execution_is_no_survival() -> None:
-    """Adaptive execution starts several jobs of one execution."""
+    """Another job of the failed execution does not end its failure: adaptive execution starts several jobs."""
     own = {"spark.sql.execution.id": "3"}
     records = [*failed_job(UDF, own), good_job(5, properties=own)[0]]
     assert len(alarms(translate(records))) == 1
@@ -262,12 +262,12 @@ def test_another_job_of_the_failed_execution_is_no_survival() -> None:
 
 
 def test_a_successful_execution_without_jobs_is_survival() -> None:
-    """Commands such as DROP TABLE start no job."""
+    """A later execution that succeeds without jobs, like DROP TABLE, shows that the application survived."""
     assert alarms(translate([*failed_job(UDF), failed_sql(None)])) == []
 
 
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
-    """Each failure is an alarm; the key is the same, also in another run of the application."""
+    """A query that fails repeatedly has one alarm per failure with the same key, also in another run."""
     records = [*STREAMING, query_terminated(exception=SINK)]
     again = query_started("r2", name="book-payments", at=START + 100)
     records += [again, query_terminated("r2", exception=SINK, at=START + 5_000)]
@@ -283,20 +283,20 @@ def test_a_query_that_fails_repeatedly_has_one_key() -> None:
     [("nightly", "shop/nightly/failure"), ("0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "shop/failure")],
 )
 def test_the_key_has_the_job_group_unless_it_was_generated(group: str, key: str) -> None:
-    """Thrift servers and notebooks generate a group for each statement."""
+    """The key of an incident has the job group, unless a Thrift server or notebook generated it for the statement."""
     (alarm,) = alarms(translate(failed_job(UDF, {"spark.jobGroup.id": group})))
     assert alarm.attributes["incident.key"] == key
 
 
 def test_the_application_has_the_key_of_its_query() -> None:
-    """So its alarm closes when the query commits again."""
+    """The application's alarm has the key of its failed query, so it closes when the query commits again."""
     (alarm,) = alarms(translate(KINDS["sink failure"][0]))
     assert alarm.attributes["incident.key"] == "shop/book-payments/failure"
     assert alarm.class_scope == "spark.application"
 
 
 def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
-    """Without a failed query, the program has caught its error."""
+    """A failed enrichment is a consequence of its query's failure; without one, the program has caught the error."""
     about = {"spark.streaming.query.id": "q1", "spark.streaming.query.run_id": "r1"}
     event = {"id": "1", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich", "severity": "ERROR"}
     added = {"kind": "added", "at": START + 3, "event": {**event, "body": "failed", "attributes": about}}
@@ -307,7 +307,7 @@ def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
 
 
 def test_the_own_exception_of_the_application_names_the_failure_before_it() -> None:
-    """Programs wrap or replace the exception of Spark."""
+    """The application's exception is reported with the failure before it, because programs wrap Spark's exception."""
     failure = {"chain": [{"type": "java.lang.RuntimeException", "message": "load failed"}]}
     (alarm,) = alarms(translate([*failed_job(UDF), application_end("UNCAUGHT_EXCEPTION", failure=failure)]))
     assert alarm.body == (
@@ -317,7 +317,7 @@ def test_the_own_exception_of_the_application_names_the_failure_before_it() -> N
 
 
 def test_a_lost_driver_is_the_alarm_of_its_last_failure() -> None:
-    """An application that is killed within the settle time of a failure is one incident."""
+    """An application that is killed within the settle time of a failure is one incident with it."""
     translator = Translator()
     for record in story(failed_job(UDF)):
         translator.translate(decoded(record))
@@ -328,7 +328,7 @@ def test_a_lost_driver_is_the_alarm_of_its_last_failure() -> None:
 
 
 def test_links_of_a_failure() -> None:
-    """The addresses come from the driver and from the settings; the settings win."""
+    """A failure's links are from the driver and from the settings; the settings have precedence."""
     links = {"history": "h:18080", "tracking": "http://rm/proxy/a", "pod": "d", "namespace": "n"}
     start = application_start(app_id="application_1_2", attempt_id="1", links=links)
     job = failed_job(UDF)
@@ -365,7 +365,7 @@ def test_links_of_a_failure() -> None:
     ],
 )
 def test_the_fingerprint_ignores_what_varies(one: str, other: str) -> None:
-    """Ids, numbers, addresses, folders; and the line of the user's code."""
+    """The fingerprint ignores ids, numbers, addresses, folders, and the line number in the user's code."""
     frame, moved = "/jobs/payments.py:16 in book", "/home/ada/payments.py:21 in book"
     assert fingerprint("a.B", one, frame) == fingerprint("a.B", other, moved)
 
@@ -381,12 +381,12 @@ def test_the_fingerprint_ignores_what_varies(one: str, other: str) -> None:
     ],
 )
 def test_the_fingerprint_tells_causes_apart(error_type: str, message: str, location: str | None) -> None:
-    """The type, the words of the message, the file and the function count."""
+    """The fingerprint differs with the error type, the words of the message, the file and the function."""
     assert fingerprint("a.B", "no currency", "p.py:1 in f") != fingerprint(error_type, message, location)
 
 
 def test_one_cause_has_one_fingerprint_on_every_level() -> None:
-    """Stage, job, query and application name the same cause."""
+    """Failures of stage, job, query and application by one cause have the same fingerprint."""
     events = translate(KINDS["udf error"][0])
     found = {event.attributes["failure.fingerprint"] for event in events if event.name == "JobFailureEvent"}
     assert len(found) == 1

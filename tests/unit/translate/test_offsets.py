@@ -10,14 +10,14 @@ from spark_events.translate.offsets import lag, offset_text, partitions
 
 
 def raw(value: object, quoted: bool = False) -> bytes:
-    """Return JSON as in a progress, or as a string with JSON in it, as in event logs."""
+    """Return JSON as in a progress or, if ``quoted``, as a string with JSON in it, as in event logs."""
     text = json.dumps(value, separators=(",", ":"))
     return json.dumps(text).encode() if quoted else text.encode()
 
 
 @pytest.mark.parametrize("quoted", [False, True])
 def test_kafka_offsets_are_read_per_partition(quoted: bool) -> None:
-    """Topics and partitions are read from a progress and from an event log."""
+    """Topics and partitions of Kafka's offsets are parsed from a progress and from an event log."""
     offsets = {"orders": {"0": 12, "11": 7}, "refunds-eu": {"0": 1}}
     assert partitions(raw(offsets, quoted)) == {"orders-0": 12, "orders-11": 7, "refunds-eu-0": 1}
 
@@ -38,24 +38,24 @@ def test_kafka_offsets_are_read_per_partition(quoted: bool) -> None:
     ],
 )
 def test_other_forms_have_no_partitions(value: object) -> None:
-    """Similar formats give no partitions."""
+    """Offsets in similar formats than Kafka's have neither partitions nor a lag."""
     assert partitions(raw(value)) == {}
     assert lag(raw(value), raw(value)) is None
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b"\xff\xfe", b'"\\ud800', b'{"t":{"0":1}} trailing'])
 def test_text_without_json_causes_no_error(text: bytes) -> None:
-    """A source may write any text."""
+    """A source may write an offset that is not JSON; parsing it raises no error."""
     assert partitions(text) == {}
     assert isinstance(offset_text(text), str)
 
 
 def test_lag_is_the_unread_part() -> None:
-    """All partitions count, also new ones; a partition that was reset to an earlier offset has no lag."""
+    """The lag counts all partitions, also new ones; a partition that was reset to an earlier offset has none."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8
 
 
 def test_lag_is_unknown_without_a_latest_offset() -> None:
-    """Without a latest offset there is no lag."""
+    """Without a latest offset, the lag is unknown."""
     assert lag(raw({"t": {"0": 10}}), b"null") is None

@@ -19,7 +19,7 @@ def change(event: Event) -> tuple[object, object]:
 
 
 def test_start_has_the_time_of_the_query() -> None:
-    """The event has the query's own timestamp, id, run and name."""
+    """The event of a query's start has the query's own timestamp, id, run and name."""
     (event,) = translate(query_started())
     assert (event.name, event.severity, event.body) == (
         "JobStatusChangeEvent",
@@ -36,27 +36,27 @@ def test_start_has_the_time_of_the_query() -> None:
 
 
 def test_a_timestamp_that_cannot_be_read_is_replaced_by_the_driver_s_clock() -> None:
-    """The fallback is the time at which the shim received the event."""
+    """If a query's timestamp cannot be parsed, the event has the time at which the shim received it."""
     (event,) = translate(query_started(timestamp="yesterday"))
     assert event.observed_ts_millis == START + 1
 
 
 def test_a_query_without_a_name_is_called_by_its_id() -> None:
-    """The body has the beginning of the id, and the attribute for the name is missing."""
+    """For a query without a name, the body has the beginning of its id, and the attribute for the name is missing."""
     (event,) = translate(query_started(query="0123456789ab", name=None))
     assert event.body == "Query '01234567' started"
     assert "spark.streaming.query.name" not in event.attributes
 
 
 def test_a_query_that_stops_without_an_exception_is_finished() -> None:
-    """stop() and AvailableNow end the same way."""
+    """A query that stops without an exception is FINISHED, after stop() and with AvailableNow."""
     *_, event = translate(query_started(), query_terminated())
     assert change(event) == ("RUNNING", "FINISHED")
     assert (event.severity, event.observed_ts_millis) == (Severity.INFO, START + 8)
 
 
 def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
-    """Both events are errors and name the cause; the failure has the current batch."""
+    """A failed query makes a status change and a failure that name the cause; the failure has the current batch."""
     failed = query_terminated(exception="java.io.IOException: disk", error_class="DISK")
     *_, status, failure = translate(query_started(), query_progress(6), failed)
     assert change(status) == ("RUNNING", "FAILED")
@@ -69,21 +69,21 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
 
 
 def test_a_query_that_fails_before_its_first_batch_has_no_batch() -> None:
-    """The attribute is missing instead of -1."""
+    """For a query that fails before its first batch, the batch's attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
     assert failure.body == "shop: query 'clicks' failed: a.B: x"
     assert "spark.batch.id" not in failure.attributes
 
 
 def test_a_failed_query_has_its_last_offsets() -> None:
-    """The next run continues at the offsets of the last commit."""
+    """The failure of a query has the offsets of the last commit, where the next run continues."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
     assert failure.attributes["spark.streaming.query.committed_offsets"] == r'["{\"logOffset\":6}"]'
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:
-    """Late records of an earlier run do not change the present run."""
+    """Late records of an earlier run do not end the query's present run."""
     *_, late, last = translate(query_started(), query_started("r2"), query_terminated("r1"), query_terminated("r2"))
     assert (change(late), late.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r1")
     assert (change(last), last.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r2")
@@ -100,14 +100,14 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
 
 
 def test_another_query_of_the_same_name_is_no_restart() -> None:
-    """Only the id identifies a query."""
+    """A query with the same name and another id is not a restart, because only the id identifies a query."""
     *_, event = translate(query_started(), query_terminated(), query_started("r2", "q2"))
     assert change(event) == (None, "RUNNING")
     assert "spark.streaming.query.restart" not in event.attributes
 
 
 def test_end_of_an_unknown_run_is_reported() -> None:
-    """The end of an unknown run is an event without an old status."""
+    """The end of an unknown run is reported, without an old status."""
     (event,) = translate(query_terminated("r9", "q9"))
     assert change(event) == (None, "FINISHED")
     assert event.attributes["spark.streaming.query.run_id"] == "r9"
@@ -121,6 +121,6 @@ def test_commit_of_an_unknown_run_is_reported() -> None:
 
 
 def test_repeated_records_make_no_second_event() -> None:
-    """A repeated start or end makes no second event."""
+    """A repeated record of a query's start or end makes no second event."""
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

@@ -30,7 +30,7 @@ def test_invalid_transition_changes_nothing(table: Transitions) -> None:
 
 @pytest.mark.parametrize(("name", "ends"), [("application", 5), ("query", 2), ("job", 3), ("stage", 0)])
 def test_final_statuses_are_final(name: str, ends: int) -> None:
-    """Applications, runs of queries and jobs end once; tasks of a stage may have to run again."""
+    """Final statuses of applications, runs of queries and jobs do not change; tasks of a stage may run again."""
     over = [value for value in TABLES[name] if Status(TABLES[name], value).is_over]
     assert len(over) == ends
     assert not Status(TABLES[name]).is_over

@@ -40,7 +40,7 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 
 def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The translation depends on neither clock nor chance: a second translation gives equal events."""
+    """Equal records give equal events, independent of clock and chance."""
     first = translate(Translator(AT_ONCE), STORY)
     monkeypatch.setattr(time, "time", lambda: 4e9)
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
@@ -56,7 +56,7 @@ def test_events_are_numbered_without_gaps() -> None:
 
 
 def test_identifiers_differ_between_applications_and_attempts() -> None:
-    """The same query in another application or attempt has other event ids."""
+    """The same query has other event ids in another application or attempt."""
     ids: set[str] = set()
     for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
         translator = Translator(AT_ONCE)
@@ -66,7 +66,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
-    """A restarted sidecar continues as if it had seen all records, with the same event ids."""
+    """Restored records make no event, but a restarted sidecar continues as if it had seen all records."""
     whole = translate(Translator(AT_ONCE), STORY)
     for cut in range(len(STORY) + 1):
         reported = translate(Translator(AT_ONCE), STORY[:cut])
@@ -77,7 +77,7 @@ def test_restored_records_make_no_event_but_restore_state() -> None:
 
 
 def test_restored_records_that_are_resent_make_no_event() -> None:
-    """Restored records that are still in the driver's queue make no event."""
+    """Restored records that the driver sends again make no event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), query_started()):
         translator.restore(decoded(record))
@@ -85,21 +85,21 @@ def test_restored_records_that_are_resent_make_no_event() -> None:
 
 
 def test_restored_records_use_no_numbers() -> None:
-    """The next event has the predecessor's next number."""
+    """Restored records use no sequence numbers: the next event continues from the predecessor's last number."""
     translator = Translator(AT_ONCE, first_sequence=7)
     translator.restore(decoded(application_start()))
     assert translator.next_sequence == 7
 
 
 def test_records_without_meaning_make_no_event() -> None:
-    """Unknown kinds and the JVM's shutdown make no event."""
+    """Records of unknown kinds and the JVM's shutdown make no event."""
     translator = Translator(AT_ONCE)
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
 
 
 def test_drops_are_reported_with_their_count() -> None:
-    """The body has the number of lost records of each kind."""
+    """The event of dropped records has the number of lost records of each kind."""
     (event,) = translate(
         Translator(AT_ONCE), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}]
     )
@@ -123,7 +123,7 @@ def test_drops_are_reported_with_their_count() -> None:
     ],
 )
 def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
-    """Each cause has its own reason, because only a full queue can be fixed by enlarging it."""
+    """The event of dropped records has their cause as reason: a larger queue helps only if it was full."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(AT_ONCE), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason

@@ -38,7 +38,7 @@ LIBRARIES = [
         (UserCode(f"{SUBMIT} --class Orders orders.jar"), ["Orders$", "Tax"], ["com.nvidia.A"]),
         (UserCode(f"{SUBMIT} --class com.github.me.A a.jar"), ["com.github.me.B"], ["com.github.other.A"]),
         (UserCode(f"{SUBMIT} --class org.apache.spark.repl.Main"), ["$line14.$read$$iw"], ["org.apache.spark.A", "B"]),
-        # The main class is unknown if only a manifest names it, and in the JVM of a platform.
+        # The main class is unknown if only a jar's manifest names it, or if the JVM is a platform's.
         (UserCode(f"{SUBMIT} orders.jar"), [], ["com.acme.A", "com.nvidia.A", "A"]),
         (UserCode("com.databricks.Daemon", namespaces=["databricks"]), ["$line1.$read"], ["com.databricks.A"]),
         (UserCode("/opt/app.jar --class com.acme.A"), [], ["com.acme.A"]),
@@ -48,13 +48,13 @@ LIBRARIES = [
 def test_classes_of_the_main_class_s_organization_are_user_code(
     code: UserCode, own: list[str], others: list[str]
 ) -> None:
-    """Code typed into a shell is the user's, too; every other class is a library's."""
+    """Classes of the main class's organization and classes typed into a shell are user code; others are libraries."""
     assert [name for name in (*own, *others) if code.is_own_class(name)] == own
 
 
 @pytest.mark.parametrize("file", LIBRARIES)
 def test_installed_packages_are_libraries(file: str) -> None:
-    """This holds in any folder and any archive."""
+    """Files of installed packages are libraries, in any folder and any archive."""
     assert UserCode().innermost([JOB, file]) == 0
     assert UserCode().innermost([file]) is None
 
@@ -72,7 +72,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "/no/other.zip,{}"])
 def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form: str) -> None:
-    """Packages that pip installed are libraries, other files are the user's, also in copies on executors."""
+    """In a submitted zip, packages that pip installed are libraries and other files user code, also on executors."""
     code = UserCode(py_files=form.format(archive).split(","))
     files = [JOB, *(f"/tmp/userFiles-1/jobs.zip/{name}" for name in ("orders/tax.py", "requests/api.py"))]
     assert code.innermost(files) == 1
@@ -81,7 +81,7 @@ def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form:
 
 @pytest.mark.parametrize("py_files", [[], ["hdfs://n/jobs.zip"], ["/no/jobs.zip"], ["https://x/jobs.zip"]])
 def test_an_unreadable_zip_is_user_code_if_spark_called_it(py_files: list[str]) -> None:
-    """If Spark called another file first, the location is outside the zip."""
+    """A file in an unreadable zip is user code if Spark called it first, else the location is outside the zip."""
     code = UserCode(py_files=py_files)
     own, other = "/tmp/u/jobs.zip/orders/tax.py", "/tmp/u/deps.zip/requests/api.py"
     assert code.innermost([own, own, other]) == 1
@@ -89,7 +89,7 @@ def test_an_unreadable_zip_is_user_code_if_spark_called_it(py_files: list[str]) 
 
 
 def test_unreadable_zip_does_not_block(tmp_path: Path) -> None:
-    """A folder and a damaged file are treated as an unreadable zip."""
+    """A folder or damaged file with a zip's name is treated as an unreadable zip."""
     (tmp_path / "folder.zip").mkdir()
     (tmp_path / "damaged.zip").write_bytes(b"PK")
     code = UserCode(py_files=[str(path) for path in tmp_path.iterdir()])

@@ -42,7 +42,7 @@ class Query:
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
     def job(self, second: float, batch: int | None = None) -> list[Event]:
-        """Start a job of the next batch."""
+        """Start a job, by default of the next batch."""
         number = self.number + 1 if batch is None else batch
         properties = {**self._properties, "streaming.sql.batchId": str(number)}
         self.job_number = getattr(self, "job_number", 0) + 1
@@ -130,13 +130,13 @@ def query() -> Query:
 
 
 def test_an_advancing_watermark_makes_no_event(query: Query) -> None:
-    """A new query is ACTIVE already."""
+    """A new query is ACTIVE, so an advancing watermark makes no event."""
     for second in range(3, 100):
         assert query.batch(second, second - 11, 5, newest=second) == []
 
 
 def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
-    """One event after the timeout, with the time of the last change."""
+    """An unchanged watermark makes one IDLE event after the timeout, with the time of the last change."""
     assert query.tick(11.9) == []
     reported = query.tick(12)
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
@@ -147,7 +147,7 @@ def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
 
 
 def test_watermark_that_moves_again_is_active(query: Query) -> None:
-    """The event has the duration of the pause, and the timeout starts again."""
+    """When the watermark moves again, the event has the duration of the pause, and the timeout starts again."""
     query.tick(12)
     reported = query.batch(20, 10, 5, newest=20)
     assert sorted(edges(reported), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
@@ -158,7 +158,7 @@ def test_watermark_that_moves_again_is_active(query: Query) -> None:
 
 
 def test_body_is_understandable_without_attributes(query: Query) -> None:
-    """The body names the subject, the query and the duration."""
+    """The body of a watermark event names the subject, the query and the duration."""
     reported = query.tick(12)
     assert about(reported, "source", 0).body == "Source 0 (S0) of query 'clicks' has had no new data for 10 s"
     assert about(reported, "query").body == (
@@ -171,14 +171,14 @@ def test_body_is_understandable_without_attributes(query: Query) -> None:
 
 
 def test_deadline_is_set_for_the_next_event(query: Query) -> None:
-    """The deadline makes the sidecar wake up without a record."""
+    """The translator has a deadline for its next event, at which the sidecar wakes up without a record."""
     assert query.next_deadline == NOON + 12_000
     query.tick(12)
     assert query.next_deadline is None
 
 
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
-    """Spark repeats its idle report; the event is made once, after the timeout."""
+    """Spark's idle reports are repeated, but the IDLE event is made once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
@@ -229,7 +229,7 @@ def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
 
 @pytest.mark.parametrize("policy", [None, "min", "MIN"])
 def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str | None) -> None:
-    """Other sources deliver rows but the watermark does not move: the event names the silent source and the lag."""
+    """If other sources deliver rows but the watermark stops, a warning names the silent source and the lag."""
     _, reported = two_sources(policy)
     source, own = about(reported, "source", 1), about(reported, "query")
     assert (source.severity, own.severity) == (Severity.WARN, Severity.WARN)
@@ -250,7 +250,7 @@ def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str 
 
 
 def test_under_max_no_source_holds_back_the_watermark() -> None:
-    """The fastest source determines the watermark; the silent one is only idle."""
+    """Under ``max``, the fastest source determines the watermark, so the silent source is only idle."""
     _, reported = two_sources("max")
     assert edges(reported) == [("source", 1, "IDLE")]
     assert reported[0].severity is Severity.INFO
@@ -259,7 +259,7 @@ def test_under_max_no_source_holds_back_the_watermark() -> None:
 
 
 def test_a_source_that_never_had_rows_holds_back() -> None:
-    """Spark's watermark is at 1970 until each input has delivered a row."""
+    """A source that never had rows holds the watermark back: it is 1970 until each input has delivered a row."""
     query = Query()
     reported = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
     assert about(reported, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
@@ -267,7 +267,7 @@ def test_a_source_that_never_had_rows_holds_back() -> None:
 
 
 def test_source_holds_back_only_once_the_watermark_stops() -> None:
-    """While the others lag behind the silent source, the watermark moves; it is held back from when it stops."""
+    """A silent source is blamed only once the watermark stops; before that, slower sources move the watermark."""
     query = Query()
     for second in range(3):
         query.batch(second, -110 + second, 5, 5, newest=second)
@@ -287,7 +287,7 @@ def test_two_silent_sources_are_both_named() -> None:
 
 
 def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
-    """If the watermark is defined after the union, it moves and is not held back."""
+    """A silent source below a union with one watermark does not hold it back."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
@@ -296,7 +296,7 @@ def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
 
 
 def test_rows_without_newer_event_time_blame_no_source() -> None:
-    """A watermark that stops because event time stops is a warning without a source."""
+    """If a watermark stops because event time stops, the warning names no source."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
@@ -308,7 +308,7 @@ def test_rows_without_newer_event_time_blame_no_source() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """A query without rows, as at night, holds back no watermark."""
+    """A query without any rows, as at night, is idle without a warning."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -318,7 +318,7 @@ def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
 
 
 def test_one_row_before_silence_is_no_warning() -> None:
-    """It is unknown whether the rows of the last batch would have moved the watermark."""
+    """One row before silence is no warning: whether that row would have moved the watermark is unknown."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
@@ -327,7 +327,7 @@ def test_one_row_before_silence_is_no_warning() -> None:
 
 
 def test_source_that_does_not_return_is_named() -> None:
-    """One input returns, the other does not: the query is ACTIVE, then IDLE again and held back."""
+    """If only one of two inputs returns, the query is ACTIVE, then IDLE again, and the other input is named."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -350,7 +350,7 @@ def test_source_that_does_not_return_is_named() -> None:
 
 
 def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
-    """Under ``max``, the watermark has passed the rows of the returning source."""
+    """Under ``max``, rows of a returning source that are dropped as late make its event a warning."""
     query, _ = two_sources("max")
     (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
     assert edges([back]) == [("source", 1, "ACTIVE")]
@@ -359,7 +359,7 @@ def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
 
 
 def test_earlier_late_rows_are_not_counted_on_return() -> None:
-    """Only rows dropped in this batch count."""
+    """When a source returns, only the rows that its present batch dropped are counted."""
     query = Query(policy="max")
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -377,7 +377,7 @@ def kafka(*offsets: int) -> dict[str, dict[str, int]]:
 
 
 def test_partitions_go_silent_one_by_one() -> None:
-    """Kafka's offsets are per partition; a single silent partition holds back no watermark."""
+    """Partitions of Kafka become idle one by one; a single silent partition does not hold the watermark back."""
     query, reported = Query(), []
     for second in range(60):
         moving = kafka(second, min(second, 10), min(second, 25))
@@ -394,7 +394,7 @@ def test_partitions_go_silent_one_by_one() -> None:
 
 
 def test_a_removed_partition_is_not_idle() -> None:
-    """A partition missing from the offsets is not tracked; a new one is tracked from its first offset."""
+    """A partition that is missing from the offsets is not idle; a new one is tracked from its first offset."""
     query, reported = Query(), []
     for second in range(30):
         offsets = kafka(second, second) if second < 5 else kafka(second)
@@ -411,7 +411,7 @@ def test_a_removed_partition_is_not_idle() -> None:
 
 
 def test_a_query_without_a_watermark_is_never_idle() -> None:
-    """Without event time there is no idle status."""
+    """A query without event time has no idle status."""
     query = Query()
     for second in (0, 1, 2):
         query.batch(second, None, 5)
@@ -423,7 +423,7 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
 @pytest.mark.parametrize("first", [1, 25, 299])
 @pytest.mark.parametrize("dense", [False, True])
 def test_rare_triggers_make_no_event(first: int, dense: bool) -> None:
-    """A trigger every five minutes with data, and a timeout of one minute, make no event.
+    """Rare triggers with data, every five minutes with a timeout of one minute, make no event.
 
     The first gap may be shorter than the interval, because later triggers fire at multiples of it.
     """
@@ -437,7 +437,7 @@ def test_rare_triggers_make_no_event(first: int, dense: bool) -> None:
 
 
 def test_one_rare_trigger_without_data_makes_a_source_idle() -> None:
-    """One trigger without data suffices after the timeout; the event is dated at the end of the timeout."""
+    """After the timeout, one trigger without data makes a source idle; the event has the time of the timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         assert query.batch(at, at - 310, 5, 5, newest=at) == []
@@ -447,7 +447,7 @@ def test_one_rare_trigger_without_data_makes_a_source_idle() -> None:
 
 
 def test_silence_is_idle_after_three_trigger_periods() -> None:
-    """Without reports of Spark, three periods must pass, however short the timeout is."""
+    """Without idle reports of Spark, silence means idle only after three trigger periods, even with a short timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         query.batch(at, at - 310, 5, newest=at)
@@ -456,7 +456,7 @@ def test_silence_is_idle_after_three_trigger_periods() -> None:
 
 
 def test_a_running_batch_is_not_idle(query: Query) -> None:
-    """While a batch runs, Spark does not look for data, so silence means nothing."""
+    """While a batch runs, a source is not idle, because Spark does not look for data."""
     query.job(2.5)
     assert query.next_deadline is None
     assert query.tick(500) == []
@@ -464,7 +464,7 @@ def test_a_running_batch_is_not_idle(query: Query) -> None:
 
 
 def test_rows_that_arrive_during_a_batch_are_in_the_next_one() -> None:
-    """A source without rows in the long batch is judged by the next batch."""
+    """A source without rows in a long batch is idle only if the next batch has no rows of it either."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -476,7 +476,7 @@ def test_rows_that_arrive_during_a_batch_are_in_the_next_one() -> None:
 
 
 def test_silence_counts_again_after_a_long_batch() -> None:
-    """If no batch follows, the query becomes idle after the timeout."""
+    """If no batch follows a long one, the query becomes idle after the timeout."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
@@ -487,7 +487,7 @@ def test_silence_counts_again_after_a_long_batch() -> None:
 
 @pytest.mark.parametrize(("timeout", "patience"), [(10, 600), (120, 1200)])
 def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patience: int) -> None:
-    """While the trigger period is unknown, ten timeouts and ten minutes must pass."""
+    """While its trigger period is unknown, a query becomes idle only after ten timeouts and ten minutes."""
     query = Query(idle_timeout=timeout)
     query.batch(0, -10, 5, newest=0)
     assert query.tick(patience - 1) == []
@@ -495,7 +495,7 @@ def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patien
 
 
 def test_an_idle_report_is_sufficient_proof() -> None:
-    """Spark has looked for data and found none, so only the timeout must pass."""
+    """After an idle report only the timeout must pass, because Spark has looked for data and found none."""
     query = Query()
     query.batch(0, -10, 5, newest=0)
     assert query.nothing(9) == []
@@ -508,7 +508,7 @@ def test_an_idle_report_is_sufficient_proof() -> None:
 
 
 def test_a_finished_query_does_not_become_idle(query: Query) -> None:
-    """A finished query has no watermark; late records make no event."""
+    """A finished query does not become idle, even if late records follow."""
     assert query.end() == []
     assert query.next_deadline is None
     assert query.batch(3, -7, 5) == []
@@ -524,7 +524,7 @@ def test_a_finished_query_does_not_become_idle(query: Query) -> None:
 def test_an_end_without_a_time_follows_the_edges_before_the_next_line(
     query: Query, until: float | None, idle: bool
 ) -> None:
-    """The query may have run until the next line if fewer than two of its triggers were missed."""
+    """An end without a time is reported after idle events that were due before the next line."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
     *reported, over = query.translator.translate(decoded(end))
@@ -535,14 +535,14 @@ def test_an_end_without_a_time_follows_the_edges_before_the_next_line(
 
 
 def test_a_finished_application_does_not_become_idle(query: Query) -> None:
-    """After the application's end, the driver's queries make no event."""
+    """After the application's end, no query becomes idle."""
     query.send(application_end(time=NOON + 5000))
     assert query.next_deadline is None
     assert query.tick(10_000) == []
 
 
 def test_restart_without_a_known_end_starts_over(query: Query) -> None:
-    """The earlier run is closed, and the new run has its own events."""
+    """If a query restarts without a known end, the earlier run is closed and the new one has its own events."""
     query.send(query_started("r2"))
     assert query.next_deadline is None
     assert query.tick(1000) == []
@@ -553,7 +553,7 @@ def test_restart_without_a_known_end_starts_over(query: Query) -> None:
 
 
 def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
-    """Neither a repeated nor an older batch changes a status."""
+    """Progress that is repeated or of an older batch changes no status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
@@ -561,7 +561,7 @@ def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
 
 
 def test_a_clock_ahead_of_the_records_repeats_no_edge(query: Query) -> None:
-    """A tick may precede the records of its time: events stay in order, each with its own id."""
+    """If the clock is ahead of the records, events stay in order, each with its own id."""
     reported = []
     for second in range(3, 60, 3):
         reported += query.tick(second + 50)
@@ -579,8 +579,8 @@ DAY = 86_400
 
 
 def test_clock_set_back_does_not_delay_events(query: Query) -> None:
-    """Changes dated a day ahead are redated to the corrected time."""
-    # The tracker cannot distinguish this from a day that has passed.
+    """After the clock was set back by a day, events are not delayed: later changes have the corrected time."""
+    # The tracker cannot distinguish a clock that is a day ahead from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
     reported = query.nothing(16)
@@ -590,7 +590,7 @@ def test_clock_set_back_does_not_delay_events(query: Query) -> None:
 
 
 def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
-    """Later events have times of the corrected clock, and a repeated time still gives a new event id."""
+    """After the clock was set back, idle events have corrected times and, even if a time repeats, new event ids."""
     reported = query.tick(100)
     assert edges(reported) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     reported += query.batch(DAY, 0, 5, newest=20)
@@ -604,7 +604,7 @@ def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
 
 
 def test_the_clock_waits_for_late_records() -> None:
-    """Under load, records arrive late: the clock is compared with the times of the records that have arrived."""
+    """If records are late, the clock is compared with the times of the records that have arrived."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
