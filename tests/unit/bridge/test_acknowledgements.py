@@ -40,7 +40,7 @@ def recording() -> Iterator[RecordingPipe]:
 
 
 def test_an_acknowledgement_carries_the_number_after_its_record(recording: RecordingPipe) -> None:
-    """A successor continues after the last settled record, not after the last record read."""
+    """An acknowledgement has the number after its record's events, from which a successor continues."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
@@ -51,7 +51,7 @@ def test_an_acknowledgement_carries_the_number_after_its_record(recording: Recor
 
 
 def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) -> None:
-    """A waiting driver continues; a driver that must resend still has the held record."""
+    """A held record is answered, so the driver continues, but not acknowledged, so the driver keeps it."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
@@ -69,7 +69,7 @@ def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) 
 
 
 def test_released_record_is_not_acknowledged_before_delivery(recording: RecordingPipe) -> None:
-    """A reporter's thread read the progress before the record was held, and then waited for the lock."""
+    """A record that is released while a reporter's thread reads the progress is not acknowledged before delivery."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
@@ -87,7 +87,7 @@ def test_released_record_is_not_acknowledged_before_delivery(recording: Recordin
 
 
 def test_records_the_driver_cannot_resend_are_forgotten(recording: RecordingPipe) -> None:
-    """While a reporter is unavailable for days, a successor continues from the oldest record the driver keeps."""
+    """Records that the driver can no longer send again are forgotten, so an outage of days uses bounded memory."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 101):
         acknowledgements.translated(record, record + 1)
@@ -99,7 +99,7 @@ def test_records_the_driver_cannot_resend_are_forgotten(recording: RecordingPipe
 
 
 def test_records_without_events_are_not_remembered(recording: RecordingPipe) -> None:
-    """Most records have no event; they are acknowledged with the last record that has one."""
+    """Records without events are not remembered: they are acknowledged with the last record that has an event."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 10)
     acknowledgements.translated(1, 2)
     for record in range(2, 1_000):
@@ -111,10 +111,10 @@ def test_records_without_events_are_not_remembered(recording: RecordingPipe) -> 
 
 
 def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
-    """A successor must not reuse these numbers, although no record is acknowledged meanwhile."""
+    """While a reporter is unavailable, the driver still gets event numbers, which a successor must not reuse."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
-        # Other reporters deliver, and time passes.
+        # Progress is reported without any completed record.
         acknowledgements.complete(lambda: (0, 0))
     assert recording.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]

@@ -19,7 +19,7 @@ from spark_events.errors import MissingExtraError
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Varied lines, so that blocks differ; long enough for several pieces.
+#: Text of varied lines, so that its blocks differ, and long enough for several pieces.
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
@@ -83,7 +83,7 @@ class Unpacked:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
-    """The file's name does not matter."""
+    """The codec is identified by the first bytes of a file, not by its name."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT))
     assert unpacked.text == TEXT
     assert unpacked.error is None
@@ -92,7 +92,7 @@ def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
-    """Memory use does not depend on the file, however high its compression ratio."""
+    """No piece of the text is large, so memory use does not depend on the file or its compression ratio."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](b"\n" * 20_000_000))
     assert sum(map(len, unpacked.pieces)) == 20_000_000
     assert max(map(len, unpacked.pieces)) <= 1 << 18
@@ -100,14 +100,14 @@ def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
 def test_files_compressed_by_spark_are_read(name: str) -> None:
-    """The files were written by Spark's own codecs."""
+    """Files that Spark's own codecs wrote are read."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     assert Unpacked(FIXTURES / f"batch_udf-4.3.{name}").text == expected
 
 
 @pytest.mark.parametrize("name", ["zstd", "snappy"])
 def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
-    """All flushed text is read, although the stream has no end yet."""
+    """All flushed text of a log in progress is read, although the compressed stream has no end yet."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     unpacked = Unpacked(FIXTURES / f"batch_udf-4.3.{name}.inprogress")
     assert expected.startswith(unpacked.text)
@@ -118,7 +118,7 @@ def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 @pytest.mark.parametrize("share", [0.3, 0.77])
 def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, share: float) -> None:
-    """Whole blocks before the truncation are read, then the truncation is reported."""
+    """A truncated file is read up to its last whole block; then an error reports the truncation."""
     whole = CODECS[codec](TEXT)
     unpacked = Unpacked(tmp_path / "local-1", whole[: round(len(whole) * share)])
     assert TEXT.startswith(unpacked.text)
@@ -129,14 +129,14 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, shar
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", [*range(30), 100])
 def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
-    """At any position, including the header, reading gives a prefix of the text and no other error."""
+    """A file that is truncated anywhere, even in its header, gives a prefix of the text and no other error."""
     text = b"some text, some text, some text\n" * 10
     whole = CODECS[codec](text)
     unpacked = Unpacked(tmp_path / "local-1", whole[:cut])
     if cut >= 10:
         assert text.startswith(unpacked.text)
     else:
-        # A file of too few bytes is read as plain text.
+        # A file with fewer than 10 bytes is read as plain text.
         assert unpacked.text in (b"", whole[:cut])
     if codec != "plain" and 16 < cut < len(whole):
         assert isinstance(unpacked.error, CutOffError)
@@ -144,7 +144,7 @@ def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
-    """The text before the damage is read, and with independent blocks the text after it."""
+    """Damage is reported and never fatal: text before it is read, and with independent blocks text after it."""
     whole = bytearray(CODECS[codec](TEXT))
     middle = len(whole) // 2
     whole[middle : middle + 40] = b"\xff" * 40
@@ -161,7 +161,7 @@ def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
 def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
     """snappy's blocks have explicit lengths, so a damaged block does not affect the others."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
-    # A block is preceded by its length in four bytes and begins with the length of its text.
+    # A block is preceded by the length of its data in four bytes; its data begins with the length of the text.
     second = whole.index(b"b") - 3
     whole[second : second + 6] = b"\xff" * 6
     unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
@@ -170,7 +170,7 @@ def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
 
 
 def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
-    """lzf is the only codec of Spark that is not supported."""
+    """The codec lzf is reported as unsupported; it is the only codec of Spark that is not supported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
     assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 
@@ -186,7 +186,7 @@ def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
 def test_a_missing_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, module: str
 ) -> None:
-    """The message names the extra to install; files with other codecs can still be read."""
+    """The message about a missing library names the extra to install; files of other codecs can still be read."""
     monkeypatch.setitem(sys.modules, module, None)
     error = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).error
     assert isinstance(error, MissingExtraError)
@@ -195,7 +195,7 @@ def test_a_missing_library_names_the_extra(
 
 @pytest.mark.parametrize("codec", ["gzip", "plain"])
 def test_gzip_and_plain_text_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """The extra is needed for the other codecs only."""
+    """Gzip and plain text are read without the extra."""
     for module in (zstd.__name__, "lz4.block", "cramjam"):
         monkeypatch.setitem(sys.modules, module, None)
     assert Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).text == TEXT

@@ -42,7 +42,7 @@ def stage(number: int = 0, tasks: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 class Reading:
-    """One log, read to its end."""
+    """A log that has been read to its end: its records, its reader and its notes."""
 
     def __init__(self, path: Path) -> None:
         (log,) = find_logs(path)
@@ -69,7 +69,7 @@ def read(path: Path, content: str | bytes) -> Reading:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_batch_job(version: str) -> None:
-    """A job that fails in a UDF: its start, all edges of its stage, and the cause of the failure."""
+    """The log of a batch job that fails in a UDF has its start, all edges of its stage, and the failure's cause."""
     reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
@@ -79,7 +79,7 @@ def test_a_real_batch_job(version: str) -> None:
         "StageTasks",
         *["StageTasks"] * (len(reading.of(r.StageTasks)) - 1),
         "StageCompleted",
-        # Spark posts them from two threads, in any order.
+        # Spark posts these two events from two threads, in any order.
         *sorted(["JobEnd", "SqlExecutionEnd"], reverse=version == "3.5"),
         "ApplicationEnd",
     ]
@@ -97,7 +97,7 @@ def test_a_real_batch_job(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_streaming_query(version: str) -> None:
-    """Start, progress and end of a query; offsets are JSON, as in Spark's own progress."""
+    """The log of a streaming query has its start, progress and end; offsets are JSON, as in Spark's progress."""
     reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
     assert reading.complaints == []
     (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
@@ -122,7 +122,7 @@ def test_the_clock_never_goes_back(fixture: Path) -> None:
 
 
 def test_a_log_of_spark_2(path: Path) -> None:
-    """Fields that Spark 2 does not write have defaults; its other formats are supported."""
+    """A log of Spark 2 is read: missing fields have defaults, and its other formats are supported."""
     reading = read(
         path,
         text(
@@ -142,7 +142,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
                 **line(
                     "SparkListenerTaskEnd", Stage_ID=0, Task_Type="ResultTask", Task_End_Reason={"Reason": "Success"}
                 ),
-                # Without `Killed`, `Stage Attempt ID` and metrics.
+                # Spark 2 writes neither `Killed` nor `Stage Attempt ID` nor metrics.
                 "Task Info": {"Task ID": 0, "Index": 0, "Finish Time": T + 5, "Failed": False, "Accumulables": []},
             },
             line("SparkListenerStageCompleted", Stage_Info=stage(**{"Completion Time": T + 6})),
@@ -175,7 +175,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
 
 
 def test_a_progress_of_spark_2(path: Path) -> None:
-    """It lacks names, sink rows and state memory, and has rates that are not numbers."""
+    """A progress of Spark 2 is read, which lacks names, sink rows and state memory, and has odd rates."""
     progress = {
         "id": "q1",
         "runId": "r1",
@@ -205,7 +205,7 @@ def test_a_progress_of_spark_2(path: Path) -> None:
 
 
 def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> None:
-    """Spark's event for the end has no time."""
+    """The end of a query, which has no time in the log, gets a time between its neighbours."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
     job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
     start = line(STREAMING + "QueryStartedEvent", id="q", runId="r1", timestamp="2017-07-14T02:40:00.000Z")
@@ -230,7 +230,7 @@ def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> No
     ids=["values", "fields"],
 )
 def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
-    """The log has them with their schema, in one of two formats."""
+    """Observed rows, which a log has in one of two formats, get the format that listeners have."""
     progress = {"id": "q", "runId": "r", "timestamp": "", "batchId": 0, "observedMetrics": {"stats": row}}
     (record,) = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress))).of(r.QueryProgress)
     assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}
@@ -240,7 +240,7 @@ def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, A
 def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
     path: Path, properties: dict[str, str], most: int
 ) -> None:
-    """Spark does not mark the last attempt of a stage."""
+    """The attempt limit of a stage is read from the log's environment, because no attempt is marked as last."""
     lines = [
         line("SparkListenerEnvironmentUpdate", Spark_Properties=properties),
         line("SparkListenerStageCompleted", Stage_Info={**stage(), "Failure Reason": "FetchFailed(null)"}),
@@ -250,7 +250,7 @@ def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
 
 
 def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
-    """Spark writes the event's name first and without blanks; tools that rewrite logs may change both."""
+    """A line is read with blanks and with its fields in another order, as tools that rewrite logs may produce."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
     turned = [{key: one[key] for key in reversed(one)} for one in lines]
     expected = Reading(FIXTURES / "batch_udf-4.3.jsonl").records
@@ -259,7 +259,7 @@ def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
 
 
 def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None:
-    """All needed fields precede the metrics; similar text inside a string is not mistaken for the metrics."""
+    """A task's end is read in the same way with and without metrics, even if a string looks like metrics."""
     reason = {
         "Reason": "ExceptionFailure",
         "Class Name": "a.B",
@@ -279,7 +279,7 @@ def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None
 
 @pytest.mark.parametrize("first", ["resubmission", "removal"])
 def test_lost_output_is_dated_when_its_executor_was_lost(path: Path, first: str) -> None:
-    """The log's resubmission has the time at which the task had finished, an hour earlier."""
+    """Lost output has the time when its executor was lost, not the task's earlier time in the resubmission."""
     done = task(0, **{"Executor ID": "7", "Finish Time": T + 5})
     about = {"Stage_ID": 0, "Stage_Attempt_ID": 0, "Task_Info": done}
     resubmission = line("SparkListenerTaskEnd", Task_End_Reason={"Reason": "Resubmitted"}, **about)
@@ -324,7 +324,7 @@ def task_failure(task_id: int, name: str, description: str, trace: str) -> dict[
 
 
 def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None:
-    """The log has neither type nor causes of a job's exception; the failed task has both."""
+    """The cause of an aborted job is its task's exception, because the log has no type of the job's exception."""
     trace = "java.io.IOException: disk\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n\tat x.Z.a(Z.java:2)\n"
     message = "Job aborted due to stage failure: Task 3 in stage 0.0 failed 4 times, most recent failure: Lost task 3.3"
     reading = read(
@@ -345,7 +345,7 @@ def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None
 
 
 def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
-    """The message equals the task's, so type and causes are the task's, too."""
+    """If the job's message equals its task's, as for user errors in Spark 4, type and causes are the task's."""
     trace = "a.UserError: [X] wrong\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n"
     reading = read(path, text(task_failure(1, "a.UserError", "[X] wrong", trace), job_end("[X] wrong")))
     (job,) = reading.of(r.JobEnd)
@@ -356,7 +356,7 @@ def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
 
 
 def test_unknown_exception_type_stays_unknown(path: Path) -> None:
-    """If no task matches, the failure has only its message."""
+    """If no task matches, the failure of a job has only its message, and no type."""
     (job,) = read(path, text(job_end("no such thing"))).of(r.JobEnd)
     assert job.failure.chain[0].type == ""
     assert job.failure.trace.startswith("no such thing\n\tat a.B.c")
@@ -387,7 +387,7 @@ SOUND = text(
     ],
 )
 def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: str) -> None:
-    """The note has file, line and reason; the lines before and after it are read."""
+    """A damaged line is skipped and noted with file, line and reason; the other lines are read."""
     first, second = SOUND.splitlines()
     reading = read(path, text(first, damage, second))
     assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
@@ -397,7 +397,7 @@ def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: s
 
 
 def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
-    """This applies to values that are used; elsewhere invalid UTF-8 is ignored."""
+    """A line whose used values are not UTF-8 is damaged; invalid UTF-8 elsewhere is ignored."""
     first, second = SOUND.encode().splitlines()
     bad = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1,"Executor ID":"\xff\xfe","Removed Reason":""}'
     assert read(path, b"\n".join([first, bad, second, b""])).reader.damaged == 1
@@ -405,14 +405,14 @@ def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
-    """Another system may have changed the line ends."""
+    """Blank lines and line ends of every system are accepted."""
     reading = read(path, SOUND.replace("\n", end + end))
     assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
     assert reading.complaints == []
 
 
 def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
-    """All lines before it are used."""
+    """A truncated last line is counted and reported, and all lines before it are used."""
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
     assert len(reading.records) == 2
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
@@ -420,7 +420,7 @@ def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
 
 
 def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
-    """Only the line break may be missing."""
+    """A whole last line is used even if its line break is missing."""
     reading = read(path, SOUND.rstrip())
     assert len(reading.records) == 2
     assert reading.reader.lines == 2
@@ -429,14 +429,14 @@ def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(0, len(SOUND), 7))
 def test_a_log_may_be_truncated_anywhere(path: Path, cut: int) -> None:
-    """The whole lines before the truncation are used."""
+    """If a log is truncated anywhere, the whole lines before the truncation are used."""
     reading = read(path, SOUND[:cut])
     assert len(reading.records) in (SOUND[:cut].count("\n"), SOUND[:cut].count("\n") + 1)
     assert reading.reader.damaged == 0
 
 
 def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> None:
-    """Vendors add their own events; kinds of Spark that are not needed here are not reported."""
+    """Events of vendors are counted by name; Spark's own events that are not needed are ignored."""
     reading = read(
         path,
         text(
@@ -451,7 +451,7 @@ def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> Non
 
 
 def test_long_names_of_unknown_kinds_are_cut(path: Path) -> None:
-    """The limit is in characters; a long name of Spark's own is still recognised."""
+    """Long names of unknown kinds are cut by characters; a long name of Spark's own is still recognised."""
     long = "é" * 1_000_000
     reading = read(path, text(line("é" * 100), *[line(long)] * 2, line(f"SparkListener{long}")))
     assert dict(reading.reader.unknown) == {"é" * 100: 1, f"{'é' * 100}… (cut)": 2}
@@ -459,14 +459,14 @@ def test_long_names_of_unknown_kinds_are_cut(path: Path) -> None:
 
 
 def test_a_file_that_is_no_log_is_not_recognised(path: Path) -> None:
-    """Every line is noted, and reading does not fail."""
+    """A file that is no event log is not recognised, every line is noted, and reading does not fail."""
     reading = read(path, "Readme\n\nSome text\n")
     assert not reading.reader.recognised
     assert reading.reader.damaged == 2
 
 
 def test_very_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
-    """A plan of many megabytes is skipped; the next line is read, with the right line number."""
+    """A line of many megabytes, such as a plan, is skipped; the next line is read, with the right line number."""
     import tracemalloc
 
     plan = "x" * 40_000_000
@@ -499,7 +499,7 @@ def parts(folder: Path, indexes: list[int], application: str = "local-1") -> lis
 
 
 def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """The order is numeric: ten follows nine."""
+    """The files of a rolling log are read in the order of their numbers: ten follows nine."""
     parts(tmp_path / "eventlog_v2_local-1", list(range(1, 13)))
     reading = Reading(tmp_path / "eventlog_v2_local-1")
     assert reading.records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
@@ -507,7 +507,7 @@ def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) 
 
 
 def test_a_compacted_file_replaces_all_earlier_ones(tmp_path: Path) -> None:
-    """The earlier files may still exist; they are not read again."""
+    """A compacted file replaces all earlier files, which may still exist and are not read."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2, 3, 4])
     (folder / "events_2_local-1.compact").write_text("".join(texts[:2]), encoding="utf-8")
@@ -517,7 +517,7 @@ def test_a_compacted_file_replaces_all_earlier_ones(tmp_path: Path) -> None:
 
 
 def test_a_missing_part_is_reported(tmp_path: Path) -> None:
-    """The other parts are read."""
+    """A missing file of a rolling log is reported, and the other files are read."""
     folder = tmp_path / "eventlog_v2_local-1"
     parts(folder, [1, 2, 3])
     (folder / "events_2_local-1").unlink()
@@ -525,7 +525,7 @@ def test_a_missing_part_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_truncated_part_does_not_hide_the_next(tmp_path: Path) -> None:
-    """Its last line is noted; the next file is read from its beginning."""
+    """The truncated last line of one file is noted, and the next file is read from its beginning."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2])
     (folder / "events_1_local-1").write_text(texts[0][:-50], encoding="utf-8")
@@ -535,7 +535,7 @@ def test_a_truncated_part_does_not_hide_the_next(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -> None:
-    """In Spark's log directory, hidden files and other folders are not logs."""
+    """A folder of logs has single files and rolling folders; hidden files and other folders are not logs."""
     parts(tmp_path / "eventlog_v2_local-2", [1])
     (tmp_path / "local-1.zstd.inprogress").touch()
     (tmp_path / ".local-1.crc").touch()
@@ -546,7 +546,7 @@ def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -
 
 
 def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path: Path) -> None:
-    """Rotated files have their time in their names; the file being written is last."""
+    """A rolling folder of Databricks is one log: rotated files in the order of time, then the file being written."""
     folder = tmp_path / "4711"
     texts = parts(folder, [1, 2, 3, 4])
     for entry in folder.iterdir():
@@ -565,7 +565,7 @@ def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path
 
 
 def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None:
-    """A file that was not rotated is an ordinary log."""
+    """Files beside Databricks' logs are separate logs, and so is an eventlog that was not rotated."""
     (tmp_path / "eventlog").touch()
     assert [log.files for log in find_logs(tmp_path)] == [(tmp_path / "eventlog",)]
     (tmp_path / "eventlog-2021-06-15--15-00.gz").touch()
@@ -585,12 +585,12 @@ def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """Spark names logs this way; if the start is missing, event ids equal those of the live run."""
+    """The application's id is taken from Spark's name of the log, so that event ids equal those of the live run."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 
 def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) -> None:
-    """Location and compression do not matter; two logs with the same name are two applications."""
+    """A log with another name is identified by its first event, regardless of location and compression."""
     jobs = [line("SparkListenerJobEnd", Job_ID=n, Job_Result={"Result": "JobSucceeded"}) for n in range(2)]
     found = set()
     for folder, job in (("a", jobs[0]), ("b", jobs[1]), ("c", jobs[0])):
@@ -604,7 +604,7 @@ def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) 
 
 
 def test_an_unreadable_file_is_reported(path: Path) -> None:
-    """The file counts as unreadable; no error is raised."""
+    """An unreadable file is reported and counted without an error."""
     path.write_text(SOUND, encoding="utf-8")
     (log,) = find_logs(path)
     path.unlink()
@@ -627,7 +627,7 @@ REAL = [
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, data: st.DataObject) -> None:
-    """They make records, none counts as damaged, and times never decrease."""
+    """Whole lines in any order, repeated or missing, are never damage, and times never decrease."""
     lines = data.draw(st.lists(st.sampled_from(REAL), max_size=40))
     reading = read(tmp_path / "local-1", "".join(lines))
     assert reading.complaints == []
@@ -638,13 +638,13 @@ def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, dat
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.sampled_from(REAL), data=st.data())
 def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.DataObject) -> None:
-    """Lost, repeated and changed bytes cost at most their own line."""
+    """Lost, repeated or changed bytes make at most their own lines unreadable."""
     raw = bytearray(line.rstrip("\n").encode())
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(raw)))
         end = min(len(raw), start + data.draw(st.integers(0, 30)))
         raw[start:end] = data.draw(st.binary(max_size=8)).replace(b"\n", b" ")
-    # Damage that makes the file begin like a compressed one is excluded.
+    # Damage that makes the file begin like a compressed file is excluded.
     assume(not any(raw.startswith(magic) for magic, _ in compression._READERS))
     reading = read(tmp_path / "local-1", bytes(raw) + b"\n" + SOUND.encode())
     assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
@@ -664,7 +664,7 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
     ],
 )
 def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
-    """The lines are JSON of the right types with impossible values."""
+    """JSON with the right types and impossible numbers or times is never fatal."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]
@@ -686,7 +686,7 @@ def sql_end(number: int, error: str | None = "") -> Any:
 
 
 def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: Path) -> None:
-    """The record has the description of the whole statement and the time of its end."""
+    """A failed SQL execution makes one record, with the statement's description and the time of its end."""
     lines = [sql_start(1, description="nightly"), sql_start(2, 1, "part"), sql_end(2, "[X_Y] no")]
     assert read(path, text(*lines)).records == [
         r.SqlExecutionEnd(at=T + 2, execution_id=2, root_id=1, time=T + 2, description="nightly", error="[X_Y] no")
@@ -694,14 +694,14 @@ def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: P
 
 
 def test_only_the_first_success_after_a_failure_is_a_record(path: Path) -> None:
-    """The shim does the same; Spark before 3.4 writes no errors."""
+    """After a failed SQL execution, only the first success is a record, as in the shim."""
     lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
     reading = read(path, text(*lines))
     assert [(record.execution_id, record.error) for record in reading.of(r.SqlExecutionEnd)] == [(2, "boom"), (3, None)]
 
 
 def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
-    """The reader cuts such a line; if that cuts the description, the execution has none."""
+    """A plan of any size is cut from its line; if the cut hits the description, the execution has none."""
     huge = "p" * (30 << 20)
     lines = [
         sql_start(1, plan=huge),

@@ -17,7 +17,7 @@ from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
 class Pipe:
-    """Pipe whose ends are closed once each."""
+    """A pipe whose ends are closed once each."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -59,7 +59,7 @@ def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
 
 
 def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
-    """The driver died while writing, so the rest of the line is dropped."""
+    """A last line without its end is dropped, because the driver died while writing it."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"whole\ncut o")
     pipe.close(pipe.write_end)
@@ -86,7 +86,7 @@ def test_a_wait_ends_at_its_timeout(pipe: Pipe) -> None:
 
 
 def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
-    """A stack trace of a megabyte is one line."""
+    """A line that is longer than a pipe's buffer, such as a stack trace of a megabyte, arrives whole."""
     line = b"x" * 1_000_000
     writer = threading.Thread(target=lambda: [os.write(pipe.write_end, line), os.write(pipe.write_end, b"\n")])
     writer.start()
@@ -116,7 +116,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 
 def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
-    """An acknowledgement is neither taken back nor repeated."""
+    """An acknowledgement neither repeats an earlier one nor is below it."""
     answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)
@@ -127,7 +127,7 @@ def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
 
 
 def test_other_answers_have_their_fields(pipe: Pipe) -> None:
-    """An answer is one line of JSON, whatever its strings contain."""
+    """Other answers have their fields in one line of JSON, whatever their strings contain."""
     answers = Answers(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]

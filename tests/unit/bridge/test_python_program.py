@@ -15,7 +15,7 @@ from spark_events.bridge.records import ApplicationEnd
 
 pytestmark = pytest.mark.skipif(not EXIT_STATUS_IS_READABLE, reason="Linux tells it since 6.15")
 
-#: A program, and a driver that waits for the program's end: the driver is the parent of the program and the sidecar.
+#: Code of a driver that starts a program and waits for its end, so it is the parent of program and sidecar.
 _UNDER_DRIVER = """
 import os, subprocess, sys
 program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
@@ -40,7 +40,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subproc
     driver.stdout.readline()
     program = PythonProgram.of(driver.pid)
     while program is None:
-        # The environment is visible only after exec.
+        # The program's environment is visible only after exec.
         program = PythonProgram.of(driver.pid)
     yield program, driver
     driver.communicate(timeout=60)
@@ -53,7 +53,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     end = ApplicationEnd(time=1, ending=ending)
     amended = program.amend(end)
     while amended is end:
-        # Exiting takes a while on a busy machine.
+        # On a busy machine, the program takes a while to exit.
         amended = program.amend(end)
     assert isinstance(amended, ApplicationEnd)
     return amended
@@ -65,7 +65,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     indirect=["run"],
 )
 def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[str]], code: int) -> None:
-    """The exit code is that of spark-submit; for a killed process it is Java's exit code."""
+    """A program's exit code is that of spark-submit; for a killed program, it is the code that Java reports."""
     assert amended(run, "PROGRAM_FAILED").program_exit_code == code
 
 
@@ -82,7 +82,7 @@ def test_known_outcomes_and_exit_codes_are_kept(run: tuple[PythonProgram, subpro
 
 
 def test_a_driver_without_python_has_no_program() -> None:
-    """Examples are a Scala program and a Python process that has exited."""
+    """A driver without Python has no program: it is a Scala program, or its Python has exited."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as driver:
         assert PythonProgram.of(driver.pid) is None
         driver.communicate(b"\n")

@@ -14,7 +14,7 @@ import pytest
 from spark_events.bridge import python_stacks
 from spark_events.bridge.records import Inspection, PythonFrame, QueryThread
 
-#: Stands for PySpark's function in which the JVM calls ``foreachBatch``.
+#: Double of PySpark's function through which the JVM calls ``foreachBatch``.
 _CALL = compile("def call(function):\n    function()\n", "/lib/pyspark/sql/utils.py", "exec")
 _SERVER = """
 import sys
@@ -30,7 +30,7 @@ call(book)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder for temporary files of this process and of the processes that it starts."""
+    """Folder for temporary files of this process and of the processes that this process starts."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     return tmp_path
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Process whose main thread is in a function that the JVM calls."""
+    """Process whose main thread runs a function that the JVM calls."""
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -50,7 +50,7 @@ def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_functions_that_the_jvm_calls() -> None:
-    """Other threads are not listed, and neither are the frames below the call."""
+    """Only threads in a function that the JVM calls are listed, without the frames below that call."""
     names: dict[str, Callable[[Callable[[], None]], None]] = {}
     exec(_CALL, names)
     entered, leave = threading.Event(), threading.Event()
@@ -70,14 +70,14 @@ def test_the_functions_that_the_jvm_calls() -> None:
 
 
 def test_another_process_answers(server: subprocess.Popen[str]) -> None:
-    """The sidecar asks the driver's Python by its process id."""
+    """Another process answers with its stacks if it is asked by its process id."""
     (frames,) = python_stacks.ask(server.pid)
     assert [frame.function for frame in frames] == ["book"]
     assert isinstance(frames[0], PythonFrame)
 
 
 def test_a_process_that_does_not_answer(folder: Path) -> None:
-    """Without a socket, after the process's end, and in a folder that others may use, there are no stacks."""
+    """A process without a socket, a process that has ended, and one with an unsafe folder have no stacks."""
     assert python_stacks.ask(os.getpid()) == []
     private = folder / f"spark-events-{os.getuid()}"
     private.mkdir(mode=0o777)
@@ -87,14 +87,14 @@ def test_a_process_that_does_not_answer(folder: Path) -> None:
 
 
 def test_the_socket_is_gone_after_the_end(server: subprocess.Popen[str], folder: Path) -> None:
-    """The process removes it when it exits."""
+    """A process removes its socket when it exits."""
     (path,) = folder.glob("spark-events-*/*.sock")
     server.communicate("\n", timeout=60)
     assert not path.exists()
 
 
 def test_only_queries_in_python_are_amended() -> None:
-    """The stacks are asked for once, and only if a query waits for Python."""
+    """Stacks are requested once, and only if a query waits for Python."""
     asked: list[int] = []
 
     def of() -> list[list[PythonFrame]]:

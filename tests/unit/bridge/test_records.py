@@ -14,7 +14,7 @@ from spark_events.bridge import records as r
 
 @pytest.mark.parametrize("key", ["event", "anything"])
 def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
-    """Only that record is lost; an error would repeat in every successor."""
+    """A line that is nested too deeply becomes an unknown record: an error would repeat in every successor."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
     assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown
@@ -41,14 +41,14 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
     ],
 )
 def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -> None:
-    """Every kind that the shim sends has a type of the same name, with number and time."""
+    """Every kind of record that the shim sends has a type of the same name, with number and time."""
     record = decoded({**line, "seq": 7, "at": 8})
     assert type(record) is kind
     assert (record.seq, record.at) == (7, 8)
 
 
 def test_fields_of_a_newer_shim_are_skipped() -> None:
-    """Unknown fields are ignored at any depth."""
+    """Fields that a newer shim adds are ignored at any depth."""
     record = decoded({**query_progress(3, batchDuration=7, sources=[{"metrics": {"a": "b"}}]), "seq": 2, "new": [1]})
     assert record.progress.batch_id == 3
     assert record.progress.sources[0].num_input_rows == 0
@@ -66,7 +66,7 @@ def test_fields_of_a_newer_shim_are_skipped() -> None:
     ids=["kind", "type", "missing", "progress", "no-kind"],
 )
 def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
-    """An unusable record must still be acknowledged, or the driver would keep it forever."""
+    """An unknown record keeps its number, because an unacknowledged record would stay in the driver forever."""
     record = decoded(line)
     assert isinstance(record, r.Unknown)
     assert record.seq == 5
@@ -74,19 +74,19 @@ def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
 def test_line_without_record_is_unknown(line: bytes) -> None:
-    """Decoding never raises because of a line's content."""
+    """A line that is no record becomes an unknown record; decoding does not raise."""
     assert r.Decoder().decode(line) == r.Unknown()
 
 
 def test_invalid_utf_8_affects_one_record_only() -> None:
-    """The record becomes unknown but keeps its number, which precedes the damaged text."""
+    """A record with invalid UTF-8 becomes unknown but keeps its number, which precedes the damaged text."""
     line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
     assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
 
 
 @given(st.binary(max_size=200))
 def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
-    """Any bytes give a record."""
+    """Decoding any bytes gives a record."""
     assert r.Decoder().decode(line) is not None
 
 

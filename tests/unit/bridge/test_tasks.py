@@ -38,14 +38,14 @@ def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
 
 
 def test_edges_are_made_only_by_status_changes() -> None:
-    """Three times: all run; one finishes, which makes no edge; all have finished."""
+    """Only a change of a stage's status makes an edge; the end of one task of two makes none."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]
 
 
 def test_failed_task_is_not_running_until_its_retry() -> None:
-    """The attempt counts as failed."""
+    """A failed task counts as not running until its retry, and its attempt counts as failed."""
     stage = counts(1)
     assert [start(stage, 0), end(stage, 0, Outcome.FAILED), start(stage, 0), end(stage, 0)] == [
         ALL,
@@ -57,7 +57,7 @@ def test_failed_task_is_not_running_until_its_retry() -> None:
 
 
 def test_a_speculative_copy_is_the_same_task() -> None:
-    """Two attempts count as one task; the first success finishes it, and the other attempt is killed, not failed."""
+    """A speculative copy is the same task: the first success finishes it, and the other attempt is no failure."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
@@ -69,7 +69,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
 
 
 def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """The oldest are dropped, and a repeated message counts as recent."""
+    """A stage remembers the exceptions of its latest failed tasks; a repeated message counts as recent."""
     failures = TaskFailures()
     for number in range(16):
         failures.note(f"row {number}", f"a.B: row {number}")
@@ -80,7 +80,7 @@ def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
 
 
 def half_done() -> TaskCounts:
-    """Run two tasks, of which one finishes and then loses its output."""
+    """Run two tasks: one task finishes and then loses its output."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -88,7 +88,7 @@ def half_done() -> TaskCounts:
 
 
 def test_lost_output_undoes_a_success() -> None:
-    """A resubmission undoes a finished task; it does not end an attempt, and no attempt has failed."""
+    """The resubmission of a finished task undoes its success; it neither ends an attempt nor counts as a failure."""
     stage = half_done()
     assert summaries(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -97,7 +97,7 @@ def test_lost_output_undoes_a_success() -> None:
 
 
 def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> None:
-    """The scheduler's threads report in either order."""
+    """A resubmission that is reported after the executor's removal has the time of the removal."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     stage.executor_removed("7", T + 60)
@@ -116,7 +116,7 @@ def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> N
 def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
 ) -> None:
-    """This applies if that event precedes the removal; events of other executors and stages do not count."""
+    """Lost output has the time of its stage's next event if that event precedes the removal of the executor."""
     stage = half_done()
     stage.submitted(1, 0, 2)
     assert stage.executor_removed("8", T + 50) == []
@@ -126,14 +126,14 @@ def test_lost_output_is_dated_by_the_next_event_of_its_stage(
 
 
 def test_stage_without_tasks_has_no_edges() -> None:
-    """No task runs or finishes, so there is no edge."""
+    """A stage without tasks has no edges, because no task runs or finishes."""
     stage = counts(0)
     assert start(stage, 0) is None
     assert stage.completed(0, 0, T) == ((), 0)
 
 
 def test_tasks_of_unknown_stages_are_ignored() -> None:
-    """Examples are a stage that was never submitted, a finished stage, and an impossible index."""
+    """Tasks of stages that are unknown or finished, and impossible task indexes, are ignored."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
     assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T) == ()
@@ -146,7 +146,7 @@ def test_tasks_of_unknown_stages_are_ignored() -> None:
 
 
 def test_a_stage_with_many_tasks_allocates_on_use() -> None:
-    """A huge number of tasks does not allocate memory."""
+    """A stage with a huge number of tasks allocates memory only for the tasks that run."""
     stage = counts(2_000_000_000)
     assert start(stage, 30_000) is None
     assert end(stage, 30_000) is None
@@ -158,7 +158,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmi
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
 def test_the_counts_equal_those_of_a_simple_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
-    """Starts and ends may arrive in any order, lost or repeated."""
+    """The counts equal those of a simple model, if starts and ends are in any order, lost or repeated."""
     counted = counts(tasks)
     running = [0] * tasks
     finished = [False] * tasks

@@ -1,4 +1,4 @@
-"""Tests of the command line, called as a user calls it."""
+"""Tests of the command line, with the arguments that a user gives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG = [
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Path of an existing jar; the real one may not be built."""
+    """Path of an existing jar, because the real jar may not be built."""
     path = tmp_path / "shim.jar"
     path.touch()
     monkeypatch.setattr(conf, "jar_path", lambda: path)
@@ -73,7 +73,7 @@ def bodies(output: str) -> list[str]:
 
 
 def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each line is a key, white space and a value; the path of the jar exists."""
+    """Each line of `spark-events conf` is a key, white space and a value; the path of the jar exists."""
     assert main(["conf"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["spark.extraListeners"] == "io.sparkevents.EventsListener"
@@ -91,13 +91,13 @@ def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_conf_jar_prints_the_path_alone(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For scripts: --jars $(spark-events conf --jar)."""
+    """With `--jar`, the command prints only the path, for scripts: --jars $(spark-events conf --jar)."""
     assert main(["conf", "--jar"]) == 0
     assert capsys.readouterr().out == f"{jar}\n"
 
 
 def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines name the copy and this Python; a second call replaces the copy without changing an open file."""
+    """An installed jar has a stable path; a second call replaces the copy without changing a file that is open."""
     target = tmp_path / "stable" / jar.name
     jar.write_bytes(b"old")
     assert main(["conf", "--install", str(target.parent)]) == 0
@@ -114,7 +114,7 @@ def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pyte
 
 
 def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Settings, listener, jar and package; no comment and no line of another product."""
+    """`spark-events uninstall` lists the lines of this product: settings, listener, jar and package."""
     path = tmp_path / "spark-defaults.conf"
     ours = [
         "spark.extraListeners a.B,io.sparkevents.EventsListener",
@@ -133,7 +133,7 @@ def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message has the path and the command that builds the jar."""
+    """The message about a missing jar has the path and the command that builds the jar."""
     monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")
     assert main(["conf"]) == 1
     output = capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_tail_shows_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each event of a file reporter is one line."""
+    """`spark-events tail` prints each event of a file reporter as one line, oldest first."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, rows=n) for n in range(3)))
     assert main(["tail", str(path)]) == 0
@@ -189,7 +189,7 @@ def test_tail_f_starts_with_the_last_events(tmp_path: Path) -> None:
 def test_tail_can_follow_new_events_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With `-f -n 0`, no present event is shown."""
+    """With `-f -n 0`, only new events are shown."""
     there, came = encode_event(event(1)), encode_event(event(2))
     monkeypatch.setattr(tail, "follow", lambda _: iter([there, None, None, came, None, came]))
     main(["tail", "-f", "-n", "0", str(tmp_path)])
@@ -197,7 +197,7 @@ def test_tail_can_follow_new_events_only(
 
 
 def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The id and each attribute are a line below the event; further lines of a text are indented; stacks come last."""
+    """The id and each attribute are a line below the event; texts of several lines are indented; stacks are last."""
     path = tmp_path / "events.jsonl"
     attributes: dict[str, Any] = {"rows": 12, "exception.stacktrace": "a\nb", "failure.root_cause": "c"}
     one = event(1, **attributes)
@@ -323,7 +323,7 @@ def test_tail_shows_readable_part_of_a_damaged_file(
 
 
 def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command fails at once instead of waiting forever."""
+    """A compressed file cannot be followed: the command fails at once instead of waiting forever."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(0)])))
     assert main(["tail", "-f", str(path)]) == 1
@@ -333,7 +333,7 @@ def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.C
 
 
 def test_tail_reads_a_pipe(tmp_path: Path) -> None:
-    """A pipe can be read only once."""
+    """`tail` reads a pipe, which can be read only once."""
     path = tmp_path / "events.jsonl"
     write(path, event(1))
     command = [*COMMAND, "tail", "/dev/stdin"]
@@ -347,7 +347,7 @@ def test_tail_reads_a_pipe(tmp_path: Path) -> None:
 def test_tail_reports_an_unreadable_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str, follow: list[str]
 ) -> None:
-    """The command prints one line with the path and the reason, and exits with 1."""
+    """For an unreadable path, the command prints one line with the path and the reason, and exits with 1."""
     path = tmp_path / name
     assert main(["tail", *follow, str(path)]) == 1
     assert capsys.readouterr().err == f"spark-events: cannot read {path}: {reason}\n"
@@ -377,7 +377,7 @@ def shows(output: Path, count: int) -> bool:
 
 
 def test_tail_follows_through_rotation(tmp_path: Path) -> None:
-    """The reporter rotates at each event; each is shown once, in order."""
+    """Events are shown once and in order, although the reporter rotates at each event."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
     with following(path, output):
@@ -392,7 +392,7 @@ def test_tail_follows_through_rotation(tmp_path: Path) -> None:
 
 
 def test_tail_follows_through_truncation(tmp_path: Path) -> None:
-    """logrotate's copytruncate empties the file in place."""
+    """`tail -f` continues after logrotate's copytruncate has emptied the file in place."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0), event(1))
     with following(path, output):
@@ -418,7 +418,7 @@ def test_a_closed_pipe_causes_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("command", [["tail"], ["tail", "-f"], ["replay"], ["check", "--conf"]])
 def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count: int) -> None:
-    """The message blames the output, not the input file, for errors at once and at the end."""
+    """If the output is not writable, the message names the output, not the input, at once and at the end."""
     path = tmp_path / "input"
     if command == ["replay"]:
         path.write_text("\n".join([*LOG, *LOG[-1:] * count, ""]))
@@ -436,7 +436,7 @@ def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> None:
-    """The exit code is still that of the command."""
+    """If the pipe is closed at the end, no error is printed, and the exit code is that of the command."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("" if code else f"spark.extraListeners io.sparkevents.EventsListener\n{jar_line(tmp_path)}\n")
     reading, writing = os.pipe()
@@ -454,7 +454,7 @@ def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> 
     [("ascii", rb"Gr\xfc\xdfe \u2603"), ("ascii:replace", b"Gr??e ?"), ("utf-8", "Grüße ☃".encode())],
 )
 def test_characters_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str, shown: bytes) -> None:
-    """Characters are escaped unless PYTHONIOENCODING specifies otherwise; no traceback is printed."""
+    """Characters that the encoding lacks are escaped, unless PYTHONIOENCODING specifies otherwise."""
     path = tmp_path / "events.jsonl"
     write(path, event(1, text="Grüße ☃"))
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -480,7 +480,7 @@ def test_seconds_out_of_range_are_rejected(
     given: str,
     allowed: str,
 ) -> None:
-    """The command fails before it does anything; the message has the option, the value and the range."""
+    """Seconds out of range are rejected before any work; the message has the option, the value and the range."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text(f"events.reporter.a.type file\nevents.reporter.a.path {tmp_path}/events.jsonl\n")
     log = tmp_path / "log"
@@ -496,7 +496,7 @@ def test_seconds_out_of_range_are_rejected(
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The usage is printed, and the command does nothing."""
+    """For wrong usage, the command prints the usage, does nothing and exits with 2."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2

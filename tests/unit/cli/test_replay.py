@@ -1,4 +1,4 @@
-"""Tests of ``spark-events replay``, called as a user calls it."""
+"""Tests of ``spark-events replay``, with the arguments that a user gives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-c", "import sys; from spark_events.cli import main;
 
 
 class Replay:
-    """Exit code, standard output and standard error of one call."""
+    """Exit code, standard output and standard error of one call of the command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["replay", *map(str, arguments)])
@@ -77,7 +77,7 @@ def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_folder_means_all_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Files that are not event logs are skipped without a note."""
+    """A folder means all its event logs; other files are skipped without a note."""
     replay = Replay(capsys, FIXTURES)
     assert replay.code == 0
     assert len({(e["attributes"]["spark.app.name"], e["attributes"]["spark.app.id"]) for e in replay.events}) == 4
@@ -85,7 +85,7 @@ def test_a_folder_means_all_its_logs(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same fact has the same event id, so replaying into a database twice adds no row."""
+    """The same fact has the same event id in every replay, so replaying into a database twice adds no row."""
     first, second = Replay(capsys, STREAM), Replay(capsys, STREAM)
     assert first.events == second.events
     assert len({event["event_id"] for event in first.events}) == len(first.events)
@@ -101,7 +101,7 @@ def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_filters(capsys: pytest.CaptureFixture[str], options: list[str], names: set[str]) -> None:
-    """An event must pass both filters, severity and name."""
+    """An event must pass both filters, that of severity and that of names."""
     replay = Replay(capsys, STREAM, *options)
     assert set(replay.names) == names
     assert replay.code == 0
@@ -109,7 +109,7 @@ def test_filters(capsys: pytest.CaptureFixture[str], options: list[str], names: 
 
 @pytest.mark.parametrize("name", ["JobFailure", "jobfailureevent", "EventsDroppedEvent", ""])
 def test_name_that_no_log_event_has_is_rejected(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """The message lists the allowed names."""
+    """A name that no event of a log can have is rejected; the message lists the allowed names."""
     replay = Replay(capsys, STREAM, "--name", "JobFailureEvent", "--name", name)
     assert (replay.code, replay.events) == (2, [])
     assert replay.notes == [
@@ -129,7 +129,7 @@ def without_start(log: Path) -> Path:
 def test_log_without_application_start_gets_an_application_id(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The id comes from the log's name, as in the live run, or from its first event; a note names the source."""
+    """A log without a start gets its application id from its name or its first event; a note says from which."""
     app_id = Replay(capsys, STREAM).events[0]["attributes"]["spark.app.id"]
     named, other = without_start(tmp_path / app_id), without_start(tmp_path / "eventlog")
     replay = Replay(capsys, named)
@@ -146,7 +146,7 @@ def test_log_without_application_start_gets_an_application_id(
 
 
 def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """They may belong to micro-batches, so they are reported only if jobs of micro-batches are."""
+    """Jobs that finish without a start may be those of micro-batches, so they are reported only with these."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     end = '{"Event":"SparkListenerJobEnd","Job ID":%d,"Completion Time":1,"Job Result":{"Result":"JobSucceeded"}}\n'
@@ -163,7 +163,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
 
 
 def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Without reporters in it, a configuration still determines how events are translated."""
+    """Settings of the translation apply even if the configuration has no reporters."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled true", "spark.master yarn")
     quiet, loud = Replay(capsys, STREAM), Replay(capsys, STREAM, "--conf", conf)
     assert "AllSubtasksStatusChangeEvent" not in quiet.names
@@ -184,7 +184,7 @@ def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str
 def test_to_selects_one_reporter(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other reporters get no event; without --conf, Spark's own configuration is used."""
+    """With `--to`, only that reporter gets events; without `--conf`, Spark's own configuration is used."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -194,7 +194,7 @@ def test_to_selects_one_reporter(
 
 
 def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A replay waits for its reporters and ignores the dispatcher's settings."""
+    """No event is dropped with a small queue, because a replay waits for its reporters."""
     log, out = tmp_path / "local-1", tmp_path / "out.jsonl"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -217,7 +217,7 @@ def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], 
 
 
 def test_wrong_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The message has the key; no log is read."""
+    """The message about a wrong configuration has the key, and no log is read."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled maybe")
     replay = Replay(capsys, STREAM, "--conf", conf)
     assert replay.code == 1
@@ -228,7 +228,7 @@ def test_wrong_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The path is named; the other logs are replayed."""
+    """The message about an unreadable path names it; the other logs are replayed."""
     (tmp_path / "empty").mkdir()
     text = tmp_path / "text"
     text.write_text("no event log\n", encoding="utf-8")
@@ -271,7 +271,7 @@ def test_names_of_unknown_kinds_are_cut_and_escaped(capsys: pytest.CaptureFixtur
 
 
 def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The application may still run, so it is not LOST; events held back are reported."""
+    """An application whose log is in progress is not LOST, because it may still run; held events are reported."""
     log = tmp_path / "local-1.inprogress"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if "QueryProgressEvent" in line) + 1
@@ -310,7 +310,7 @@ def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_missing_library_is_reported_with_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line names the extra to install."""
+    """If a library is missing, one line names the extra to install."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     replay = Replay(capsys, FIXTURES / "batch_udf-4.3.snappy")
     assert replay.code == 1
@@ -348,7 +348,7 @@ class _Narrow(io.RawIOBase):
 
 
 def test_unbuffered_output_gets_every_byte() -> None:
-    """Standard output is such a stream if PYTHONUNBUFFERED is set."""
+    """A stream that writes only a few bytes per call, as with PYTHONUNBUFFERED, gets every byte."""
     stream = _Narrow()
     sink = JsonLines(cast(BinaryIO, stream))
     events = [event(n) for n in range(5)]

@@ -74,7 +74,7 @@ def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **
 
 
 def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The event reaches the destination and is marked as a test."""
+    """The event reaches the working reporter's destination and is marked as a test."""
     code, (_, line) = send(tmp_path, capsys, audit="file")
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
@@ -83,7 +83,7 @@ def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Refused, throttled and failed reporters have one line each, sorted by name; the exit code is 1."""
+    """Refused, throttled and failed reporters have one line each, sorted by name, and the exit code is 1."""
     code, lines = send(
         tmp_path,
         capsys,
@@ -104,7 +104,7 @@ def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.
 
 
 def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """SystemExit and cancellation are reported as in the sidecar, without waiting for the ended thread."""
+    """SystemExit and cancellation in a reporter are reported at once, without waiting for the ended thread."""
     began = time.monotonic()
     code, (_, exits, cancels) = send(
         tmp_path, capsys, "--timeout", "60", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
@@ -120,7 +120,7 @@ def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: p
 def test_values_of_references_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Even an error that quotes the value is printed without it, on one line per reporter."""
+    """An error that quotes a reference's value is printed without that value, on one line per reporter."""
     monkeypatch.setenv("PAGER", "pager://ada:s3cret@host")
     reference = "events.reporter.q.url=${env:PAGER}"
     code, (_, line) = send(tmp_path, capsys, "--set", reference, q=f"{__name__}:Quoting")
@@ -129,7 +129,7 @@ def test_values_of_references_are_hidden(
 
 
 def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The other reporters' outcomes are printed, and the command exits."""
+    """If a reporter blocks, the other reporters' outcomes are printed, and the command exits."""
     code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.5", audit="file", b=f"{__name__}:Blocking")
     assert code == 1
     assert " delivered " in audit
@@ -140,7 +140,7 @@ def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pyt
 def test_unusable_reporter_has_a_row_and_the_others_are_tested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is 1."""
+    """A disabled reporter has a row and causes exit code 1; the other reporters are tested."""
     code, (_, disabled, audit) = send(tmp_path, capsys, audit="file", out="file")
     assert code == 1
     assert disabled.split()[:3] == ["out", "file", "disabled"]
@@ -151,7 +151,7 @@ def test_unusable_reporter_has_a_row_and_the_others_are_tested(
 def test_wrong_configuration_is_reported_before_any_event_is_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message has the key; no event is sent."""
+    """The message about a wrong configuration has the key, and no event is sent."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1

@@ -39,7 +39,7 @@ LIVES, ENDS = True, False
 
 
 class ListSink:
-    """Destination that keeps its events; ``undelivered`` is the result of every close."""
+    """Destination that stores its events in a list; ``undelivered`` is the result of every close."""
 
     def __init__(self, undelivered: int = 0) -> None:
         self.events: list[Event] = []
@@ -53,7 +53,7 @@ class ListSink:
 
 
 def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, interval: float | None = 60.0) -> bytes:
-    """Return the JSON lines of an application with one heartbeat a minute."""
+    """Return the JSON lines of an application that sends one heartbeat a minute."""
     translator = Translator(TranslateConfig(heartbeat_interval=interval))
     events = translator.translate(decoded(application_start(app_id=app_id, app_name=f"shop of {app_id}")))
     for minute in range(minutes):
@@ -78,7 +78,7 @@ def watch(path: Path, sink: ListSink, minute: float, intervals: float = 2) -> Wa
 
 
 def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path: Path) -> None:
-    """After two intervals without a heartbeat, and not before."""
+    """After two intervals without a heartbeat, and not before, an application is LOST with its sidecar's event id."""
     (tmp_path / "events.jsonl").write_bytes(story(minutes=5))
     sink = ListSink()
     assert watch(tmp_path, sink, 5.9).look() == 0
@@ -105,14 +105,14 @@ def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> Non
 
 
 def test_an_application_without_heartbeats_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A batch job may be silent for hours; ``-v`` says so."""
+    """An application without heartbeats is never LOST, as a batch job may be silent for hours; ``-v`` says so."""
     (tmp_path / "events.jsonl").write_bytes(story(interval=None))
     assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
     assert "none: not watched" in capsys.readouterr().out
 
 
 def test_each_loss_is_reported_once(tmp_path: Path) -> None:
-    """By later runs, by another watcher, and by the same one at its next look."""
+    """Each loss is reported once, whether the same watcher polls again or another watcher runs later."""
     (tmp_path / "events.jsonl").write_bytes(story("a") + story("b"))
     sink = ListSink()
     first = watch(tmp_path, sink, 10)
@@ -124,7 +124,7 @@ def test_each_loss_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_two_watchers_that_look_at_the_same_time_agree(tmp_path: Path) -> None:
-    """Neither sees the record of the other; their events are equal."""
+    """Two watchers that poll at the same time report equal events, although neither sees the other's record."""
     (tmp_path / "events.jsonl").write_bytes(story())
     sinks = [ListSink(), ListSink()]
     watchers = [watch(tmp_path, sink, 10 + number) for number, sink in enumerate(sinks)]
@@ -136,7 +136,7 @@ def test_two_watchers_that_look_at_the_same_time_agree(tmp_path: Path) -> None:
 
 
 def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
-    """The watcher records a loss only after every reporter has it."""
+    """A watcher records a loss only after every reporter has it, so an undelivered loss is reported again."""
     (tmp_path / "events.jsonl").write_bytes(story())
     assert watch(tmp_path, ListSink(undelivered=1), 10).look() == 1
     sink = ListSink()
@@ -145,7 +145,7 @@ def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
 
 
 def test_rotated_and_growing_files(tmp_path: Path) -> None:
-    """The latest heartbeat counts, wherever it is; unfinished and foreign lines are skipped."""
+    """The latest heartbeat in any rotated or growing file counts; unfinished and foreign lines are skipped."""
     lines = story(minutes=10).splitlines(keepends=True)
     path = tmp_path / "deep" / "events.jsonl"
     path.parent.mkdir()
@@ -164,7 +164,7 @@ def test_rotated_and_growing_files(tmp_path: Path) -> None:
 
 
 def test_old_files_are_not_read(tmp_path: Path) -> None:
-    """``--since`` bounds the work; the default is a week."""
+    """Files older than ``--since``, by default a week, are not read."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(story())
     os.utime(path, (START / 1000 - 8 * 86_400,) * 2)
@@ -174,7 +174,7 @@ def test_old_files_are_not_read(tmp_path: Path) -> None:
 
 
 def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:
-    """The reporters of the applications had the same outage, and deliver late."""
+    """After an outage of the source the watcher waits, because applications had that outage and deliver late."""
     sink, now = ListSink(), [10.0]
     path = tmp_path / "later"
     watcher = Watcher(JsonFolder(path), lambda: sink, 2, 7 * 86_400, lambda: START / 1000 + 60 * now[0])
@@ -202,7 +202,7 @@ def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None
 def test_wrong_arguments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    """One sentence that says what is allowed."""
+    """A wrong argument is reported in one sentence with the allowed values."""
     assert main(["watch", *(argument.format(tmp_path) for argument in arguments)]) in (1, 2)
     assert message in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -211,11 +211,11 @@ def test_wrong_arguments(
 
 
 def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path: Path) -> None:
-    """A real sidecar, killed together with its driver; the command runs next to it, with a ``file`` reporter."""
+    """If a real sidecar is killed with its driver, the command reports LOST within two intervals."""
     source, reported = tmp_path / "source", tmp_path / "reported.jsonl"
     source.mkdir()
     settings = {
-        # Longer than any pause of a busy machine between a heartbeat and its line in the file.
+        # longer than any pause of a busy machine between a heartbeat and its line in the file
         "events.heartbeat.interval": "5s",
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(source / "events.jsonl"),

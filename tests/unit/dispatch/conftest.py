@@ -44,7 +44,7 @@ class RecordingStore(Mailbox):
 def late_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Reasons of attempts that succeeded after their timeout; each counts as a failure without a scripted fault.
 
-    With a short timeout, a busy machine may cause some.
+    With a short timeout, a busy machine may cause such failures.
     """
     settled: list[str] = []
     failed = Breaker.failed

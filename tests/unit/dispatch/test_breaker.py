@@ -30,7 +30,7 @@ def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
 
 
 def test_consecutive_failures_open_it() -> None:
-    """After the configured number of consecutive failures it stays open for the initial time."""
+    """After the configured number of consecutive failures, the breaker is open for the initial time."""
     box, changes = breaker(Clock())
     box.failed("no")
     box.failed("no")
@@ -40,7 +40,7 @@ def test_consecutive_failures_open_it() -> None:
 
 
 def test_a_success_resets_the_count() -> None:
-    """Rare failures do not mean that the destination is down."""
+    """A success resets the count of failures, because rare failures do not mean that the destination is down."""
     box, changes = breaker(Clock())
     for _ in range(5):
         box.failed("no")
@@ -50,7 +50,7 @@ def test_a_success_resets_the_count() -> None:
 
 
 def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
-    """After the open time it lets one batch through; a timely success closes it."""
+    """After the open time, the breaker lets one batch through; a timely success closes it."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 29.9
@@ -64,7 +64,7 @@ def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
 
 
 def test_open_times_double_up_to_the_limit() -> None:
-    """A destination that is down for hours is probed less and less often; a success resets the open time."""
+    """Each failed probe doubles the open time up to the limit; a success resets it."""
     clock = Clock()
     box, _ = opened(clock)
     times = []
@@ -84,7 +84,7 @@ def test_open_times_double_up_to_the_limit() -> None:
 
 
 def test_the_limit_applies_to_the_initial_time() -> None:
-    """A user who lowers only the limit gets the limit from the start."""
+    """If the limit is below the initial open time, the limit applies from the start."""
     clock = Clock()
     box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda state, why: None)
     for _ in range(2):
@@ -98,7 +98,7 @@ def test_the_limit_applies_to_the_initial_time() -> None:
 
 
 def test_a_failed_early_attempt_does_not_change_the_state() -> None:
-    """At shutdown the reporter is tried early: such a failure neither prolongs the open time nor counts as a probe."""
+    """A failed early attempt, as at shutdown, neither prolongs the open time nor counts as a probe."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 10.0

@@ -70,7 +70,7 @@ def stop(delivery: Delivery, within: float) -> float:
 
 
 def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
-    """A batch is as large as allowed; the next one continues after it."""
+    """A reporter gets its events in order, in batches that do not exceed the configured size."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(8))
@@ -107,7 +107,7 @@ class LimitedReporter(FaultyReporter):
     [(1, 1), (2, 2), (100, 4), (2**70, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)],
 )
 def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest: int) -> None:
-    """The limit makes one request to the destination one call; invalid limits are ignored."""
+    """A reporter's own limit splits batches, so that one call is one request; invalid limits are ignored."""
     reporter = LimitedReporter(most)
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(12))
@@ -120,7 +120,7 @@ def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )
 def test_a_failed_batch_is_retried_before_later_events(start: Start, fault: Any) -> None:
-    """The same batch is retried, so the order is start_with_store."""
+    """A failed batch is retried unchanged before later events are sent, so the order is kept."""
     reporter = FaultyReporter([ok, fault, fault, ok])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(6))
@@ -140,7 +140,7 @@ def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start)
 
 
 def test_a_requested_delay_of_zero_does_not_shorten_the_back_off(start: Start) -> None:
-    """A date in the past, for example, must not cause immediate retries."""
+    """If the requested delay is zero, for example a date in the past, the back-off still applies."""
     reporter = FaultyReporter([throttled(0.0)] * 3)
     delivery = start(reporter, retry_initial=0.02, retry_max=1.0)
     delivery.put(entries(1))
@@ -159,7 +159,7 @@ def test_a_hanging_call_is_cancelled_and_retried(start: Start, late_attempts: li
 
 
 def test_events_removed_from_the_list_are_retried(start: Start) -> None:
-    """The reporter may empty the list while it sends; if it fails, the next attempt gets the whole batch."""
+    """If a failing reporter has emptied its list of events, the next attempt gets the whole batch."""
     sent: list[Event] = []
 
     class Empties(Reporter):
@@ -181,7 +181,7 @@ def test_events_removed_from_the_list_are_retried(start: Start) -> None:
 
 
 def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The batch is not retried and is counted as rejected; later events are delivered."""
+    """A permanently failed batch is not retried and counts as rejected; later events are delivered."""
     reporter = FaultyReporter([permanent])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(4))
@@ -217,11 +217,11 @@ def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> Non
 def test_the_number_of_rejected_events_is_limited_to_the_batch(
     start: Start, rejected: int | None, expected: int
 ) -> None:
-    """The others count as delivered; an impossible number is limited to the size of the batch."""
+    """The number of rejected events is limited to the batch's size; its other events count as delivered."""
 
     def refusal() -> PermanentError:
         error = PermanentError("too old")
-        # The class may be the user's own, so its values are not validated.
+        # Values of a user's error class are not validated.
         error.rejected = rejected
         return error
 
@@ -234,7 +234,7 @@ def test_the_number_of_rejected_events_is_limited_to_the_batch(
 
 
 def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> None:
-    """No event of the next batch was delivered, so none counts as delivered."""
+    """A partial rejection in one batch does not make events of the next batch count as delivered."""
     reporter = FaultyReporter([partly(1)], forever=transient)
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(6))
@@ -245,7 +245,7 @@ def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> Non
 
 
 def test_all_kinds_of_outcomes_in_sequence(start: Start, late_attempts: list[str]) -> None:
-    """Only the permanently rejected event is missing; the others arrive in order."""
+    """After all kinds of outcomes, only the permanently rejected event is missing; the other events arrive in order."""
     reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
     delivery = start(reporter, batch_size=1, timeout=0.02)
     delivery.put(entries(4))
@@ -287,7 +287,7 @@ class RejectedBadly(PermanentError):
     ],
 )
 def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Callable[[], Exception]) -> None:
-    """An invalid error does not prevent a retry of the events."""
+    """An error with an invalid number is transient, so its events are retried."""
     taken: list[Event] = []
 
     class RaisesOnce(Reporter):
@@ -308,7 +308,7 @@ def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Cal
 
 @pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
 def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) -> None:
-    """At the end of the application the events are delivered."""
+    """A requested delay of any length is limited to an hour, and the end of the application delivers the events."""
     taken: list[Event] = []
 
     class Busy(Reporter):
@@ -330,7 +330,7 @@ def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) ->
 
 
 def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
-    """It limits both the back-off and its jitter, so a user can lower retry.max alone."""
+    """The setting retry.max also limits the first back-off and its jitter, so a user can lower it alone."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, retry_initial=36_500 * 86_400.0, retry_max=0.002)
     delivery.put(entries(3))
@@ -339,7 +339,7 @@ def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
 
 
 def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example a MemoryError in it: the thread is replaced, and no event is dropped."""
+    """After an error in the retry loop, such as a MemoryError, the thread is replaced and no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
     backoff, defects = RetryLoop._backoff, [MemoryError()]
@@ -357,7 +357,7 @@ def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monk
 
 
 def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start) -> None:
-    """The destination rejects permanently, but the number of rejected events is unknown."""
+    """A permanent rejection with an invalid number of events rejects the whole batch."""
 
     class Refuses(Reporter):
         def report(self, events: Sequence[Event]) -> None:
@@ -370,7 +370,7 @@ def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start
 
 
 def test_errors_validate_their_numbers() -> None:
-    """The message has the given value and the allowed values."""
+    """An invalid number in a reporter's error raises an error with the given value and the allowed values."""
     with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: seconds, as a number"):
         ThrottledError("busy", "1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"PermanentError: rejected is -1; allowed: a whole number from 0, or None"):
@@ -378,7 +378,7 @@ def test_errors_validate_their_numbers() -> None:
 
 
 def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception that is no Exception is retried; an error whose text raises is logged without its text."""
+    """An exception outside Exception is retried; an error whose text raises is logged without its text."""
     reporter = FaultyReporter([Step(error=NoException), Step(error=UnprintableError), ok])
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(2))
@@ -396,7 +396,7 @@ def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest
 def test_an_error_may_quote_any_file_name(
     start: Start, caplog: pytest.LogCaptureFixture, verdict: Callable[[str], Exception]
 ) -> None:
-    """File names that are not UTF-8 have lone surrogates; the text of an error does not change its effect."""
+    """An error's text with lone surrogates, as in file names that are not UTF-8, does not change its effect."""
     delivery = start(FaultyReporter([Step(error=lambda: verdict(os.fsdecode(b"caf\xe9.json")))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -411,7 +411,7 @@ def test_an_error_may_quote_any_file_name(
 
 
 def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An error that quotes the whole request would fill the log and use time that other reporters need at the end."""
+    """A long error is truncated in the log, which it would fill, using time that other reporters need at the end."""
     delivery = start(FaultyReporter([Step(error=lambda: OSError("x" * 5_000_000))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -419,7 +419,7 @@ def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCa
 
 
 def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The driver's log has one line at the start of the outage and one at its end."""
+    """The driver's log has one line at the start of an outage and one at its end."""
     delivery = start(FaultyReporter([transient] * 5))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -431,7 +431,7 @@ def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.L
 
 
 def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> None:
-    """Events wait for a destination that starts after the driver."""
+    """If a destination starts after the driver, the events wait until the reporter can be opened."""
     reporter = FaultyReporter(opening=[transient, transient])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -441,7 +441,7 @@ def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> N
 
 
 def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: Start) -> None:
-    """The events are counted as rejected, so that a synchronous driver does not block."""
+    """If opening fails permanently, the events count as rejected, so that a synchronous driver does not wait."""
     reporter = FaultyReporter(opening=[permanent])
     delivery = start(reporter)
     for first in (0, 3):
@@ -454,7 +454,7 @@ def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: 
 
 @pytest.mark.parametrize("closing", [transient, permanent, exits])
 def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptureFixture, closing: Any) -> None:
-    """Every event is delivered before the reporter is closed."""
+    """An error in a reporter's close() is only logged, because every event has been delivered before."""
     reporter = FaultyReporter(closing=closing)
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -464,7 +464,7 @@ def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptur
 
 
 def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
-    """The mailbox is drained before the reporter is closed."""
+    """A stop delivers the remaining events before it closes the reporter."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, batch_size=1, retry_initial=0.01)
     delivery.put(entries(5))
@@ -475,7 +475,7 @@ def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
 
 @pytest.mark.parametrize("forever", [transient, throttled(60), hang], ids=["fails", "throttled", "hangs"])
 def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixture, forever: Any) -> None:
-    """A reporter that delivers nothing loses its own events at the deadline, and the stop takes no longer."""
+    """A stop ends at its deadline; a reporter that delivers nothing loses its own events."""
     reporter = FaultyReporter(forever=forever)
     delivery = start(reporter, capacity=10)
     delivery.put(entries(4))
@@ -487,7 +487,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
 
 
 def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
-    """Waiting for deliveries alone, as a replay does, does not end a requested delay."""
+    """The end of an application ends a requested delay; waiting for deliveries, as a replay does, does not."""
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -500,7 +500,7 @@ def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
     assert numbers(reporter.events) == [0, 1, 2]
 
 
-#: Longer than any test runs.
+#: Seconds, more than any test takes.
 _LONGER_THAN_ANY_TEST = 3600.0
 
 
@@ -520,7 +520,7 @@ def test_lingering_combines_sparse_events(start: Start) -> None:
 
 @pytest.mark.parametrize("why", ["a failure", "a full batch", "the end", "a stop"])
 def test_lingering_ends_early(start: Start, why: str) -> None:
-    """For an event that needs action, for a full batch, and at the end."""
+    """Lingering ends early for an event that needs action, for a full batch, and at the end."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     eventually(lambda: reporter.opened)
@@ -538,7 +538,7 @@ def test_lingering_ends_early(start: Start, why: str) -> None:
 
 
 def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
-    """It has waited already and may contain a failure."""
+    """If a full batch leaves a rest, that rest is sent without lingering, because it has waited already."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     delivery.put(entries(4))
@@ -547,7 +547,7 @@ def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
 
 
 def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> None:
-    """``batch.linger`` has precedence; an invalid linger is ignored."""
+    """The reporter's own linger applies unless ``batch.linger`` is set; an invalid linger is ignored."""
 
     class Patient(FaultyReporter):
         linger = _LONGER_THAN_ANY_TEST
@@ -565,12 +565,12 @@ def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> No
     eventually(lambda: len(patient.events) == 2)
 
 
-#: Far more time than the end gives a dead destination, and than a busy machine needs.
+#: Seconds that the end may take: far more than a dead destination gets or a busy machine needs.
 _WHOLE_TIME = 60.0
 
 
 def end(delivery: Delivery) -> float:
-    """End the delivery like an application; return how long that took."""
+    """End the delivery as at the end of an application; return the seconds that this took."""
     began = time.monotonic()
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
     dispatcher.begin_drain()
@@ -581,7 +581,7 @@ def end(delivery: Delivery) -> float:
 
 @pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
 def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
-    """The attempt is refused at once, and the end does not wait; the remaining events are dropped, or stay on disk."""
+    """A dead destination gets one last attempt without a wait; other events are dropped or stay on disk."""
     reporter, store = FaultyReporter(forever=transient), RecordingStore(is_durable=guarantee == "at-least-once")
     config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
     breaker = BreakerConfig(failures=3, open_initial=3600.0)
@@ -597,7 +597,7 @@ def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> 
 
 @pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
 def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
-    """Whether its failures precede the end or occur only then."""
+    """A destination that hangs at the end costs two seconds, even if its failures began earlier."""
     reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
     delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
     delivery.put(entries(3))
@@ -609,7 +609,7 @@ def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start
 
 @pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
 def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
-    """An earlier outage does not shorten its time."""
+    """A destination that recovers at the end has the whole time, despite its earlier outage."""
     reporter = FaultyReporter(forever)
     delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
     delivery.put(entries(5))
@@ -619,7 +619,7 @@ def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start,
 
 
 def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
-    """More time than a dead one."""
+    """A destination that is slow, not dead, has the whole time of the end."""
     reporter = GatedReporter()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(3))
@@ -634,11 +634,11 @@ def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
 def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
     later: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A blocking call cannot be cancelled: its events count as delivered, and the circuit breaker counts a failure."""
+    """A blocking call that succeeds after its timeout counts as delivered, and as a failure of the breaker."""
     naps = [50.0, 50.0] if later == "slow" else [50.0, 0.0]
     changes: list[str] = []
     now = time.monotonic()
-    # A separate clock, so that other delays of the thread do not count.
+    # A separate clock, so that other delays of the thread are not measured.
     monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
@@ -673,7 +673,7 @@ def test_a_stop_ends_a_requested_delay(start: Start) -> None:
 
 
 def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Code that blocks its thread cannot be cancelled: the stop does not wait for it and logs the lost events."""
+    """A reporter that blocks its thread loses its own events: the stop logs the loss and does not wait for it."""
     blocked, other = GatedReporter(), FaultyReporter()
     first, second = start(blocked), start(other)
     for delivery in (first, second):
@@ -687,13 +687,13 @@ def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pyt
 
 
 def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
-    """The reporter stops its own event loop: a message, a counted failure, and a new thread that retries the events."""
+    """If a reporter stops its event loop, one failure is counted and a new thread retries the events."""
     taken = FaultyReporter()
 
     class Stops(Reporter):
         async def report(self, events: Sequence[Event]) -> None:
             asyncio.get_running_loop().stop()
-            # Without it, report() would return before the loop stops in Python 3.12 and newer.
+            # Without this sleep, report() would return before the loop stops in Python 3.12 and newer.
             await asyncio.sleep(0)
 
     reporters: list[Reporter] = [Stops(), Stops(), taken]
@@ -712,7 +712,7 @@ def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: py
 
 
 def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """At the end every accepted event was delivered or dropped."""
+    """Events beyond the capacity are dropped and logged; at the end every accepted event is delivered or dropped."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=1)
     delivery.put(entries(1))
@@ -726,7 +726,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The warning names the share and the keys to change; after the mailbox was half empty, it is possible again."""
+    """A nearly full mailbox is logged once, with its share and the keys to change, until it was half empty again."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=10, batch_size=1)
     delivery.put(entries(8))
@@ -750,7 +750,7 @@ def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCa
 
 
 def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
-    """A later, more severe event must find a waiting event that it can replace."""
+    """A batch leaves a waiting event in a full mailbox, which a later, more severe event can replace."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
@@ -771,7 +771,7 @@ def start_with_store(reporter: Reporter, store: RecordingStore, **config: Any) -
 
 
 def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
-    """Each useless wait would delay all reporters."""
+    """The driver waits for room again only after quick answers, because each useless wait delays all reporters."""
     reporter, store = GatedReporter(), RecordingStore(1, is_durable=False)
     delivery = start_with_store(reporter, store)
     delivery.put(entries(1))
@@ -781,7 +781,7 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
     assert store.waits == 1
     reporter.gate.set()
     assert delivery.wait_until_settled(20)
-    # One late answer does not make the reporter quick.
+    # One late answer does not show that the reporter is quick.
     delivery.wait_for_room(1)
     assert store.waits == 1
 
@@ -797,7 +797,7 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
 
 
 def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
-    """Not even once."""
+    """The driver never waits for room in the mailbox of a failing reporter."""
     store = RecordingStore(2, is_durable=False)
     delivery = start_with_store(FaultyReporter(forever=transient), store)
     delivery.put(entries(2))
@@ -809,7 +809,7 @@ def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
 
 @pytest.mark.parametrize(("is_durable", "held", "dropped"), [(True, 3, {}), (False, 0, {"shutdown": 3})])
 def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped: dict[str, int]) -> None:
-    """The next run delivers them; events in memory are lost."""
+    """Durable events remain on disk at shutdown for the next run; events in memory are lost."""
     store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
@@ -823,7 +823,7 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     ("script", "timeout"), [([transient], 60.0), ([], 0.3)], ids=["has failed, then hangs", "fails at the end"]
 )
 def test_durable_events_delay_the_end_by_at_most_a_second(script: list[Step], timeout: float) -> None:
-    """An unresponsive destination costs the application's end no more than that."""
+    """An unresponsive destination of durable events delays the end of the application by at most a second."""
     store, reporter = RecordingStore(), FaultyReporter(script, forever=hang)
     delivery = start_with_store(reporter, store, timeout=timeout)
     delivery.put(entries(1))
@@ -833,7 +833,7 @@ def test_durable_events_delay_the_end_by_at_most_a_second(script: list[Step], ti
 
 
 def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
-    """The destination rejected the reporter, not the events; another run may be able to open it."""
+    """Durable events remain if the reporter cannot be opened, because another run may be able to open it."""
     store, reporter = RecordingStore(), FaultyReporter(opening=[permanent])
     delivery = start_with_store(reporter, store)
     delivery.put(entries(3))
@@ -844,7 +844,7 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
 
 
 def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events that are not yet on disk must not be lost because a destination hangs until the end."""
+    """The last moment before the deadline is reserved for writing events to disk, even if a destination hangs."""
     monkeypatch.setattr("spark_events.dispatch.delivery._CLOSE_SECONDS", 1.0)
     store, reporter = RecordingStore(), FaultyReporter(forever=hang)
     delivery = start_with_store(reporter, store)
@@ -855,7 +855,7 @@ def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatc
 
 
 def test_progress_is_reported_for_every_settled_batch() -> None:
-    """Delivered or rejected: the driver waits for the acknowledgement in both cases."""
+    """Progress is reported for each batch, delivered or rejected, because the driver waits for its acknowledgement."""
     progress: list[int | None] = []
     reporter = FaultyReporter([ok, permanent, ok])
     delivery = Delivery(
@@ -911,7 +911,7 @@ class _ObservingTask(_WithTask):
 
 
 def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
-    """A plain ``report`` does not run the loop, so the loop runs between the calls."""
+    """A background task of a reporter runs between its plain calls, which do not run the loop."""
     reporter = _ObservingTask()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(100))
@@ -921,7 +921,7 @@ def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
 
 @pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
 def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
-    """For example to keep a connection alive while there are no events."""
+    """A background task runs without calls, for example to keep a connection alive."""
     reporter = _WithTask(how)
     delivery = start(reporter)
     delivery.put(entries(1))
@@ -951,12 +951,12 @@ class _WithEndlessTask(_WithTask):
 def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the loop were closed before the task ends, asyncio would log a warning to the driver's log."""
+    """A background task is cancelled before the loop closes, so that asyncio logs no warning to the driver's log."""
     reporter = _WithEndlessTask(stays=False)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)
     stop(delivery, within=20)
-    # asyncio logs it when the task is destroyed.
+    # asyncio logs its warning when the task is destroyed.
     del reporter._task
     gc.collect()
     assert reporter.ended == 1
@@ -964,7 +964,7 @@ def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
 
 
 def test_a_task_that_ignores_cancellation_does_not_delay_the_end(start: Start) -> None:
-    """The end waits only a moment for a reporter's task that catches its cancellation."""
+    """The end waits only a moment for a background task that catches its cancellation."""
     reporter = _WithEndlessTask(stays=True)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)

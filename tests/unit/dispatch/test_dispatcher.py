@@ -48,12 +48,12 @@ def gated() -> Iterator[GatedReporter]:
 
 
 def entries(first: int, last: int) -> Entries:
-    """Return one entry per record, from ``first`` to ``last``."""
+    """Return one entry per record, with the numbers from ``first`` to ``last``."""
     return Entries([Entry(number, event(number)) for number in range(first, last + 1)])
 
 
 def test_the_configuration_chooses_the_type() -> None:
-    """sync and async-queued are the names of FLIP-545."""
+    """The setting ``type`` selects the dispatcher; sync and async-queued are the names of FLIP-545."""
     assert type(create(DispatcherConfig(type="sync"), [])) is SyncDispatcher
     assert type(create(DispatcherConfig(type="async-queued"), [])) is AsyncQueuedDispatcher
 
@@ -69,7 +69,7 @@ def test_every_reporter_gets_every_event() -> None:
 
 
 def test_sync_returns_when_all_reporters_have_settled() -> None:
-    """Every event has been settled by every reporter, including retries and permanent rejections."""
+    """The sync dispatcher returns when every reporter has settled every event, after retries and rejections."""
     reporters = [FaultyReporter([transient, transient]), FaultyReporter([permanent])]
     dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -82,7 +82,7 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
 def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late reporter costs one timeout, which is counted and logged once; the dispatcher waits for the others."""
+    """A late reporter costs one timeout, counted and logged once; then only the other reporters are waited for."""
     other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
     both = deliveries(gated, other)
     ages: dict[object, float] = dict.fromkeys((one.store for one in both), 0.0)
@@ -109,7 +109,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
-    # The dispatcher waits for it again, and it is late for a second time.
+    # The reporter has caught up, so the dispatcher waits for it again; then it is late a second time.
     assert dispatcher.progress().answered == 2
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
@@ -121,7 +121,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
 
 
 def test_sync_does_not_wait_for_an_open_breaker() -> None:
-    """A refusing destination costs no timeout, because its events are held."""
+    """A destination whose circuit breaker is open costs no timeout, because its events are held."""
     dead = Delivery(
         "dead",
         lambda: FaultyReporter(forever=transient),
@@ -140,7 +140,7 @@ def test_sync_does_not_wait_for_an_open_breaker() -> None:
 def test_time_with_an_open_breaker_does_not_count_as_late(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A reporter that is late afterwards is skipped until it has caught up."""
+    """Time with an open breaker is no timeout; a reporter that is late afterwards is skipped until it catches up."""
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: 11.0)
     held, config = threading.Event(), DeliveryConfig(retry_initial=0.001)
     hooks = Hooks(on_breaker=lambda *change: held.set())
@@ -163,7 +163,7 @@ def test_time_with_an_open_breaker_does_not_count_as_late(
 
 
 def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None:
-    """While other reporters are stuck, the driver continues after these have answered; without any, it never waits."""
+    """With async-queued, the driver waits for guaranteed reporters only; without such reporters it never waits."""
     promised = FaultyReporter()
     config = DeliveryConfig(guarantee="guaranteed")
     dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
@@ -186,7 +186,7 @@ def test_sync_without_events_does_not_wait() -> None:
 
 
 def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
-    """Putting events into a mailbox never blocks, so a stuck reporter does not delay others."""
+    """With async-queued, a stuck reporter delays neither the driver nor other reporters."""
     other = FaultyReporter()
     dispatcher = AsyncQueuedDispatcher(deliveries(gated, other), 20)
     dispatcher.start()
@@ -201,7 +201,7 @@ def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
 
 
 def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedReporter) -> None:
-    """The slowest reporter decides which records may be acknowledged."""
+    """A record is complete when the slowest reporter has settled its events, and may then be acknowledged."""
     progressed = threading.Event()
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
@@ -220,7 +220,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
 
 
 def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gated: GatedReporter) -> None:
-    """Every record before the oldest unsettled event is complete."""
+    """Records without events are complete up to the oldest record with an unsettled event."""
     dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
@@ -231,7 +231,7 @@ def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gate
 
 
 def test_rejected_events_are_complete() -> None:
-    """A permanent failure must not keep records in the driver forever."""
+    """Permanently rejected events complete their record, so that the driver does not keep it forever."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
@@ -240,7 +240,7 @@ def test_rejected_events_are_complete() -> None:
 
 
 def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
-    """Hanging reporters share the deadline instead of adding up."""
+    """Hanging reporters share the deadline of a stop; their times do not add up."""
     reporters = [FaultyReporter(forever=hang) for _ in range(4)]
     dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -252,7 +252,7 @@ def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
 
 
 def test_events_without_a_record_do_not_reset_the_progress() -> None:
-    """For example the last events about a killed driver: earlier records stay complete."""
+    """Events without a record, such as those about a killed driver, leave earlier records complete."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
@@ -262,7 +262,7 @@ def test_events_without_a_record_do_not_reset_the_progress() -> None:
 
 
 def test_reporters_with_unwritten_events_are_stopped_first(gated: GatedReporter) -> None:
-    """A hanging reporter uses all remaining time, so unwritten events would be lost after it."""
+    """Reporters with unwritten events are stopped first: after a hanging reporter, no time would be left."""
     kept = RecordingStore()
     config = DeliveryConfig(retry_initial=0.001, retry_max=0.002)
     hanging = Delivery("hanging", lambda: gated, config, 100, breaker=NEVER)

@@ -77,7 +77,7 @@ def started(make: Callable[[], Reporter], hooks: Hooks | None = None, timeout: f
 
 
 def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
-    """The first reporter blocks forever; its replacement gets the same events in order."""
+    """If a reporter blocks its thread, a replacement in a new thread gets the same events in order."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [blocked, taken]
     delivery = started(lambda: reporters.pop(0))
@@ -93,7 +93,7 @@ def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
 
 
 def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) -> None:
-    """Its events are not counted twice."""
+    """An abandoned call that returns later does not count its events a second time."""
     first, second = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [first, second]
     delivery = started(lambda: reporters.pop(0))
@@ -113,7 +113,7 @@ def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) 
 
 
 def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None:
-    """After the limit, the events of a reporter that always blocks are held."""
+    """At the limit of blocked threads, the events of a reporter that always blocks are held."""
     delivery = started(lambda: Blocking(gate, []), Hooks(), timeout=0.01)
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
@@ -127,7 +127,7 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
 def test_a_returned_thread_does_not_count_towards_the_limit(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit applies to threads that are blocked at the same time, not to all that ever were."""
+    """A thread that has returned no longer counts towards the limit of blocked threads."""
     monkeypatch.setattr(delivery_module, "_MOST_HUNG", 2)
     first = threading.Event()
     gates = [first]
@@ -143,21 +143,21 @@ def test_a_returned_thread_does_not_count_towards_the_limit(
 
 
 def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Event) -> None:
-    """A successful open() of a replacement does not close the circuit breaker."""
+    """The breaker opens for a reporter that always blocks, although each replacement's open() succeeds."""
     changes: list[BreakerState] = []
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append(new))
     delivery = started(lambda: Blocking(gate, []), hooks, timeout=0.01)
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
     opened, trying = BreakerState.OPEN, BreakerState.HALF_OPEN
-    # Two blocked threads open the breaker; each further one is a probe.
+    # Two blocked threads open the breaker; each further blocked thread is a failed probe.
     assert changes[:5] == [opened, trying, opened, trying, opened]
     delivery.request_stop(time.monotonic())
     delivery.join()
 
 
 def test_a_successful_open_closes_a_breaker_that_failed_opens_opened() -> None:
-    """The breaker closes without an event to deliver; otherwise the first later failure would open it again."""
+    """A successful open() closes the breaker without an event; else the next failure would open it again."""
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
@@ -171,7 +171,7 @@ def test_a_successful_open_closes_a_breaker_that_failed_opens_opened() -> None:
 
 
 def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading.Event) -> None:
-    """Otherwise it would wait for the open time, past the end."""
+    """During the drain, a replacement is started despite an open breaker, whose time would exceed the end."""
     reporters: list[Reporter] = [Blocking(gate, []), FaultyReporter()]
     config, hour = DeliveryConfig(timeout=0.05, retry_initial=0.001), BreakerConfig(failures=1, open_initial=300.0)
     delivery = Delivery("r", lambda: reporters.pop(0), config, 100, breaker=hour)
@@ -185,7 +185,7 @@ def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading
 
 
 def test_a_permanent_failure_closes_the_breaker() -> None:
-    """The destination has answered, so the reporter is not reported as held back."""
+    """A permanent failure closes the breaker, because the destination has answered."""
     delivery = started(lambda: FaultyReporter([transient, transient, permanent]), timeout=20.0)
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -210,7 +210,7 @@ class EndsSlowly(Reporter):
 
 
 def test_a_cancelled_attempt_may_end_slowly() -> None:
-    """It does not block its thread, which is therefore kept."""
+    """A cancelled attempt that ends slowly does not block its thread, which is kept."""
     reporter = EndsSlowly()
     delivery = started(lambda: reporter)
     delivery.put(entries(1))
@@ -221,7 +221,7 @@ def test_a_cancelled_attempt_may_end_slowly() -> None:
 
 
 def test_a_busy_thread_is_abandoned_and_replaced(late_attempts: list[str]) -> None:
-    """The thread is counted and continues; its replacement delivers the events."""
+    """A thread with a busy loop is abandoned and counted; a replacement delivers the events."""
     spinning = Spins()
     reporters: list[Reporter] = [spinning, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
@@ -245,7 +245,7 @@ def test_a_busy_thread_is_abandoned_and_replaced(late_attempts: list[str]) -> No
 
 
 def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """Its constructor raises for a while: one message, and the other reporters are still supervised."""
+    """If a replacement's constructor raises, it is retried and logged once; other reporters are still supervised."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     outcomes: list[Reporter | None] = [blocked, None, None, taken]
 
@@ -268,13 +268,13 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
 
 
 def overdue(delivery: Delivery) -> None:
-    """Wait until the thread counts as blocked, before the supervision checks it."""
+    """Wait until the reporter's thread counts as blocked, before the supervision checks it."""
     eventually(lambda: delivery._worker.overdue(time.monotonic())[0] > 0.6)
 
 
 @pytest.fixture
 def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Return a function that sets whether no thread can be started."""
+    """Return a function that sets whether threads can be started."""
     start, reached = threading.Thread.start, False
 
     def start_if_there_is_one(thread: threading.Thread) -> None:
@@ -293,7 +293,7 @@ def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """One message per blocked thread, however often the start fails."""
+    """If no thread can be started, one message is logged per blocked thread, however often the start fails."""
     blocked = [Blocking(gate, []), Blocking(gate, [])]
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
@@ -317,7 +317,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
 def test_a_returned_thread_that_blocks_again_is_logged_again(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """It could not be replaced the first time and returned by itself."""
+    """A blocked thread that could not be replaced, returns and blocks again is logged again."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked)
     thread_limit(True)
@@ -343,7 +343,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
     monkeypatch: pytest.MonkeyPatch,
     thread_limit: Callable[[bool], None],
 ) -> None:
-    """One blocked thread is one failure, which does not open the breaker; the loops of failed starts are closed."""
+    """Failed thread starts do not count as failures: one blocked thread is one. Their loops are closed."""
     loops: list[asyncio.AbstractEventLoop] = []
     new_loop = asyncio.new_event_loop
 
@@ -374,7 +374,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
 def test_a_blocking_constructor_delays_only_its_reporter(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example one that connects to an unreachable host: neither the supervision nor the shutdown waits for it."""
+    """A constructor that blocks, as for an unreachable host, delays neither the supervision nor the shutdown."""
     monkeypatch.setattr(retry_loop_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
@@ -392,7 +392,7 @@ def test_a_blocking_constructor_delays_only_its_reporter(
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert connecting.wait(20)
     delivery.begin_drain()
-    # A blocked constructor is abandoned like any other call.
+    # The supervision abandons a blocked constructor like any other call.
     eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
@@ -401,7 +401,7 @@ def test_a_blocking_constructor_delays_only_its_reporter(
 
 
 def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Event) -> None:
-    """Its constructor may take longer than an attempt and run its own loop; its errors do not reject events."""
+    """A replacement's constructor may exceed an attempt's timeout or run its own loop; its errors reject no event."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     made: list[int] = []
 
@@ -425,7 +425,7 @@ def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Ev
 def test_a_failing_check_does_not_stop_the_supervision_of_others(
     gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error is logged once, and a blocked reporter is still replaced."""
+    """An error in one reporter's check is logged once, and other blocked reporters are still replaced."""
 
     class FailingCheck(Delivery):
         def check(self, now: float) -> None:
@@ -446,7 +446,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_others(
 
 
 def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:
-    """A burst waits briefly for a reporter with a full mailbox, but not again while the mailbox stays full."""
+    """A burst of events waits briefly for a full mailbox, but not again while that mailbox stays full."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked, timeout=20.0)
     delivery.put(entries(100))
@@ -465,7 +465,7 @@ def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:
 
 
 def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> None:
-    """Reporters share no resource that a blocked one could exhaust."""
+    """Reporters share no resource that a blocked reporter could exhaust, so the others continue."""
     blocked, healthy = Blocking(gate, []), FaultyReporter()
     one = Delivery("blocked", lambda: blocked, DeliveryConfig(), 10)
     other = Delivery("healthy", lambda: healthy, DeliveryConfig(), 1000)
@@ -482,7 +482,7 @@ def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> Non
 
 
 def test_an_outage_opens_the_breaker_and_loses_nothing() -> None:
-    """While the breaker is open, events are held; afterwards all arrive in order, and each state change is reported."""
+    """During an outage the breaker opens and events are held; then all arrive in order. Each change is reported."""
     changes: list[tuple[BreakerState, BreakerState]] = []
     reporter = FaultyReporter([transient] * 5)
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append((old, new)))
@@ -491,7 +491,7 @@ def test_an_outage_opens_the_breaker_and_loses_nothing() -> None:
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1, 2, 3]
     opened, trying, closed = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED
-    # Two failures open the breaker; each of the other three is a failed probe.
+    # Two failures open the breaker; each of the other three failures is a failed probe.
     failed = [(opened, trying), (trying, opened)]
     assert changes == [(closed, opened), *failed * 3, (opened, trying), (trying, closed)]
     assert delivery.counters().breaker == "closed"

@@ -25,7 +25,7 @@ def entries(severities: str) -> Entries:
 
 
 def test_events_are_taken_in_order() -> None:
-    """First in, first out, for any batch sizes."""
+    """Events are taken first in, first out, for any batch sizes."""
     box = mailbox()
     box.put(entries("IEIWI"))
     seen = []
@@ -53,7 +53,7 @@ def test_events_are_taken_in_order() -> None:
     ],
 )
 def test_a_full_mailbox_sheds_the_oldest_of_the_least_severe(put: str, kept: list[int]) -> None:
-    """A new event with the lowest severity is not accepted."""
+    """A full mailbox sheds its oldest event of the lowest severity, or rejects a new event of that severity."""
     box = mailbox(capacity=3)
     box.put(entries(put))
     assert numbers(box.take(10)) == kept
@@ -61,7 +61,7 @@ def test_a_full_mailbox_sheds_the_oldest_of_the_least_severe(put: str, kept: lis
 
 
 def test_mailboxes_with_the_same_events_are_independent() -> None:
-    """An event that one full mailbox sheds is still delivered by the others."""
+    """An event that one full mailbox sheds is still delivered from the other mailboxes."""
     together = entries("DIWIE")
     small, smaller, wide = mailbox(3), mailbox(1), mailbox()
     for box in (small, smaller, wide):
@@ -77,7 +77,7 @@ def test_mailboxes_with_the_same_events_are_independent() -> None:
 )
 @pytest.mark.parametrize("first", ["it", "others"])
 def test_status_changes_and_loss_reports_are_shed_last(name: str, first: str) -> None:
-    """Regardless of severity: any other event is shed before them."""
+    """Status changes and loss reports are shed last: any other event is shed before, regardless of severity."""
     least, worst = EventBuilder("tests", name).set_severity("TRACE").build(), event(0, Severity.FATAL)
     box = mailbox(capacity=1)
     box.put(Entries([Entry(1, one) for one in ((least, worst) if first == "it" else (worst, least))]))
@@ -101,7 +101,7 @@ def large(weight: int, *severities: str) -> Entries:
     ],
 )
 def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int]) -> None:
-    """They are accepted and shed by the same priorities, oldest first."""
+    """Large events have more weight, and are accepted and shed by the same priorities, oldest first."""
     box = mailbox(capacity=6)
     box.put(entries(put))
     box.put(then)
@@ -111,7 +111,7 @@ def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int])
 
 
 def test_a_batch_has_fewer_large_events() -> None:
-    """A batch has a weight limit, too; one event is taken whatever its weight."""
+    """A batch has a weight limit, so it has fewer large events; one event is taken whatever its weight."""
     box = mailbox(capacity=100)
     box.put(Entries([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")]))
     seen = []
@@ -123,7 +123,7 @@ def test_a_batch_has_fewer_large_events() -> None:
 
 
 def test_events_in_flight_are_not_shed() -> None:
-    """Events in flight count towards the capacity."""
+    """Events in flight count towards the capacity and are not shed."""
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
@@ -134,7 +134,7 @@ def test_events_in_flight_are_not_shed() -> None:
 
 
 def test_a_new_event_is_shed_if_all_others_are_in_flight() -> None:
-    """Putting does not wait."""
+    """If all others are in flight, a new event is shed without a wait."""
     box = mailbox(capacity=1)
     box.put(entries("I"))
     box.take(1)
@@ -145,7 +145,7 @@ def test_a_new_event_is_shed_if_all_others_are_in_flight() -> None:
 
 
 def test_the_oldest_record_is_known_until_it_is_settled() -> None:
-    """A record is not settled while its events wait or are in flight."""
+    """The oldest record of a mailbox is known while its events wait or are in flight."""
     box = mailbox()
     assert box.oldest_record() is None
     box.put(entries("II"))
@@ -160,7 +160,7 @@ def test_the_oldest_record_is_known_until_it_is_settled() -> None:
 
 
 def test_clearing_counts_the_lost_events() -> None:
-    """Waiting events and events in flight are dropped and counted."""
+    """Clearing a mailbox drops and counts the waiting events and those in flight."""
     box = mailbox()
     box.put(entries("IIIII"))
     box.take(2)
@@ -169,20 +169,20 @@ def test_clearing_counts_the_lost_events() -> None:
 
 
 def test_waiting_ends_when_everything_is_dropped() -> None:
-    """A waiter is notified, because no event will be delivered any more."""
+    """If all events are dropped, a thread that waits for an empty mailbox is notified."""
     box = mailbox()
     box.put(entries("II"))
     box.take(1)
     waiting = threading.Thread(target=box.wait_until_empty, args=(60,), daemon=True)
     waiting.start()
-    time.sleep(0.1)  # the thread may not have started to wait, which cannot be observed and is no failure
+    time.sleep(0.1)  # the thread may not wait yet, which the test cannot observe and which is no failure
     box.clear("shutdown")
     waiting.join(20)
     assert not waiting.is_alive()
 
 
 def test_waiting_ends_when_everything_is_settled() -> None:
-    """Taken events must be settled as well."""
+    """A wait for an empty mailbox ends only when the events that were taken are settled, too."""
     box = mailbox()
     assert box.wait_until_empty(0)
     box.put(entries("I"))
@@ -197,7 +197,7 @@ def test_waiting_ends_when_everything_is_settled() -> None:
 
 
 def test_only_the_first_event_wakes_the_worker() -> None:
-    """A worker with events to take need not be woken again."""
+    """Only the first event of a mailbox wakes its worker; a worker with events to take needs no other call."""
     box = mailbox(2)
     assert not box.put(Entries())
     assert box.put(entries("I"))

@@ -28,7 +28,7 @@ def notifier(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) ->
 
 
 def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Return whether the wait ended in time. In a thread, because a missed notification must not hang the test."""
+    """Return whether a wait ended in time; a thread runs it, because a missed notification must not hang the test."""
     heard = []
 
     async def listen() -> None:
@@ -42,14 +42,14 @@ def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, A
 
 
 def test_an_earlier_notification_is_received(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """The order does not matter; two notifications before a wait count once."""
+    """A notification before the wait is received; two such notifications count once."""
     notifier.notify()
     notifier.notify()
     assert in_time(loop, notifier.wait)
 
 
 def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """Repeatedly, each time after a reset."""
+    """A notification wakes another thread, repeatedly after each reset."""
     heard = threading.Semaphore(0)
 
     async def hear() -> None:
@@ -70,7 +70,7 @@ def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asy
 
 
 def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A discarded notification wakes no thread: the wait ends at its timeout."""
+    """A notification that a reset discarded wakes no thread: the wait ends at its timeout."""
     times: list[float] = []
 
     async def wait() -> None:
@@ -87,7 +87,7 @@ def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: async
 
 
 def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) -> None:
-    """One of these tasks may also set the notifier."""
+    """While a coroutine waits for the notifier, other tasks of the loop run and may notify it."""
     notifier = WorkerNotifier(loop)
     notifier.wait_in_loop()
 
@@ -101,7 +101,7 @@ def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) 
 
 
 def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notifying thread does not know whether the loop still runs."""
+    """A notification after the loop has closed raises no error, because its thread cannot know the loop's state."""
     notifier.wait_in_loop()
     loop.close()
     notifier.notify()

@@ -1,4 +1,4 @@
-"""Tests of a reporter in its own process: same behavior as in a thread, and any fault of the process is repaired."""
+"""Tests of a reporter in its own process: same behavior as in a thread, and faults of the process are repaired."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def start(path: Path, begin: Begin) -> Start:
 
 
 def children() -> list[psutil.Process]:
-    """Return the processes of reporters named isolated, including zombies."""
+    """Return the processes of reporters named "isolated", including zombies."""
     found = []
     for process in psutil.Process().children():
         # A process may end between the two calls.
@@ -85,7 +85,7 @@ def delivered(path: Path) -> list[str]:
 
 
 def test_events_arrive_unchanged(start: Start, path: Path) -> None:
-    """Every field, attributes of every type, and the order: the same bytes as from a thread."""
+    """All fields, attributes of every type, and the order arrive in the process as the same bytes as in a thread."""
     events = [event(n, Severity.ERROR, text="\u2028é", whole=2**62, part=0.1, yes=True) for n in range(700)]
     delivery = start()
     delivery.put(entries(*events))
@@ -113,7 +113,7 @@ def test_events_arrive_unchanged(start: Start, path: Path) -> None:
 def test_a_fault_is_logged_counted_and_retried(
     start: Start, path: Path, caplog: pytest.LogCaptureFixture, order: str, what: str
 ) -> None:
-    """One message with the reason and one at recovery; no event is lost, repeated or out of order."""
+    """A fault is logged once with its reason and once at recovery; no event is lost, repeated or out of order."""
     delivery = start(batch_size=2, timeout=SHORT if "timeout" in what else 60.0)
     delivery.put(entries(event(0), event(1), event(2, do=order), event(3), event(4)))
     assert delivery.wait_until_settled(30)
@@ -129,7 +129,7 @@ def test_a_fault_is_logged_counted_and_retried(
 
 
 def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The error's type and text cross the pipe."""
+    """A permanent failure in the process drops only its batch; type and text of the error are transferred."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0), event(1, do="permanent"), event(2)))
     assert delivery.wait_until_settled(20)
@@ -139,7 +139,7 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, capl
 
 
 def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start, path: Path) -> None:
-    """The delay crosses the pipe: 0.3 s, although the back-off alone would be a few milliseconds."""
+    """The delay that the reporter's error requests is transferred: 0.3 s, far longer than the back-off."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -162,7 +162,7 @@ def test_a_process_is_kept_between_batches(start: Start) -> None:
 
 
 def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted and logged like a death during an attempt, and a new process continues."""
+    """If the process dies between batches, one attempt is counted and logged, and a new process continues."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -184,7 +184,7 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
 
 
 def test_printed_text_goes_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """As in the sidecar; it does not get into the answers."""
+    """Text that a reporter prints is written to standard error, as in the sidecar, and not into the answers."""
     delivery = start()
     delivery.put(entries(event(0, do="print")))
     assert delivery.wait_until_settled(20)
@@ -193,7 +193,7 @@ def test_printed_text_goes_to_standard_error(start: Start, path: Path, capfd: py
 
 
 def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> None:
-    """Not even inheritable ones of the sidecar: it has its pipes and the files that it opened itself."""
+    """The process inherits no descriptors of the sidecar: it has its pipes and the files that it opened."""
     secret = os.open(tmp_path / "secret", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(secret, True)
     try:
@@ -211,14 +211,14 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
 
 
 def test_the_batch_limit_may_be_any_number() -> None:
-    """The messages have 64 bits for it."""
+    """A reporter's batch limit may be any number, although the messages have 64 bits for it."""
     reporter = FaultyReporter()
     reporter.max_batch_size = 2**70
     assert messages.encode(messages.Done(most_of(reporter)))
 
 
 def test_the_reporter_s_batch_limit_applies(start: Start, path: Path) -> None:
-    """From the first call on."""
+    """The reporter's own batch limit applies from the first call on."""
     delivery = start("misbehaving:ModestObedient", batch_size=100)
     delivery.put(entries(*(event(n) for n in range(7))))
     assert delivery.wait_until_settled(20)
@@ -229,7 +229,7 @@ def test_the_reporter_s_batch_limit_applies(start: Start, path: Path) -> None:
 def test_modules_in_the_working_directory_are_not_imported(
     start: Start, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver's folder may contain a json.py or logging.py."""
+    """The process does not import modules of the driver's working directory, such as a user's json.py."""
     for name in ("json", "logging", "asyncio"):
         tmp_path.joinpath(f"{name}.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
@@ -241,7 +241,7 @@ def test_modules_in_the_working_directory_are_not_imported(
 
 
 def test_signals_for_the_driver_do_not_end_the_process(start: Start, path: Path) -> None:
-    """Ctrl-C and a resource manager's SIGTERM are meant for the driver; the process has its own process group."""
+    """The process has its own process group, so that Ctrl-C and SIGTERM for the driver do not end it."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -256,7 +256,7 @@ def test_signals_for_the_driver_do_not_end_the_process(start: Start, path: Path)
 
 @pytest.mark.parametrize("ending", ["block", "exit"])
 def test_child_processes_end_with_the_process(start: Start, tmp_path: Path, ending: str) -> None:
-    """Whether it is killed at its timeout or exits by itself."""
+    """Child processes end with the reporter's process, whether it is killed at its timeout or exits."""
     delivery = start(batch_size=1, timeout=SHORT)
     pid = tmp_path / "pid"
     delivery.put(entries(event(0, do="start a child", path=str(pid)), event(1, do=ending)))
@@ -265,7 +265,7 @@ def test_child_processes_end_with_the_process(start: Start, tmp_path: Path, endi
 
 
 def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> None:
-    """Later attempts continue the start of the same process; a call has the whole timeout of an attempt."""
+    """If the start takes longer than an attempt, later attempts continue it; a call has the whole timeout."""
     delivery = start("misbehaving:MadeLater", timeout=1.0)
     delivery.put(entries(event(0)))
     process = child()
@@ -290,7 +290,7 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
 def test_a_failing_constructor_or_open_is_retried(
     start: Start, caplog: pytest.LogCaptureFixture, kind: str, what: str
 ) -> None:
-    """Its events are held, like those of any reporter that cannot be opened yet."""
+    """If the constructor or open() fails, it is retried and the reporter's events are held."""
     delivery = start(kind)
     delivery.put(entries(event(0)))
     eventually(lambda: delivery.counters().failures >= 2)
@@ -299,7 +299,7 @@ def test_a_failing_constructor_or_open_is_retried(
 
 
 def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Every event is delivered before the reporter is closed."""
+    """An exit in close() is logged and leaves no process; every event has been delivered before."""
     delivery = start("misbehaving:DiesInClose")
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)
@@ -312,7 +312,7 @@ def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: 
 
 
 def with_details(error: Exception, **details: object) -> Exception:
-    """Set attributes, as a user's error class may have them."""
+    """Set the given attributes on an error, as a user's error class may."""
     vars(error).update(details)
     return error
 
@@ -334,7 +334,7 @@ def with_details(error: Exception, **details: object) -> Exception:
     ],
 )
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
-    """This includes an error that is too long, cannot be encoded, or whose text raises."""
+    """Any error is transferred through the pipe: one that is too long, cannot be encoded, or whose text raises."""
     data = messages.encode(messages.failure(error))
     answer = messages.answers_of()(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
@@ -346,7 +346,7 @@ def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> No
 
 
 def test_events_from_the_pipe_are_immutable() -> None:
-    """Like the events that a reporter in a thread gets."""
+    """Events from the pipe are immutable, like events for a reporter in a thread."""
     (length, data) = (data := messages.encode(messages.Report([event(1, a=1)])))[:4], data[4:]
     assert int.from_bytes(length, "big") == len(data)
     request = messages.requests_of()(data)
@@ -357,13 +357,13 @@ def test_events_from_the_pipe_are_immutable() -> None:
 
 @pytest.mark.parametrize("nonsense", [b"\xc1", b"", b"\x81\xa4type\xa4nope", b"\x01"])
 def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
-    """The write raises an error that the reader of the pipe handles."""
+    """An invalid answer is rejected by the write, with an error that the reader of the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
         messages.answers_of()(nonsense)
 
 
 def test_the_process_ends_when_its_pipe_closes() -> None:
-    """For systems whose kernel does not notify it of the sidecar's death."""
+    """The process ends when its pipe closes, for kernels that do not signal the sidecar's death."""
 
     async def scenario() -> str:
         child = Child("isolated")

@@ -56,7 +56,7 @@ def passes(chosen: Selection, event: Event) -> bool:
     ],
 )
 def test_patterns_match_whole_scopes_and_names(includes: str, scope: str, name: str, passed: bool | None) -> None:
-    """As in Flink: <scope>[:<name>[,<name>]], separated by semicolons; only * is special."""
+    """A pattern is <scope>[:<name>[,<name>]] as in Flink, separated by semicolons; only * is special."""
     if passed is None:
         with pytest.raises(ConfigError, match="is not a pattern"):
             selection(includes=includes)
@@ -65,21 +65,21 @@ def test_patterns_match_whole_scopes_and_names(includes: str, scope: str, name: 
 
 
 def test_excludes_override_includes() -> None:
-    """An event that matches both filters is excluded."""
+    """An event that both filters match is excluded."""
     chosen = selection(includes="spark.*", excludes="*:Commit")
     assert passes(chosen, one("spark.job", "Start"))
     assert not passes(chosen, one("spark.job", "Commit"))
 
 
 def test_severity_is_a_threshold() -> None:
-    """Events of this severity or a higher one pass."""
+    """Events of at least the configured severity pass."""
     chosen = selection(severity="warn")
     passed = [severity.value for severity in Severity if passes(chosen, one("s", severity=severity.value))]
     assert passed == ["WARN", "ERROR", "FATAL"]
 
 
 def test_added_and_removed_attributes_affect_one_reporter() -> None:
-    """Other reporters get the event unchanged."""
+    """Attributes that one reporter's settings add or remove do not change the event for other reporters."""
     event = one("spark.job")
     (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of(Entries([Entry(7, event)]))
     assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
@@ -88,7 +88,7 @@ def test_added_and_removed_attributes_affect_one_reporter() -> None:
 
 
 def test_without_settings_events_pass_unchanged() -> None:
-    """The default has no cost and no effect."""
+    """Without settings, events pass as the same object, so the default has no cost."""
     event = one("anything", severity="TRACE")
     (entry,) = selection().of(Entries([Entry(1, event)]))
     assert entry.event is event
@@ -99,13 +99,13 @@ def test_without_settings_events_pass_unchanged() -> None:
     [{"additional": "team"}, {"additional": ":x"}, {"severity": "loud"}, {"includes": "a b"}, {"excludes": "a:b c"}],
 )
 def test_an_invalid_filter_is_rejected(values: dict[str, str]) -> None:
-    """The message has the key, the value and the allowed values."""
+    """The message about an invalid filter has the key, the value and the allowed values."""
     with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*allowed is"):
         selection(**values)
 
 
 def test_filters_of_two_reporters_are_independent(tmp_path: Path) -> None:
-    """Filters and variables of one reporter do not affect the file of the other, in either order."""
+    """Filters and variables of one reporter do not affect the file of another reporter, in either order."""
     reporters = {
         "red": {"scope.variables.additional": "team:red,a:mine", "filter.excludes": "*:Noise"},
         "blue": {"scope.variables.excludes": "b;secret", "filter.min-severity": "WARN"},
@@ -133,14 +133,14 @@ def test_filters_of_two_reporters_are_independent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["", " ", ";"])
 def test_an_empty_include_is_rejected(given: str) -> None:
-    """A line without a value would silently give the reporter no event at all."""
+    """An empty include is rejected, because the reporter would silently get no event."""
     with pytest.raises(ConfigError, match=r"r\.filter\.includes: given .* \(nothing\), allowed is <scope>"):
         selection(includes=given)
     assert passes(selection(excludes=given), one("spark.job", "Commit"))
 
 
 def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
-    """The message has the full key, the value, the reason and the allowed values."""
+    """The message about an invalid pattern has the full key, the value, the reason and the allowed values."""
     settings = Settings.of({"r.filter.includes": "spark.job:Commit; spark stage:X"})
     settings.read(SelectionConfig, "r")
     with pytest.raises(ConfigError) as raised:
@@ -152,7 +152,7 @@ def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
 
 
 def test_heartbeats_reach_only_reporters_that_ask_for_them() -> None:
-    """The filter does not matter."""
+    """Heartbeats reach only reporters with ``heartbeats``, whatever their filters are."""
     beat = one("spark.application", "HeartbeatEvent", "DEBUG")
     assert not passes(selection(), beat)
     assert not passes(selection(includes="*:HeartbeatEvent"), beat)

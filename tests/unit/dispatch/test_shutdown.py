@@ -1,4 +1,4 @@
-"""Tests of the shutdown: it ends in time whatever a reporter does, and the others have every event by then."""
+"""Tests of the shutdown: it ends in time despite faulty reporters, and other reporters have every event by then."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from misbehaving import KINDS, RELEASE, pipeline_with, release
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 
-#: Allowed delay after the deadline.
+#: Allowed delay after the deadline, in seconds.
 _LATENESS = 0.1
 _PATIENCE = 0.5
-#: Least part of the stop's time during which the machine must have run the other reporters.
+#: Seconds of processor time before the deadline that the other reporters need to deliver all events.
 _LEAST = 0.2
 _EVENTS = 600
 
@@ -28,7 +28,7 @@ _EVENTS = 600
 @pytest.fixture(autouse=True)
 def _released(witness: Witness) -> Iterator[None]:
     RELEASE.clear()
-    # The witness, and servers that other tests of this run have started.
+    # The witness process, and servers of other tests in this run, may remain.
     others = set(psutil.Process().children())
     yield
     release()
@@ -41,7 +41,7 @@ def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
 
 
 def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
-    """Stop in time; return for how long the machine ran the processes."""
+    """Stop the dispatcher in time; return the seconds for which the machine ran its processes."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
     dispatcher.stop(began + patience)
@@ -52,7 +52,7 @@ def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -
 def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
     counters = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
-    # A reporter without processor time before the deadline cannot have every event.
+    # A reporter that had too little processor time before the deadline cannot have every event.
     if ran >= _LEAST:
         assert written == list(range(_EVENTS))
         assert (counters["good"].delivered, counters["good"].lost) == (_EVENTS, 0)
@@ -63,7 +63,7 @@ def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_ends_at_its_deadline_with_any_faulty_reporter(kind: str, tmp_path: Path, witness: Witness) -> None:
-    """The faulty reporter is active and its mailbox is full; no other reporter loses an event."""
+    """A stop ends at its deadline although a faulty reporter is active and has a full mailbox."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -81,7 +81,7 @@ def at_work(dispatcher: AsyncQueuedDispatcher) -> bool:
 
 
 def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path, witness: Witness) -> None:
-    """Their times do not add up."""
+    """A stop ends at its deadline with all faulty reporters at once: their delays do not add up."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind for kind in KINDS if kind != "spins in a thread"], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -91,7 +91,7 @@ def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path, wi
 
 
 def test_a_stop_without_time_returns_at_once(tmp_path: Path, witness: Witness) -> None:
-    """Undelivered events are counted."""
+    """A stop without time returns at once and counts the undelivered events."""
     dispatcher = pipeline_with(["blocks (def)", "holds the lock in a process"], tmp_path / "f", timeout="1s").dispatcher
     dispatcher.start()
     fill(dispatcher, 0, 5)

@@ -17,14 +17,14 @@ def counters(delivered: int) -> dict[str, DeliveryCounters]:
 
 
 def test_the_final_numbers_are_reported_last() -> None:
-    """Another thread sends the final numbers, possibly while earlier ones are being sent."""
+    """The final numbers are reported last, even if another thread is still sending earlier numbers."""
     reports: list[Any] = []
     telemetry = DispatcherTelemetry(lambda: None, reports.append)
     end = threading.Thread(target=lambda: telemetry.numbers(lambda: counters(9), at_once=True))
 
     def earlier() -> dict[str, DeliveryCounters]:
         end.start()
-        # The final report must wait, although it could run first.
+        # The final report must wait for this report, although its thread could run first.
         end.join(0.2)
         return counters(5)
 

@@ -41,7 +41,7 @@ def failures() -> dict[str, str | None]:
         launcher = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}"]
         execute = ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=none", "--disable-banner"]
         what = [f"--scan-classpath={classes}", "--include-classname=.*Test", f"--reports-dir={reports}"]
-        # Exit code 1 means that a test failed; the reports have the details.
+        # Exit code 1 means that a test failed; the reports have the details, so it is no error here.
         subprocess.run([*launcher, *execute, *what], check=False, timeout=540)
         cases = ElementTree.parse(reports / "TEST-junit-jupiter.xml").getroot().iter("testcase")
         return {_name(case): _failure(case) for case in cases}
@@ -58,11 +58,11 @@ def _failure(case: ElementTree.Element) -> str | None:
 
 
 def test_junit_tests_are_found() -> None:
-    """Guards against a pattern that matches no test."""
+    """JUnit finds tests: the pattern of their names matches."""
     assert len(TESTS) == len(set(TESTS)) > 50
 
 
 @pytest.mark.parametrize("test", TESTS)
 def test_shim(failures: dict[str, str | None], test: str) -> None:
-    """JUnit ran the test, and it passed."""
+    """JUnit ran the named test, and the test passed."""
     assert failures.get(test, "JUnit did not run it") is None

@@ -41,7 +41,7 @@ def test_rotated_files_come_first(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_no_events_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning has their number."""
+    """Lines that are no events are skipped, and one warning has their number."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"{}\n" + encode_lines([event(1)]) + b"\xff\n" + encode_event(event(2)))
     assert numbers(list(spark_events.read(path))) == [1, 2]
@@ -49,7 +49,7 @@ def test_lines_that_are_no_events_are_skipped(tmp_path: Path, caplog: pytest.Log
 
 
 def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
-    """The error follows the readable events."""
+    """A damaged file yields its readable events, then raises the error."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(1), event(2)])) + b"more")
     events = spark_events.read(path)
@@ -61,7 +61,7 @@ def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read() -> None:
-    """The path ``-`` stands for it."""
+    """The path ``-`` stands for standard input."""
     code = "import spark_events; print([event.body for event in spark_events.read('-')])"
     lines = encode_lines([event(1), event(2)])
     done = subprocess.run([sys.executable, "-c", code], input=lines, capture_output=True, check=True)

@@ -41,7 +41,7 @@ def write(reporter: FileReporter, *batches: list[Event]) -> None:
 
 
 def aside(path: Path) -> list[Path]:
-    """Return the rotated files, oldest first."""
+    """Return the paths of the rotated files, oldest first."""
     return sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{path.name}."))
 
 
@@ -52,7 +52,7 @@ def read(path: Path) -> list[Event]:
 
 
 def everything(path: Path) -> list[int]:
-    """Return the contents of all files, oldest first."""
+    """Return the numbers of the events in all files, oldest first."""
     return [number for one in (*aside(path), path) if one.exists() for number in numbers(read(one))]
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
-    """The batch is not split, and an empty file is not rotated for it."""
+    """A batch that is larger than the size limit gets its own file and is not split."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=1_024)
     write(reporter, [event(number, text="x" * 500) for number in range(10)], [event(10)])
@@ -78,7 +78,7 @@ def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_day_is_rotated(tmp_path: Path) -> None:
-    """The time of the last line decides, regardless of the writer and of the start of this process."""
+    """A file whose last line is of another day is rotated, regardless of its writer and of this process's start."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_age=86_400.0)
     write(reporter, [event(1)], [event(2)])
@@ -91,7 +91,7 @@ def test_a_file_of_another_day_is_rotated(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    """Deletes rotated files beyond the limit, but no files of other programs."""
+    """Only the newest rotated files are kept; files of other programs are not deleted."""
     path = tmp_path / "events.jsonl"
     strangers = [tmp_path / name for name in ("events.jsonl.1", "events.jsonl.bak", "events.jsonl2", "other")]
     for one in strangers:
@@ -105,7 +105,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
 
 
 def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names keep the order of events; otherwise the newest file would be deleted first."""
+    """Names of rotated files keep their order when the clock is set back, so that the oldest is deleted first."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256, keep=3)
     write(reporter, *([event(number)] for number in range(6)))
@@ -117,7 +117,7 @@ def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monke
 
 
 def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
-    """The clock was at the last microsecond that a name can express, or another program created such a name."""
+    """The file is rotated even if the last name that a time can express exists already."""
     path = tmp_path / "events.jsonl"
     stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
     stranger.touch()
@@ -132,7 +132,7 @@ def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
 def test_a_year_without_a_valid_name_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file keeps growing, and the log has one message."""
+    """In a year without a valid name, the file keeps growing, no event is lost, and the log has one message."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256)
     monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: 1e15)
@@ -143,7 +143,7 @@ def test_a_year_without_a_valid_name_loses_nothing(
 
 
 def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
-    """After logrotate renames the file or an operator deletes it, the next batch is in a new file with mode 0600."""
+    """After the file was renamed or deleted, the next batch is in a new file with mode 0600."""
     path, moved = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -158,7 +158,7 @@ def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_link_is_followed_and_kept(tmp_path: Path) -> None:
-    """The target of the link is rotated in the target's folder."""
+    """A link is kept, and its target is rotated in the target's folder."""
     real, link = tmp_path / "disk" / "events.jsonl", tmp_path / "events.jsonl"
     real.parent.mkdir()
     link.symlink_to(real)
@@ -170,7 +170,7 @@ def test_a_link_is_followed_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The log has one message. In this test the rotated name would be too long."""
+    """A file that cannot be rotated, here for its too long name, keeps growing, and the log has one message."""
     path = tmp_path / ("e" * 250)
     reporter = opened(path, max_size=256)
     write(reporter, *([event(number)] for number in range(5)))
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pyt
 
 
 def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
-    """A stopped driver may hold the lock: an attempt can be cancelled and then has written nothing."""
+    """An attempt that waits for a lock can be cancelled without having written; it does not block its thread."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     with path.open("ab") as other:
@@ -202,7 +202,7 @@ def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
 
 
 def test_a_partial_line_of_another_driver_does_not_damage_the_next(tmp_path: Path) -> None:
-    """After another driver was killed during a write, the next line starts with a line break."""
+    """If another driver left a partial line, the next line starts with a line break."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -216,7 +216,7 @@ def test_a_partial_line_of_another_driver_does_not_damage_the_next(tmp_path: Pat
 
 
 def test_fsync_is_called_for_each_batch_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is synced before a batch counts as delivered; by default it never is."""
+    """With `fsync`, the file is synced before a batch counts as delivered; by default it never is."""
     synced: list[str] = []
     real = os.fsync
 
@@ -228,7 +228,7 @@ def test_fsync_is_called_for_each_batch_if_configured(tmp_path: Path, monkeypatc
     write(opened(tmp_path / "never.jsonl"), [event(1)])
     assert synced == []
     write(opened(tmp_path / "batch.jsonl", fsync="batch"), [event(1)], [event(2)])
-    # The folder is synced once, for the name of the new file.
+    # The folder is synced once, because the name of the file is new.
     assert synced == [str(tmp_path), *[str(tmp_path / "batch.jsonl")] * 2]
 
 
@@ -252,7 +252,7 @@ asyncio.run(main())
 
 
 def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> None:
-    """Both drivers rotate, and logrotate renames the file now and then."""
+    """Two drivers that rotate, and logrotate that renames the file now and then, lose no event on one path."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     ends = [threading.Thread(target=writer.communicate, args=(b"go\n", 60)) for writer in writers]
@@ -260,19 +260,19 @@ def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> N
         end.start()
     moved = 0
     while any(writer.poll() is None for writer in writers):
-        # The writers may rename it at the same time.
+        # A writer may have renamed the file since the size was read.
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > 5_000:
                 path.rename(tmp_path / f"events.jsonl.logrotate-{moved:04d}")
                 moved += 1
-        time.sleep(0.002)  # interval of logrotate; not a wait for a condition
+        time.sleep(0.002)  # the test's own interval, as of logrotate; not a wait for a condition
     for end in ends:
         end.join()
     assert [writer.returncode for writer in writers] == [0, 0]
     assert moved
     seen: dict[str, list[int]] = {"a": [], "b": []}
     for one in tmp_path.iterdir():
-        # A file may have been replaced by an empty one between the size check and the rotation.
+        # An empty file may have replaced the file between the size check and the rotation.
         is_empty = one != path and one.stat().st_size == 0
         if not is_empty:
             for line in read(one):

@@ -27,7 +27,7 @@ def saying(body: str) -> Event:
 
 
 def test_a_line_looks_like_one_of_spark_s() -> None:
-    """Time, severity, name, body; names are aligned."""
+    """A line has time, severity, name and body, like one of Spark's; names are aligned."""
     for severity in ("WARN ", "ERROR"):
         line = format_event(event(7, severity.strip()))
         assert re.fullmatch(rf"\d\d/\d\d/\d\d \d\d:\d\d:\d\d {severity} Test: 7", line)
@@ -38,7 +38,7 @@ def test_a_line_looks_like_one_of_spark_s() -> None:
     ["two\nlines", "two\r\nlines", "two\u2028lines", "two\x85lines", "two\x0b\x0clines", "two\tlines"],
 )
 def test_an_event_is_one_line(body: str) -> None:
-    """Line breaks are escaped, so grep finds the whole event."""
+    """An event is one line: line breaks are escaped, so grep finds the whole event."""
     line = format_event(saying(body))
     assert line.endswith("Test: two lines")
     assert len(line.splitlines()) == 1
@@ -69,13 +69,13 @@ def test_a_lone_surrogate_is_replaced(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_time_beyond_the_calendar_is_printed_as_a_number() -> None:
-    """Such an event is still printed."""
+    """An event with a time beyond the calendar is printed with the time as a number."""
     odd = EventBuilder("tests", "Test").set_observed_ts_millis(2**63 - 1).build()
     assert format_event(odd) == f"{2**63 - 1} INFO  Test: Test"
 
 
 def test_a_non_blocking_standard_error_gets_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shared descriptor may be non-blocking; an interrupted attempt resumes at the same byte."""
+    """A non-blocking standard error gets each line once; an interrupted attempt resumes at the same byte."""
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     events = [saying(f"{number} {'x' * 1_000}") for number in range(300)]
@@ -102,7 +102,7 @@ def test_a_non_blocking_standard_error_gets_each_line_once(monkeypatch: pytest.M
 
 
 def test_lines_go_to_the_original_standard_error() -> None:
-    """Events stay visible when a library replaces sys.stderr."""
+    """Events are written to the original standard error, even if a library replaces sys.stderr."""
     program = (
         "import io, sys; sys.stderr = io.StringIO()\n"
         "from fakes import event\nfrom spark_events.reporters.log import LogConfig, LogReporter\n"
@@ -119,7 +119,7 @@ def spoilt_event() -> Event:
 
 
 def test_json_has_the_whole_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """The line equals the file reporter's, for programs that parse standard error."""
+    """With format json, a line on standard error equals the file reporter's, for programs that parse it."""
     original = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
     LogReporter(LogConfig(format="json")).report([original, spoilt_event()])
     first, second = capfd.readouterr().err.splitlines()
@@ -139,7 +139,7 @@ LogReporter(LogConfig(format="json")).report([event(3, "ERROR")])
     ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
 def test_a_terminal_gets_colour_for_warnings_and_errors(variables: dict[str, str], is_coloured: bool) -> None:
-    """Normal severities and JSON stay plain; NO_COLOR is respected."""
+    """On a terminal, warnings and errors are coloured, but not normal severities and JSON; NO_COLOR is respected."""
     terminal, side = pty.openpty()
     environment = {**sidecar_environment(), "TERM": "xterm", "NO_COLOR": "", **variables}
     subprocess.run([sys.executable, "-c", TERMINAL], env=environment, stderr=side, check=True)
@@ -154,7 +154,7 @@ def test_a_terminal_gets_colour_for_warnings_and_errors(variables: dict[str, str
 
 
 def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCaptureFixture) -> None:
-    """Python's logging carries events to the driver, whose log adds the time."""
+    """With destination log4j, Python's logging carries events to the driver, whose log adds the time."""
     reporter = LogReporter(LogConfig(destination="log4j"))
     reporter.open()
     reporter.report([event(1, "DEBUG"), event(2, "FATAL"), spoilt_event()])
@@ -167,7 +167,7 @@ def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCapt
 
 
 def test_the_driver_s_log_needs_a_driver() -> None:
-    """For example in a replay: a clear error instead of lost events."""
+    """A clear error says that the driver's log needs a driver, which a replay for example lacks."""
     program = (
         "from spark_events.reporters.log import LogConfig, LogReporter\n"
         "LogReporter(LogConfig(destination='log4j')).open()"
@@ -179,7 +179,7 @@ def test_the_driver_s_log_needs_a_driver() -> None:
 
 @pytest.mark.parametrize("format_name", ["text", "json"])
 def test_the_sidecar_sends_events_to_the_driver_s_log(tmp_path: Path, format_name: str) -> None:
-    """Over the pipe to the driver, with their own kind of message; standard error stays empty."""
+    """The sidecar sends events to the driver's log as a kind of answer; standard error stays empty."""
     settings = {
         "events.reporter.driver.type": "log",
         "events.reporter.driver.destination": "log4j",

@@ -72,7 +72,7 @@ NUMBER = 7
 
 
 def test_built_in_and_user_types_are_found() -> None:
-    """By short name, and by package.module:Class."""
+    """Reporter types are found by short name, and by package.module:Class."""
     assert factory("file") is FileReporter
     assert factory(f"{HERE}:Good") is Good
 
@@ -96,13 +96,13 @@ def test_built_in_and_user_types_are_found() -> None:
     ],
 )
 def test_a_malformed_reporter_class_is_rejected_with_the_reason(name: str, message: str) -> None:
-    """The error appears before the first event and quotes the setting."""
+    """A malformed reporter class is rejected before the first event, with the setting and the reason."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         factory(f"{HERE}:{name}")
 
 
 def test_a_package_registers_types_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package adds short names; an unknown name is rejected with the known ones."""
+    """An installed package adds types by entry points; an unknown type is rejected with the known types."""
     about = tmp_path / "acme_events-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-events\nVersion: 1.0\n")

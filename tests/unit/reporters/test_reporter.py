@@ -42,7 +42,7 @@ def test_built_in_types_are_reporters(name: str) -> None:
 
 
 def test_a_user_s_class_is_found_by_its_path() -> None:
-    """The type package.module:Class imports the class."""
+    """The type package.module:Class imports the user's class."""
     assert factory(f"{__name__}:Own") is Own
 
 
@@ -61,13 +61,13 @@ def test_a_user_s_class_is_found_by_its_path() -> None:
     ],
 )
 def test_an_invalid_reporter_type_is_rejected_with_the_reason(name: str, reason: str) -> None:
-    """The message has the reason."""
+    """The message about an invalid reporter type has the reason."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         factory(name)
 
 
 def test_a_module_that_exits_on_import_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script may call sys.exit() on import."""
+    """A reporter's module that exits on import, like a script with sys.exit(), is rejected."""
     (tmp_path / "a_script.py").write_text('import sys\nsys.exit("usage: a_script FILE")\n', encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"a_script cannot be imported: SystemExit: usage: a_script FILE"):
@@ -80,7 +80,7 @@ def test_an_unknown_type_is_rejected_with_all_types() -> None:
 
 
 def test_open_and_close_are_optional_and_may_be_async() -> None:
-    """Only report() is required; each method may be plain or async."""
+    """Only report() is required, and open(), report() and close() may be plain or async."""
     own = Own()
     assert (own.open(), own.close(), own.config) == (None, None, None)
     waiting = own.report([])

@@ -26,7 +26,7 @@ ANY = EventMatcher.of(())
 
 @pytest.fixture
 def dispatcher() -> Iterator[AsyncQueuedDispatcher]:
-    """Running dispatcher whose only reporter is a history."""
+    """Running dispatcher whose only reporter is an event history."""
     pipeline = build(Settings(), own={"history": lambda: EventHistory(100)})
     pipeline.dispatcher.start()
     yield pipeline.dispatcher
@@ -46,7 +46,7 @@ def submit(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> Non
 
 
 def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
-    """Plain and async callbacks."""
+    """A callback, plain or async, gets each event once, in order and in one thread."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
 
@@ -66,7 +66,7 @@ def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Asyn
 def test_an_error_is_logged_with_its_line_and_the_next_event_follows(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Including a TimeoutError that the callback raises itself."""
+    """An error of a callback, even a TimeoutError, is logged with its line, and the next event follows."""
     called: list[str] = []
 
     def raises(one: Event) -> None:
@@ -89,7 +89,7 @@ def test_an_error_is_logged_with_its_line_and_the_next_event_follows(
 def test_exits_and_cancellations_count_as_errors(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
-    """SystemExit or its own task's cancellation: one call per event, and the callback is not reported as blocking."""
+    """SystemExit and cancellation in a callback count as errors of one call, and not as blocking."""
     called: list[str] = []
 
     def fails(one: Event) -> None:
@@ -112,7 +112,7 @@ def test_exits_and_cancellations_count_as_errors(
 
 
 def test_an_event_added_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
-    """The two events have different sequence numbers."""
+    """An event that is added twice is two calls, because its two sequence numbers differ."""
     called: list[int] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
     one = event(7)
@@ -123,7 +123,7 @@ def test_an_event_added_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) ->
 
 @pytest.mark.usefixtures("patience")
 def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -> None:
-    """Its event counts as lost and is not retried; the call has ended before the next one starts."""
+    """A slow async callback is cancelled before its next call; its event counts as lost and is not retried."""
     calls: list[str] = []
 
     async def hangs(one: Event) -> None:
@@ -143,7 +143,7 @@ def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -
 
 
 def test_a_blocking_plain_callback_loses_only_that_event(dispatcher: AsyncQueuedDispatcher) -> None:
-    """Its thread is abandoned, and a new thread gets the next event; other reporters have every event meanwhile."""
+    """A callback that blocks is abandoned with its thread and loses one event; other reporters get every event."""
     release = threading.Event()
     called: list[str] = []
     quick: list[str] = []
@@ -165,7 +165,7 @@ def test_a_blocking_plain_callback_loses_only_that_event(dispatcher: AsyncQueued
 
 
 def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher) -> None:
-    """By scope and severity; after its removal it gets none."""
+    """A callback gets only events of the selected scope and severity, and none after its removal."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
     every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")
@@ -178,7 +178,7 @@ def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher)
 
 
 def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
-    """The current event is its last and does not count as lost; neither do events that it did not select."""
+    """A callback may remove itself during its last event; that event and those not selected are not lost."""
     called: list[str] = []
     over = threading.Event()
 
@@ -206,7 +206,7 @@ def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog:
     ],
 )
 def test_an_invalid_callback_is_rejected(function: Any, timeout: Any, message: str) -> None:
-    """At registration, before the first event."""
+    """An invalid callback is rejected when it is registered, before the first event."""
     with pytest.raises(InvalidChoiceError) as caught:
         delivery_of("it", function, ANY, timeout, 1, lambda: None)
     assert message in str(caught.value)

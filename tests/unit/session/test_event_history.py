@@ -20,7 +20,7 @@ def body(text: str) -> EventMatcher:
 
 
 def test_an_earlier_event_is_found() -> None:
-    """The oldest match first."""
+    """A wait for an event that is already in the history returns the oldest match."""
     history = EventHistory(10)
     history.report([event(1), event(2)])
     assert history.wait_for(ANY, None, 0).body == "1"
@@ -28,7 +28,7 @@ def test_an_earlier_event_is_found() -> None:
 
 
 def test_after_skips_earlier_events() -> None:
-    """Decided by the sequence number."""
+    """With ``after``, only events with a higher sequence number match."""
     history = EventHistory(10)
     history.report([msgspec.structs.replace(event(n), sequence=n + 1) for n in range(4)])
     second = history.events[1]
@@ -38,13 +38,13 @@ def test_after_skips_earlier_events() -> None:
 
 
 def test_a_waiter_sees_every_event_despite_a_small_history() -> None:
-    """A waiter sees every event, even if the history keeps only the newest."""
+    """A waiter sees every event, even those that a small history no longer has."""
     history = EventHistory(2)
 
     async def waits() -> str:
         task = asyncio.ensure_future(history.wait_for_async(body("3"), None, 20))
         await asyncio.sleep(0)
-        # Before the waiting task runs again.
+        # Report the events before the waiting task runs again.
         for number in range(8):
             history.report([event(number)])
         return (await task).body
@@ -54,7 +54,7 @@ def test_a_waiter_sees_every_event_despite_a_small_history() -> None:
 
 
 def test_every_waiter_is_woken() -> None:
-    """Threads and coroutines."""
+    """An event wakes every waiter, in threads and in coroutines."""
     history = EventHistory(10)
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(history.wait_for(ANY, None, 20).body)) for _ in range(3)]
@@ -75,7 +75,7 @@ def test_every_waiter_is_woken() -> None:
 
 
 def test_a_timeout_lists_the_events_that_arrived() -> None:
-    """The message has the number of each kind and the last events, or says that none arrived."""
+    """The message of a timeout has the number of events of each kind and the last events, or says that none arrived."""
     history = EventHistory(10)
     with pytest.raises(WaitTimeoutError, match="timed out after 0 s waiting for any event; no event arrived"):
         history.wait_for(ANY, None, 0)
@@ -89,7 +89,7 @@ def test_a_timeout_lists_the_events_that_arrived() -> None:
 
 
 def test_the_end_wakes_every_waiter_at_once() -> None:
-    """Waits for missing events end; earlier events are still found."""
+    """The end of the stream ends every wait for missing events; earlier events are still found."""
     history = EventHistory(10)
     caught: list[BaseException] = []
 
@@ -111,7 +111,7 @@ def test_the_end_wakes_every_waiter_at_once() -> None:
 
 
 def test_an_error_in_a_predicate_is_raised_to_its_waiter() -> None:
-    """Other waiters are not affected."""
+    """An error in a predicate is raised to its own waiter and does not affect other waiters."""
     history = EventHistory(10)
     history.report([event(1)])
     with pytest.raises(KeyError, match="nothing"):

@@ -23,7 +23,7 @@ class EndedJvm:
 
 
 def test_a_driver_that_ends_during_the_start_raises_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the reason, and no stream is registered."""
+    """If the driver ends during the start, one error has the reason, and no stream is registered."""
     shim = EndedJvm()
     monkeypatch.setattr(start_module, "session_of", lambda spark: spark)
     monkeypatch.setattr(start_module, "_application_of", lambda session: "gone")

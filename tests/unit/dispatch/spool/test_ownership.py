@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
-    """Process of another driver."""
+    """The process of another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
 
@@ -41,7 +41,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def zombie(process: subprocess.Popen[bytes]) -> None:
-    """Process that was killed but whose parent has not waited for it (a zombie)."""
+    """A zombie: a process that was killed but whose parent has not waited for it."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -60,7 +60,7 @@ def test_other_names_have_other_files(tmp_path: Path, application: str, reporter
 
 
 def test_the_newest_file_of_dead_owners_is_reused(tmp_path: Path) -> None:
-    """Live owners have their own files; of the other dead files, the oldest is delivered first."""
+    """A new owner reuses the newest file of dead owners and delivers their other files, oldest first."""
     owners = [claim(tmp_path) for _ in range(12)]
     other = claim(tmp_path, reporter="audit.0")
     assert [one.folder.name for one in owners] == [f"audit.{n}" for n in range(12)]
@@ -110,7 +110,7 @@ def test_a_file_is_released_even_if_a_child_inherited_its_lock(tmp_path: Path) -
 
 
 def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
-    """Claims race with deletions."""
+    """No name has two owners at a time, even if claims and deletions run concurrently."""
     owned: set[Path] = set()
     lock, problems = threading.Lock(), []
     beside = claim(tmp_path, reporter="other")
@@ -141,7 +141,7 @@ def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_can_read(tmp_path: Path) -> None:
-    """Folders 0700, locks 0600, whatever the umask."""
+    """Folders have mode 0700 and locks 0600, whatever the umask."""
     before = os.umask(0)
     try:
         own = claim(tmp_path / "state" / "spool")
@@ -169,11 +169,11 @@ def test_a_process_is_identified_while_it_runs(
 @pytest.mark.parametrize(
     "text",
     ["", "\x00" * 60, "a b", "1 ../../etc 4", f"{MINE} {MINE}", f"{MINE}0", f"x{MINE}"],
-    # Ids that are the same in every worker of pytest-xdist; MINE contains a process id.
+    # Ids that are the same in every worker of pytest-xdist; the text of MINE has a process id.
     ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
 )
 def test_a_lock_of_a_dead_process_is_free(tmp_path: Path, text: str) -> None:
-    """A full disk, another version or a reused PID may leave such a lock."""
+    """The lock of a dead process is free, with any text from a full disk, another version or a reused PID."""
     claim(tmp_path, driver=text).release()
     again = claim(tmp_path, driver="another")
     assert again.folder.name == "audit.0"

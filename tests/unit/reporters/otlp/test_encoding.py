@@ -45,7 +45,7 @@ def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> None:
-    """Every field, attribute type and severity."""
+    """A record has every field, attribute type and severity as the SDK would encode it."""
     app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1"}
     one = event(7, severity, whole=-3, half=0.5, yes=True, no=False, text='zoë\n\x00"😀', empty="", **app)
     service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1", "team": "payments"}
@@ -66,12 +66,12 @@ def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> 
     ],
 )
 def test_the_name_of_an_event(scope: str, name: str, expected: str) -> None:
-    """Built-in events are named below ``spark``, user events below their own scope."""
+    """The OTLP name of a built-in event is below ``spark``, that of a user's event below its own scope."""
     assert event_name(scope, name) == expected
 
 
 def test_texts_of_body_and_attributes_are_truncated() -> None:
-    """The limit in characters includes the truncation mark; shorter texts stay unchanged."""
+    """Texts are truncated to a limit of characters that includes the mark; shorter texts stay unchanged."""
     long, fits = "é" * 101, "é" * 100
     built = EventBuilder("tests", "Test").set_body(long).set_attributes({"long": long, "fits": fits}).build()
     record = encoded(built, longest=100).resource_logs[0].scope_logs[0].log_records[0]
@@ -82,7 +82,7 @@ def test_texts_of_body_and_attributes_are_truncated() -> None:
 
 
 def test_an_attribute_named_like_a_field_is_omitted() -> None:
-    """A record must not have duplicate keys."""
+    """An attribute with the name of a field is omitted, because a record must not have duplicate keys."""
     record = encoded(event(1, event_id="mine", sequence=9)).resource_logs[0].scope_logs[0].log_records[0]
     assert sorted(one.key for one in record.attributes) == ["event_id", "sequence"]
     assert next(one.value.string_value for one in record.attributes if one.key == "event_id") != "mine"
@@ -108,7 +108,7 @@ def test_an_event_that_bypassed_the_builder_is_encoded() -> None:
 
 
 def test_missing_libraries_are_reported_with_the_install_command() -> None:
-    """The message has the command that installs the extra."""
+    """The message about missing libraries has the command that installs the extra."""
     program = (
         "import sys; sys.modules['opentelemetry.proto'] = None\n"
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
