@@ -20,6 +20,12 @@ LINKS = {
     "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
     "pod": "spark.kubernetes.driver.pod.name",
     "namespace": "spark.kubernetes.namespace",
+    "parentRun": "spark.openlineage.parentRunId",
+    "parentNamespace": "spark.openlineage.parentJobNamespace",
+    "parentJob": "spark.openlineage.parentJobName",
+    "rootRun": "spark.openlineage.rootParentRunId",
+    "rootNamespace": "spark.openlineage.rootParentJobNamespace",
+    "rootJob": "spark.openlineage.rootParentJobName",
 }
 
 
@@ -114,7 +120,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
     ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, if spark-submit read it
     from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are
-    addresses for people, with the names in :data:`LINKS`.
+    addresses for people and the run that submitted the application, with the names in :data:`LINKS`.
     """
 
     app_id: str | None

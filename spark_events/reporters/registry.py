@@ -19,6 +19,7 @@ BUILT_IN = {
     "kafka": "spark_events.reporters.kafka.reporter:KafkaReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
+    "openlineage": "spark_events.reporters.openlineage.reporter:OpenLineageReporter",
     "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }

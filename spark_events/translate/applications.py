@@ -73,6 +73,17 @@ def _exit_code(record: ApplicationEnd) -> int | None:
     return record.program_exit_code
 
 
+#: Attributes of the run that submitted the application, by the record's link.
+_PARENT = {
+    "parentRun": "openlineage.parent.run_id",
+    "parentNamespace": "openlineage.parent.job_namespace",
+    "parentJob": "openlineage.parent.job_name",
+    "rootRun": "openlineage.root_parent.run_id",
+    "rootNamespace": "openlineage.root_parent.job_namespace",
+    "rootJob": "openlineage.root_parent.job_name",
+}
+
+
 class Applications:
     """The status of the driver's application."""
 
@@ -125,7 +136,8 @@ class Applications:
                 "host.name": record.host or None,
             }
         )
-        yield _change(None, "RUNNING", record.time, f"Application '{self._name}' started", Severity.INFO, {})
+        parent: dict[str, AttributeValue | None] = {name: record.links.get(link) for link, name in _PARENT.items()}
+        yield _change(None, "RUNNING", record.time, f"Application '{self._name}' started", Severity.INFO, parent)
 
     def ended(
         self,

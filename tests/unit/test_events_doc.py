@@ -21,6 +21,7 @@ from fakes import (
 from property.applications import Application
 
 from spark_events import Event
+from spark_events.bridge.records import LINKS
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
 from spark_events.dispatch.telemetry import DeliveryCounters, account
@@ -103,7 +104,7 @@ def story() -> list[Event]:
     application.ends(0, False)
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
     application.job({"spark.sql.execution.id": "3"}, False, 0)
-    known = {"tracking": "http://rm:8088/proxy/a", "pod": "p", "namespace": "n"}
+    known = {**dict.fromkeys(LINKS, "x"), "tracking": "http://rm:8088/proxy/a", "pod": "p", "namespace": "n"}
     records = [application_start(attempt_id="1", main_class="a.Main", links=known), *application.records[1:]]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
     state |= {"customMetrics": {"rocksdbBytesCopied": 1}}

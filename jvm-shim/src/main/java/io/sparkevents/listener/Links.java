@@ -7,7 +7,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
 import scala.Option;
 
-/** Addresses for people who investigate a failure. */
+/** Addresses for people who investigate a failure, and the run that submitted the application. */
 final class Links {
   /** Names and Spark's keys; the sidecar reads the same keys from event logs. */
   private static final String[][] KEYS = {
@@ -15,6 +15,12 @@ final class Links {
     {"tracking", "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"},
     {"pod", "spark.kubernetes.driver.pod.name"},
     {"namespace", "spark.kubernetes.namespace"},
+    {"parentRun", "spark.openlineage.parentRunId"},
+    {"parentNamespace", "spark.openlineage.parentJobNamespace"},
+    {"parentJob", "spark.openlineage.parentJobName"},
+    {"rootRun", "spark.openlineage.rootParentRunId"},
+    {"rootNamespace", "spark.openlineage.rootParentJobNamespace"},
+    {"rootJob", "spark.openlineage.rootParentJobName"},
   };
 
   private final SparkConf conf;

@@ -1,0 +1,1 @@
+"""Reporter ``openlineage``: applications and streaming queries as OpenLineage runs."""

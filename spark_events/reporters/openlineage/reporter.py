@@ -1,0 +1,87 @@
+"""Reporter that sends the runs of applications and streaming queries to an OpenLineage API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from spark_events.event import Event, without_surrogates
+from spark_events.reporters.openlineage.config import OpenLineageConfig
+from spark_events.reporters.reporter import Reporter, load_extra
+from spark_events.reporters.webhook.reporter import verdict
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import RunEvent
+
+#: Longest wait for an answer, in seconds. The dispatcher retries.
+_SECONDS = 5.0
+_EXCERPT = 200
+
+
+class OpenLineageReporter(Reporter):
+    """Sends run events one at a time, in order, through the OpenLineage client.
+
+    The client decides where they are sent: the configured ``url``, or its own configuration, which also knows Kafka,
+    files and other transports.
+    """
+
+    Config: ClassVar[type[OpenLineageConfig]] = OpenLineageConfig
+    wants_heartbeats: ClassVar[bool] = True
+
+    def __init__(self, config: OpenLineageConfig) -> None:
+        load_extra("openlineage.client", "openlineage")
+        from spark_events.reporters.openlineage.runs import Runs
+
+        # A retry repeats one event only, because each call has one.
+        self.max_batch_size = 1
+        self._config = config
+        self._runs = Runs(config)
+        self._unsent: tuple[str, list[RunEvent]] = ("", [])
+        self._client: OpenLineageClient | None = None
+
+    def open(self) -> None:
+        from openlineage.client import OpenLineageClient
+
+        if self._config.url is None:
+            self._client = OpenLineageClient()
+            return
+        transport: dict[str, Any] = {
+            "type": "http",
+            "url": self._config.url.reveal(),
+            "timeout": _SECONDS,
+            "retry": {"total": 0},
+        }
+        if self._config.api_key is not None:
+            transport["auth"] = {"type": "api_key", "apiKey": self._config.api_key.reveal()}
+        self._client = OpenLineageClient(config={"transport": transport})
+
+    def report(self, events: Sequence[Event]) -> None:
+        assert self._client is not None
+        for event in events:
+            if self._unsent[0] != event.event_id:
+                self._unsent = event.event_id, list(self._runs.of(without_surrogates(event)))
+            left = self._unsent[1]
+            while left:
+                self._emit(left[0])
+                left.pop(0)
+
+    def _emit(self, event: RunEvent) -> None:
+        import requests
+
+        assert self._client is not None
+        try:
+            self._client.emit(event)
+        except requests.HTTPError as error:
+            answer = error.response
+            if answer is None:
+                raise
+            raise (
+                verdict(answer.status_code, answer.headers.get("Retry-After"), answer.text[:_EXCERPT], time.time())
+                or error
+            ) from None
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
