@@ -66,14 +66,14 @@ RESOURCE, STATUS, SEVERAL, ONE = (
     ],
 )
 def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) -> None:
-    """Only if the user's code allows that cause."""
+    """A hint names a typical cause of a failure only if the user's code allows that cause."""
     found = hint(plan, failure)
     assert text in found
     assert bool(text) is bool(found)
 
 
 def test_equal_hints_are_given_once() -> None:
-    """As sentences at the end of a message."""
+    """Equal hints are given once, as sentences at the end of a message."""
     text = hints(Plan(unchecked), [NO_ATTRIBUTE, NO_KEY, NO_ATTRIBUTE])
     assert text.count("Hint: ") == 2
     assert hints(Plan(checked), []) == ""

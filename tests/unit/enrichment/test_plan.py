@@ -61,7 +61,7 @@ async def coroutine() -> int:
     ],
 )  # fmt: skip
 def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
-    """With ctx if they request it, by a second argument without a default or by its name."""
+    """A valid function gets `ctx` if it requests it by a second argument without a default or by its name."""
     assert Plan(fn).wants_context is context
 
 
@@ -79,14 +79,14 @@ def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
     ],
 )
 def test_invalid_functions_are_rejected(fn: Any, message: str) -> None:
-    """The message has the function's name and location."""
+    """The message about an invalid function has its name and location."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(fn)
 
 
 @pytest.mark.parametrize("resource", [None, client, Callable, functools.partial(client)])
 def test_valid_resources_are_accepted(resource: Any) -> None:
-    """Anything that can be called without arguments."""
+    """A resource may be anything that can be called without arguments."""
     assert Plan(one, resource=resource).resource is resource
 
 
@@ -101,7 +101,7 @@ def test_valid_resources_are_accepted(resource: Any) -> None:
     ],
 )
 def test_invalid_resources_are_rejected(resource: Any, message: str) -> None:
-    """Each common mistake has its own message."""
+    """The message about an invalid resource is specific to the mistake."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(one, resource=resource)
 
@@ -126,7 +126,7 @@ async def returns_mapping(row: Any, ctx: Any) -> Mapping[str, Any]:
     ],
 )
 def test_annotations_must_agree_with_batch_size(fn: Any, batch_size: int | None, message: str) -> None:
-    """Otherwise every call would fail."""
+    """Annotations of the function must agree with `batch_size`, because otherwise every call would fail."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(fn, batch_size=batch_size)
     Plan(fn, batch_size=None if batch_size else 10)
@@ -142,13 +142,13 @@ def test_annotations_must_agree_with_batch_size(fn: Any, batch_size: int | None,
     ],
 )
 def test_invalid_values_are_rejected(arguments: dict[str, Any], message: str) -> None:
-    """The message has the argument, the value and the allowed values."""
+    """The message about an invalid value has the argument, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(one, **arguments)
 
 
 def test_a_plan_can_be_pickled() -> None:
-    """The copy is equal, with its columns as tuples."""
+    """A pickled plan is equal to the original, with its columns as tuples."""
     retry = Retry(on=[ValueError])
     plan = Plan(one, key="user", coalesce_by=["a", "b"], retry=retry, cache=Cache())  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(plan)) == plan
@@ -157,7 +157,7 @@ def test_a_plan_can_be_pickled() -> None:
 
 
 def test_the_engine_needs_no_compiled_modules() -> None:
-    """Executors may have neither msgspec nor this package; the shipped code is pure Python."""
+    """The engine imports no compiled modules, which executors may lack; the shipped code is pure Python."""
     program = (
         "import sys, spark_events.enrichment.engine.engine as _\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"

@@ -43,7 +43,7 @@ CLASSES = [Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry]
         (Retry, {"initial": -1}, "Retry.initial is -1; allowed: seconds, 0 or more"),
         (Retry, {"initial": 5, "max": 1}, "Retry.max is 1; allowed: at least Retry.initial, which is 5"),
         (Retry, {"on": BaseException}, "Retry.on is <class 'BaseException'>; allowed: subclasses of Exception"),
-        # A call that is retried when it is cancelled could not be stopped.
+        # Retries after a cancellation are not allowed, because the call could not be stopped.
         (Retry, {"on": asyncio.CancelledError}, "CancelledError"),
         (Retry, {"on": "timeout"}, "Retry.on"),
         (Retry, {"on": []}, "Retry.on"),
@@ -69,13 +69,13 @@ CLASSES = [Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry]
     ],
 )
 def test_invalid_values_are_rejected(kind: Any, options: dict[str, Any], message: str) -> None:
-    """The message has the option, the value and the allowed values."""
+    """The message about an invalid value has the option, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         kind(**options)
 
 
 def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
-    """Only a timeout that the user gave contradicts the total."""
+    """The default timeout is at most the total timeout; only a timeout that the user gave may contradict it."""
     assert Limits(total_timeout=10).timeout == 10
     assert Limits(timeout=None, total_timeout=10).timeout is None
 
@@ -91,7 +91,7 @@ def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
     ],
 )
 def test_options_are_immutable_and_can_be_pickled(given: Any) -> None:
-    """They travel to the executors."""
+    """Options are immutable and can be pickled, because the driver sends them to the executors."""
     assert pickle.loads(pickle.dumps(given)) == given
     field = dataclasses.fields(given)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -100,7 +100,7 @@ def test_options_are_immutable_and_can_be_pickled(given: Any) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_field_is_documented(kind: Any) -> None:
-    """With its meaning, in the order of the fields."""
+    """Every field of an option class is documented with its meaning, in the order of the fields."""
     documented = re.findall(
         r"^    (\w+): ", (inspect.getdoc(kind) or "").partition("Args:")[2].partition("Raises:")[0], re.M
     )

@@ -22,7 +22,7 @@ async def lookup(row: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("function", [enrich, enrich_batch])
 def test_help_names_every_argument(function: Any) -> None:
-    """Twelve, keyword-only after the function, each with its meaning."""
+    """The twelve arguments are listed with their meaning; all after the function are keyword-only."""
     parameters = inspect.signature(function).parameters
     assert list(parameters) == NAMES
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in NAMES[2:])
@@ -47,7 +47,7 @@ def test_help_names_every_argument(function: Any) -> None:
     ],
 )
 def test_other_names_are_rejected_with_the_right_one(function: Any, name: str, message: str) -> None:
-    """Before anything else is checked."""
+    """An unknown argument is rejected before all other checks, and the message has the right name."""
     with pytest.raises(InvalidPlanError) as caught:
         function(None, lookup, output="x long", **{name: 1})
     assert str(caught.value).startswith(function.__name__ + message)

@@ -21,7 +21,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 10
-#: Anything other than the stop message and texts derived from it.
+#: Bytes that differ from the stop message and from texts derived from it.
 OTHER = b"w" * 16
 FIRST = TaskAttempt(partition=3, stage=5, number=0, task=10)
 
@@ -70,7 +70,7 @@ def received(connection: socket.socket) -> bytes:
 
 
 def test_every_task_is_notified_when_its_batch_is_abandoned(loop: BackgroundLoop) -> None:
-    """Including tasks that connect later, and no task before the end."""
+    """When a batch is abandoned, every task is notified, also a task that connects later; before, none is notified."""
     notified = [threading.Event() for _ in range(3)]
     with contextlib.ExitStack() as tasks:
         batch = opened_channel(LOOPBACK, LOOPBACK)
@@ -84,13 +84,13 @@ def test_every_task_is_notified_when_its_batch_is_abandoned(loop: BackgroundLoop
 
 
 def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
-    """It has closed its connection."""
+    """A finished task is not notified, because it has closed its connection."""
     notified = threading.Event()
     with opened_channel(LOOPBACK, LOOPBACK) as channel:
         assert channel is not None
         with channel.address.listening(loop, FIRST, notified.set):
             pass
-    # A cancelled task of the loop has ended once a later step has run there.
+    # When a later step of the loop has run, the cancelled task of the loop has ended.
     loop.submit(_nothing()).result(SECONDS)
     assert not notified.is_set()
 
@@ -98,13 +98,13 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
 def test_a_task_that_ends_while_it_connects_leaves_nothing_open(
     loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example with an empty partition. Regression: its connection stayed open, and asyncio printed a warning."""
+    """A task that ends while it connects, as with an empty partition, closes its connection without a warning."""
     there, ended, connect = threading.Event(), threading.Event(), asyncio.open_connection
 
     async def until_it_has_ended(*address: Any) -> Any:
         made = await connect(*address)
         there.set()
-        ended.wait(SECONDS)  # block the loop: the task ends before the loop continues
+        ended.wait(SECONDS)  # block the loop, so that the task ends before the loop continues
         return made
 
     monkeypatch.setattr(asyncio, "open_connection", until_it_has_ended)
@@ -134,7 +134,7 @@ async def _nothing() -> None:
     ],
 )
 def test_a_task_accepts_only_its_own_driver_s_message(loop: BackgroundLoop, answer: bytes) -> None:
-    """It ignores another process on the port and messages for other tasks; the secret is never sent."""
+    """A task ignores other processes on the port and messages for other tasks, and never sends the secret."""
     notified = threading.Event()
     with socket.create_server((LOOPBACK, 0)) as other:
         address = ChannelAddress(LOOPBACK, other.getsockname()[1], OTHER)
@@ -147,7 +147,7 @@ def test_a_task_accepts_only_its_own_driver_s_message(loop: BackgroundLoop, answ
                 assert OTHER not in name
                 connection.sendall(answer)
                 connection.shutdown(socket.SHUT_WR)
-                assert connection.recv(1) == b""  # the task has read enough
+                assert connection.recv(1) == b""  # the task rejected the answer and closed the connection
     assert not notified.is_set()
 
 
@@ -163,7 +163,7 @@ def test_a_task_accepts_only_its_own_driver_s_message(loop: BackgroundLoop, answ
 def test_a_replaced_task_is_notified_at_once(
     loop: BackgroundLoop, channel: DriverChannel, newer: TaskAttempt, comes_first: bool
 ) -> None:
-    """Replaced by a new attempt of its stage, whose attempt numbers restart; the tasks may connect in any order."""
+    """A task that a new attempt of its stage replaces is notified at once, in whatever order the two connect."""
     notified, wrongly = threading.Event(), threading.Event()
     both = [(FIRST, notified), (newer, wrongly)]
 
@@ -180,7 +180,7 @@ def test_a_replaced_task_is_notified_at_once(
 
 
 def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverChannel) -> None:
-    """The channel remembers finished tasks."""
+    """A task that connects after its replacement is notified, because the channel remembers finished tasks."""
     came(channel, FIRST._replace(task=11)).close()
     wait_for(lambda: not channel._tasks)
     late = came(channel, FIRST)
@@ -190,12 +190,12 @@ def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverC
 @pytest.mark.parametrize(
     ("second", "repeated"),
     [
-        (FIRST._replace(task=11, number=1), True),  # speculation: Spark uses the copy that ends first
+        (FIRST._replace(task=11, number=1), True),  # speculation is no replacement: Spark uses the copy that ends first
         (FIRST._replace(task=11, partition=4), False),
     ],
 )
 def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttempt, repeated: bool) -> None:
-    """A task without a replacement is notified only at the end of the batch."""
+    """A task without a replacement is notified only at the end of its batch."""
     tasks = {attempt: came(channel, attempt) for attempt in (FIRST, second)}
     assert channel.repeated == repeated
     for connection in tasks.values():
@@ -219,7 +219,7 @@ def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttemp
     ],
 )
 def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greeting: bytes) -> None:
-    """Its connection is closed after as many bytes as a greeting has."""
+    """The connection of a client without the secret is closed after as many bytes as a greeting has."""
     with came(channel, FIRST) as task:
         with contextlib.suppress(ConnectionError):
             assert received(connected(channel.address, greeting)) == b""
@@ -231,7 +231,7 @@ def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greet
 
 
 def test_a_repeated_greeting_is_rejected(channel: DriverChannel) -> None:
-    """Its connection is closed; the original task is still notified."""
+    """The connection of a repeated greeting is closed, and the original task is still notified."""
     with came(channel, FIRST) as task:
         assert received(connected(channel.address, channel.address.hello(FIRST))) == b""
         channel.stop_all()
@@ -250,14 +250,14 @@ def opened(**limits: Any) -> Iterator[DriverChannel]:
 
 
 def test_a_silent_client_is_disconnected() -> None:
-    """Also one that sends its greeting too slowly."""
+    """A client that sends no greeting, or sends it too slowly, is disconnected."""
     with opened(hello_seconds=0.05) as channel:
         assert received(connected(channel.address)) == b""
         assert received(connected(channel.address, channel.address.hello(FIRST)[:-1])) == b""
 
 
 def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
-    """It may not be a task of this batch."""
+    """A client without a greeting is not notified, because it may not be a task of this batch."""
     silent = connected(channel.address)
     wait_for(lambda: channel._strangers == 1)
     channel.stop_all()
@@ -266,7 +266,7 @@ def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
 
 
 def test_the_number_of_silent_clients_is_limited() -> None:
-    """They affect neither earlier tasks nor tasks that connect after they have left."""
+    """The number of silent clients is limited, which affects neither earlier tasks nor tasks that connect later."""
     with opened(most_strangers=2) as channel:
         with came(channel, FIRST), connected(channel.address), connected(channel.address):
             wait_for(lambda: channel._strangers == 2)
@@ -277,7 +277,7 @@ def test_the_number_of_silent_clients_is_limited() -> None:
 
 
 def test_an_unreachable_driver_stops_no_task(loop: BackgroundLoop) -> None:
-    """A firewall costs one connection attempt."""
+    """A driver that is unreachable, as behind a firewall, costs one connection attempt and stops no task."""
     notified = threading.Event()
     with socket.create_server((LOOPBACK, 0)) as closed:
         port = closed.getsockname()[1]
@@ -289,7 +289,7 @@ def test_an_unreachable_driver_stops_no_task(loop: BackgroundLoop) -> None:
 
 
 def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> None:
-    """The channel's thread ends, too."""
+    """After a successful batch, the port is closed and the channel's thread ends."""
     before = set(threading.enumerate())
     with opened_channel(LOOPBACK, LOOPBACK) as channel:
         assert channel is not None
@@ -301,7 +301,7 @@ def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> No
 
 
 def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """The address does not belong to this machine."""
+    """If the channel cannot bind its address, which is not this machine's, that is logged and ignored."""
     with opened_channel("192.0.2.1", "192.0.2.1") as channel:
         assert channel is None
     assert "no port opens at 192.0.2.1" in caplog.text
@@ -344,19 +344,19 @@ def judged(
 
 
 def test_a_single_attempt_has_one_result() -> None:
-    """The check does not query each partition."""
+    """A partition with a single attempt has one result, which needs no query for each partition."""
     assert judged({5: 1, 6: 9}, [1] * 200) == (False, 0)
     assert judged({5: 1}, [1] * 200, "false", None) == (False, 0)
 
 
 @pytest.mark.parametrize("repeated", [None, False])
 def test_a_repeated_stage_may_have_two_results(repeated: bool | None) -> None:
-    """The older attempt may store its result after this check."""
+    """A partition of a repeated stage may have two results: the older attempt may store its own later."""
     assert judged({5: 2}, [1, 1], None, repeated) == (True, 0)
 
 
 def test_two_tasks_of_a_partition_may_have_two_results() -> None:
-    """Of any stage."""
+    """A partition with two tasks, of any stage, may have two results."""
     assert judged({5: 1}, [1, 1], None, True) == (True, 0)
 
 
@@ -365,17 +365,17 @@ def test_two_tasks_of_a_partition_may_have_two_results() -> None:
     [([1, 1, 1], 1, False), ([1, 2, 1], 1, True), ([2, 1], 2, False), ([2, 3], 2, True), ([], 1, False)],
 )
 def test_with_speculation_the_blocks_are_counted(blocks: list[int], copies: int, double: bool) -> None:
-    """Needed for tasks that have not reached the driver."""
+    """With speculation the blocks of each partition are counted, because a task may not have reached the driver."""
     assert judged({5: 1}, blocks, "TRUE", None, copies) == (double, len(blocks))
 
 
 def test_uncountable_blocks_may_be_two_results() -> None:
-    """A future Spark may not offer this interface."""
+    """If blocks cannot be counted, as in a future Spark, a partition may have two results."""
     session: Any = KnownSession({5: 1}, [], "true")
     assert may_have_two_results(session, None, 1, [PartitionReport(0, 1, 0, (), {}, {}, stage=5)], None)
 
 
 def test_blocks_are_counted_for_a_forgotten_stage() -> None:
-    """``spark.ui.retainedStages`` may be small."""
+    """If Spark has forgotten a stage, as with a small ``spark.ui.retainedStages``, the blocks are counted."""
     assert judged({}, [1, 2]) == (True, 2)
     assert judged({}, [1, 1]) == (False, 2)

@@ -1,4 +1,4 @@
-"""Tests of the package archive for executors, which have only pyarrow."""
+"""Tests of the package archive for executors, of whose libraries only pyarrow is required."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.enrichment.driver.package_distribution import archive
 
 
 def test_the_archive_has_only_the_package_s_sources() -> None:
-    """It can be on a Python path like any zip."""
+    """The archive has only the package's sources and can be on a Python path like any zip."""
     names = zipfile.ZipFile(archive()).namelist()
     assert {f"spark_events/enrichment/worker/{name}.py" for name in ("map_in_arrow", "task", "partition")} <= set(names)
     assert all(name.startswith("spark_events/") and name.endswith(".py") for name in names)
@@ -24,7 +24,7 @@ def test_the_archive_has_only_the_package_s_sources() -> None:
 
 
 def test_the_engine_imports_from_the_archive_alone() -> None:
-    """In a Python without site-packages, and therefore without msgspec and tenacity."""
+    """The engine imports from the archive alone, without site-packages, and so without msgspec and tenacity."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import spark_events.enrichment.engine.engine as engine\n"
@@ -38,7 +38,7 @@ def test_the_engine_imports_from_the_archive_alone() -> None:
 
 
 def test_the_archive_does_not_depend_on_the_installation_time(tmp_path: Path) -> None:
-    """Two installations may share a Connect session, where a second artifact of a name must have the same content."""
+    """Two installations make the same archive: a Connect session rejects two contents of one name."""
     package = Path(shipping.__file__).parents[2]
     one, another = tmp_path / "one", tmp_path / "another"
     for copy in (one, another):
@@ -53,7 +53,7 @@ def test_the_archive_does_not_depend_on_the_installation_time(tmp_path: Path) ->
 
 
 def test_an_incomplete_archive_is_never_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full at the first write and has space when a restarted query needs the archive."""
+    """If the disk is full at the first write, an incomplete archive is not shipped; the next query writes it again."""
     monkeypatch.setattr(shipping, "_archive", None)
     monkeypatch.setattr(shipping, "_folder", None)
     write = Path.write_bytes

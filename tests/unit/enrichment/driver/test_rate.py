@@ -59,7 +59,7 @@ def frame(
     settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
     each = int(settings["spark.executor.cores"]) // int(settings.get("spark.task.cpus", 1)) if is_known else 1
     profile = SimpleNamespace(maxTasksPerExecutor=lambda _: each, isCoresLimitKnown=lambda: is_known)
-    remembered = [executor(0, slots=0), *(ever or [])]  # the driver is included
+    remembered = [executor(0, slots=0), *(ever or [])]  # Spark's list includes the driver.
     executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda index: remembered[index])
 
     def status_store() -> Any:
@@ -107,7 +107,7 @@ def frame(
         (frame(DYNAMIC, now=4, partitions=6), 6),
         (frame(DYNAMIC, now=4, partitions=None), None),
         (frame(MOST, now=4, partitions=None, master=STANDALONE), None),
-        # A standalone cluster has another limit.
+        # A standalone cluster also has the limit spark.cores.max, which other clusters ignore.
         (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, partitions=None, master=STANDALONE), 12),
         (
             frame(
@@ -122,7 +122,7 @@ def frame(
         (frame({**DYNAMIC, **CORES}, now=4, partitions=9, master=STANDALONE), 9),
         (frame({**MOST, **FOUR, "spark.cores.max": "80"}, now=4, partitions=None, master=STANDALONE), 40),
         (frame({**MOST, "spark.cores.max": "12"}, now=4, partitions=None), 40),
-        # Local mode ignores the setting.
+        # Local mode ignores dynamic allocation.
         (frame(DYNAMIC, now=2, partitions=None, master="local[2]"), 2),
     ],
 )
@@ -134,28 +134,28 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        # One was lost and is being replaced, or most have not registered yet.
+        # An executor was lost and is being replaced, or most executors have not registered yet.
         (frame(TEN, now=36, partitions=None), 40),
         (frame(TEN, now=0, partitions=None, master="k8s://https://host"), 40),
         (frame({**TEN, "spark.task.cpus": "3"}, now=1, partitions=None), 10),
         (frame(TEN, now=4, partitions=100), 40),
-        # Not more than the batch has partitions, nor fewer than exist.
+        # The number is at most that of the batch's partitions and at least that of the present tasks.
         (frame(TEN, now=4, partitions=3), 3),
         (frame(TEN, now=44, partitions=None), 44),
         # Two executors are Spark's own default.
         (frame({}, now=4, partitions=None), 8),
-        # Clusters that ignore both settings.
+        # These clusters ignore both settings.
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # Possible cores; if the sizes are known, only whole executors and whole tasks count.
+        # Possible cores; if the executors' and tasks' sizes are known, only whole executors and whole tasks count.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
         (frame({**CORES, **FOUR, "spark.task.cpus": "3"}, now=1, partitions=None, master=STANDALONE), 3),
         (frame(CORES, now=4, partitions=5, master=STANDALONE), 5),
         (frame({"spark.cores.max": "3", **FOUR}, now=0, partitions=None, master=STANDALONE), 1),
-        # A cluster inside the driver.
+        # The cluster runs inside the driver.
         (frame({}, now=1, partitions=None, master="local-cluster[2,1,1024]"), 2),
         (frame({}, now=1, partitions=None, master="local-cluster[ 3 , 6 , 1024 ]"), 18),
         (frame(FOUR, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
@@ -164,7 +164,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
     ],
 )
 def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
-    """Otherwise a batch that has begun would exceed its rate with each new executor."""
+    """Requested executors count before they register, because each of them would exceed the rate of a running batch."""
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
@@ -173,9 +173,9 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
     [
         ([], 4),
         ([executor(1), executor(1)], 8),
-        # Lost, and not replaced yet.
+        # These executors were lost and not replaced yet.
         ([executor(1), executor(1), executor(1, 90)], 12),
-        # Each has replaced the previous one.
+        # Each executor has replaced the previous one.
         ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
         ([executor(1, 5, slots=16), executor(7)], 16),
         ([executor(1, slots=1)], 4),
@@ -184,10 +184,10 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
 def test_without_a_known_limit_past_executors_are_counted(
     ever: list[Any], slots: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Workers may join a standalone cluster at any time; this is logged once."""
+    """Without a known limit, as on a standalone cluster, past executors are counted, and a warning is logged once."""
     caplog.set_level("WARNING")
     df = frame({}, now=4, partitions=None, master=STANDALONE, ever=ever)
-    # Without a rate the past executors are not queried.
+    # Without a rate, the past executors are not queried.
     assert tasks_at_a_time(df, Plan(fn), None) == 4
     assert caplog.messages == []
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_without_a_known_limit_past_executors_are_counted(
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        # The batch has no more tasks than these, even if executors are added.
+        # The number of partitions limits the tasks of the batch, even if executors are added.
         (frame({}, now=4, partitions=4, master=STANDALONE, ever=[executor(1)]), 4),
         (frame({}, now=4, partitions=8, master=STANDALONE, ever=[executor(1), executor(1, 2)]), 8),
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
@@ -217,13 +217,13 @@ def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: 
 
 
 def test_an_unavailable_executor_history_is_ignored() -> None:
-    """Spark does not guarantee the interface."""
+    """If the history of executors, whose interface Spark does not guarantee, is unavailable, it is ignored."""
     df = frame({}, now=4, partitions=None, master=STANDALONE)
     assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
 
 
 def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
-    """Each new executor would exceed it again."""
+    """A rate is rejected if the number of tasks is unknown, because each new executor would exceed the rate."""
     df = frame(DYNAMIC, now=4, partitions=None)
     plan = Plan(fn, rate_limit=10)
     with pytest.raises(
@@ -236,7 +236,7 @@ def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
 
 @pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
 def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Such tasks seem to hang, for example with an arbitrarily large maxExecutors."""
+    """A long wait before a task's first call, as with a very large maxExecutors, is logged: the task seems to hang."""
     caplog.set_level("WARNING")
     assert rate_of_a_task(Plan(fn, rate_limit=20), tasks) == 20 / tasks
     messages = [

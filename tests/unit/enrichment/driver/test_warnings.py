@@ -79,14 +79,14 @@ def test_workers_without_reuse_cause_a_warning_with_the_loss(
 
 
 def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """A rate limit works in any process."""
+    """Workers without state, such as those with only a rate limit, cause no warning."""
     retry = Retry(honor_retry_after=False)
     warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []
 
 
 def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFixture) -> None:
-    """A stream checks the settings in every micro-batch."""
+    """Each warning is logged once per application, although a stream checks the settings in every micro-batch."""
     df = frame({**NO_REUSE, "spark.speculation": "true"})
     for _ in range(3):
         warn_of_settings(df, Plan(fn))
@@ -96,7 +96,7 @@ def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFi
 
 
 def test_an_unreadable_setting_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """As with Connect; the other settings are still checked."""
+    """A setting that cannot be read, as with Connect, is ignored; the other settings are still checked."""
     warn_of_settings(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
     assert len(caplog.messages) == 1
 
@@ -105,7 +105,7 @@ REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
 
 
 def test_dynamic_allocation_of_stored_results_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Once per application, and not if the batch is stored outside of executors."""
+    """With dynamic allocation, results stored on executors cause one warning; reliable storage causes none."""
     df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
     warn_of_storage(df, "reliable")
     assert caplog.messages == []

@@ -1,4 +1,4 @@
-"""Tests of the conversion of answers to columns, and of the messages for invalid ones, which have no values."""
+"""Tests of the conversion of answers to columns, and of messages about invalid answers, which show no values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int
 
 
 def test_answers_become_columns_in_the_output_s_order() -> None:
-    """In whatever order the function returns them."""
+    """Columns have the output's order, in whatever order the function returns them."""
     columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
     assert (columns, failures) == ([["x", None], [1, 2]], {})
     assert written([], ("a", pa.string())) == ([[]], {})
 
 
 def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
-    """The other rows have their answers."""
+    """A row that failed has nulls and keeps its failure; the other rows have their answers."""
     failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
     arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
     assert arrays[0].to_pylist() == [1, None, 3]
@@ -69,7 +69,7 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
     ],
 )
 def test_an_invalid_answer_fails_its_row(answer: Any, message: str) -> None:
-    """The message has column and type but not the value, which may be a secret."""
+    """The message about an invalid answer has column and type, but not the value, which may be a secret."""
     columns, failures = written(
         [{"a": 1, "b": "x"}, answer, {"a": 3, "b": "z"}], pa.field("a", pa.int64(), nullable=False), ("b", pa.string())
     )
@@ -86,7 +86,7 @@ class Expired(collections.UserDict[str, Any]):
 
 
 class Unbendable:
-    """User-defined value that cannot be converted."""
+    """User-defined value that raises in every conversion."""
 
     def __index__(self) -> int:
         raise RuntimeError(SECRET)
@@ -96,7 +96,7 @@ class Unbendable:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.int32()), pa.string(), pa.struct([("a", pa.int64())])])
 def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
-    """Arrow would recurse into it without end and crash Python."""
+    """A value that contains itself fails its row, because Arrow would recurse without end and crash Python."""
     endless: list[Any] = []
     endless.append(endless)
     nested: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
     ids=["mapping", "value"],
 )
 def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
-    """Otherwise the task would fail and Spark would repeat all its calls."""
+    """A value that raises in its conversion fails its row, not the task, whose calls Spark would repeat."""
     columns, failures = written([{"a": 1}, answer, {"a": 3}], ("a", pa.int64()))
     assert columns == [[1, None, 3]]
     assert list(failures) == [1]
@@ -124,7 +124,7 @@ def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
 
 
 def test_timestamps_need_a_time_zone_and_local_times_none() -> None:
-    """Arrow would silently convert one to the other, as UTC."""
+    """Timestamps need a time zone and local times must have none: Arrow would convert them silently, as UTC."""
     aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
     moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
     assert written([{"t": aware}], ("t", moment))[1] == {}
@@ -139,7 +139,7 @@ def test_timestamps_need_a_time_zone_and_local_times_none() -> None:
 
 
 def test_an_invalid_value_in_a_late_column_clears_the_earlier_ones() -> None:
-    """A row has either a complete answer or none."""
+    """An invalid value in a later column clears the earlier columns: a row has a complete answer or none."""
     columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
     assert list(failures) == [0]
     assert columns == [[None, 2], [None, 2]]
@@ -161,7 +161,7 @@ _X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
     ],
 )
 def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any, bad: Any, path: str) -> None:
-    """Arrow accepts it, but Spark's task fails. A column that is itself null is accepted."""
+    """A null in a non-nullable nested type, which Spark would reject, fails its row; a null column is accepted."""
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
     assert failures == {1: f"column {path!r} is NOT NULL, but the function returned None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
@@ -176,7 +176,7 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any
     ],
 )
 def test_nested_text_that_is_not_utf_8_fails_its_row(kind: Any, bad: Any, given: str) -> None:
-    """As an element, a field or a key."""
+    """Nested text that is not UTF-8 fails its row, as an element, a field or a key."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
     assert columns == [[None, None]]
@@ -242,7 +242,7 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given: str) -> None:
-    """Arrow would cut fractions and times of day, overflow numbers to infinity, and drop unknown fields of a struct."""
+    """No value is converted with loss: Arrow would cut fractions and times, overflow numbers and drop fields."""
     columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
     assert list(failures) == [1]
     assert failures[1].removesuffix(" that does not fit") == f"column {field}, but the function returned {given}"
@@ -283,7 +283,7 @@ def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given:
     ],
 )
 def test_valid_values_are_kept_unchanged(kind: Any, value: Any, kept: Any) -> None:
-    """numpy's numbers are accepted like Python's."""
+    """Valid values are unchanged; numpy's numbers are accepted like Python's."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
     assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
 
@@ -313,7 +313,7 @@ _PAIR = pa.struct([("x", pa.int32()), ("y", pa.string())])
     ],
 )
 def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values: list[Any], kept: list[Any]) -> None:
-    """Arrow accepts only one form per array; its error would fail the task and repeat all its calls."""
+    """Structs of one column may be tuples and dictionaries, although Arrow accepts only one form per array."""
     answers = [{"s": value} for value in values]
     assert written(answers, ("s", kind)) == ([kept], {})
     wrong = "column 's' is .*, but the function returned str"
@@ -339,7 +339,7 @@ def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values:
 def test_a_simple_answer_is_checked_without_an_array(
     kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no time to build one between two calls; only unusual values are checked in detail."""
+    """A simple answer is checked without an Arrow array, which would take too long between two calls."""
     one = AnswerWriter(pa.schema([("s", kind)]))
     assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
     assert one.misfit({}) is not None
@@ -357,7 +357,7 @@ def test_a_simple_answer_needs_every_required_column() -> None:
 
 
 def test_nan_is_valid_for_32_bit_floats() -> None:
-    """Only finite numbers must not become infinite."""
+    """NaN is valid for a 32-bit float; only finite numbers must not become infinite."""
     ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
     assert failures == {}
     assert math.isnan(nan)
@@ -372,7 +372,7 @@ def _in_parts(
 
 @pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
 def test_large_answers_are_split_into_parts(mean: float | None) -> None:
-    """No part exceeds the limit unless it has a single row; converted answers are removed from the list."""
+    """Large answers are split into parts within the limit, or of one row; converted answers leave the list."""
     texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
     answers: list[Any] = [{"a": text} for text in texts]
     answers[6] = RowFailure("error", "E", "")
@@ -386,7 +386,7 @@ def test_large_answers_are_split_into_parts(mean: float | None) -> None:
 
 
 def test_small_answers_are_one_part() -> None:
-    """Also without any answer."""
+    """Small answers are one part, and so is an empty list of answers."""
     writer = AnswerWriter(pa.schema([("a", pa.string())]))
     assert _in_parts(writer, [{"a": "x"}, {"a": "y"}], 50.0) == [(0, ["x", "y"], {})]
     assert _in_parts(writer, [], None) == [(0, [], {})]
@@ -394,7 +394,7 @@ def test_small_answers_are_one_part() -> None:
 
 @pytest.mark.parametrize("kind", ["chunked", "raised"])
 def test_data_beyond_the_array_limit_is_split(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond 2 GiB pyarrow returns several arrays or raises an error."""
+    """Data beyond Arrow's limit of 2 GiB per array is split; pyarrow alone would return several arrays or raise."""
 
     def of(values: Any, type_: pa.DataType) -> Any:
         if len(values) <= 3:

@@ -1,4 +1,4 @@
-"""Tests of the function that Spark's worker calls: without worker reuse it leaves nothing open."""
+"""Tests of the function that Spark's worker calls: without worker reuse it leaves no resource open."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def answer(row: Any, ctx: Any) -> Mapping[str, int]:
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[pa.RecordBatch]]]:
-    """Run a task with one row per number, one row per batch, in a new process state."""
+    """Return a function that runs a task in a new process state, with one batch of one row per number."""
     monkeypatch.setattr(process, "_process", None)
 
     def run(opener: Opener, numbers: list[int], made: Definition | None = None) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ def left(batches: Iterator[pa.RecordBatch]) -> None:
 def test_a_resource_is_closed_with_the_worker_s_last_task(
     mapped: Mapped, monkeypatch: pytest.MonkeyPatch, reuse: str, numbers: list[int], read: Any, closed: int
 ) -> None:
-    """Without worker reuse every task is the last; a worker whose task failed is not reused."""
+    """Without worker reuse, or after a failure, a task is its worker's last task and closes the resource."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", reuse)
     opener = Opener()
     read(mapped(opener, numbers))
@@ -108,7 +108,7 @@ def test_a_resource_is_closed_with_the_worker_s_last_task(
 
 
 def test_a_resource_used_by_another_task_stays_open(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks may run in several threads; the last one closes the resource."""
+    """A resource stays open while tasks in other threads use it; the last of these tasks closes it."""
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     opener, used, made = Opener(), Opener(), definition()
 
@@ -142,7 +142,7 @@ def test_a_worker_without_enrichment_closes_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example its engine with the remembered answers. Objects that exist when the collector is frozen stay."""
+    """Objects of the first task are freed, unless they existed when the garbage collector was frozen."""
     engines: weakref.WeakSet[Engine] = weakref.WeakSet()
     make = Engine.__init__
 
@@ -160,7 +160,7 @@ def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest
 
 @pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
 def test_large_functions_are_not_kept(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
-    """Regression: if the function held a new table in each micro-batch, a worker kept sixteen tables, each twice."""
+    """Large functions are not kept. Regression: a worker kept sixteen tables of past micro-batches, each twice."""
     plans: dict[bytes, Plan] = {}
     monkeypatch.setattr(mapper, "_plans", plans)
     for number in range(20):

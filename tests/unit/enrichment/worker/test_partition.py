@@ -49,14 +49,14 @@ def _wide(rows: int, size: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
 def test_the_number_of_held_rows_is_limited_by_the_plan(rows: int) -> None:
-    """Spark's batches of any size are split; every row has its answer in order."""
+    """The number of held rows is limited by the plan, for Spark's batches of any size, without a change of order."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_rows=rows), _wide(20_000, 1))
     assert made.column("twice").to_pylist() == [2 * number for number in range(20_000)]
     assert 0 < counted["buffer_rows"] <= rows
 
 
 def test_wide_rows_are_limited_by_their_size() -> None:
-    """A few hundred such rows fill the buffer."""
+    """Rows are also limited by their size: a few hundred wide rows fill the buffer."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_bytes=1_000_000), _wide(2_000, 5_000))
     assert made.column("twice").to_pylist() == [2 * number for number in range(2_000)]
     assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
@@ -64,7 +64,7 @@ def test_wide_rows_are_limited_by_their_size() -> None:
 
 @pytest.mark.parametrize("names", [(), ("i.d", "body")], ids=str)
 def test_non_nullable_columns_stay_non_nullable(names: tuple[str, ...]) -> None:
-    """With ``spark.sql.execution.arrow.pyspark.validateSchema.enabled`` Spark would fail the task otherwise."""
+    """Non-nullable columns stay non-nullable, because Spark fails the task if it validates Arrow's schema."""
     kinds = [pa.field("id", pa.int64(), nullable=False), pa.field("body", pa.string())]
     batch = pa.RecordBatch.from_arrays(_wide(10, 1).columns, schema=pa.schema(kinds))
     output = pa.schema([pa.field("twice", pa.int64(), nullable=False)]).serialize().to_pybytes()
@@ -78,7 +78,7 @@ def test_non_nullable_columns_stay_non_nullable(names: tuple[str, ...]) -> None:
     plan = Plan(twice, max_in_flight=1, buffer_rows=4)
     for made in Partition(task, plan, definition, TaskAttempt(), "").run(iter([batch])):
         assert [field.name for field in made.schema] == [*own, "twice", COLUMN]
-        # A failed row has no answer.
+        # The failed row has no answer.
         assert [field.nullable for field in made.schema] == [False, True, True, True]
 
 
@@ -93,7 +93,7 @@ def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | Non
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
-    """The rows are small, so only the size of answers limits how many may be held."""
+    """Large answers count towards the buffer, so few small rows with large answers are held."""
     most = held = 0
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -116,12 +116,12 @@ def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
         rows += batch.num_rows
         held -= batch.num_rows
     assert rows == 3_000
-    # One batch is held back for the report.
+    # The most rows at a time may include one batch that is held back for the report.
     assert most <= 100 * 10 / 8
 
 
 def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In order, with their failures, one call each; the store has all of them, so a replay makes no call."""
+    """Large answers are sent in several batches, in order and with one call each; a replay makes no call."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
@@ -148,7 +148,7 @@ def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Calls with large answers are the most expensive."""
+    """If a task ends between batches, all answers are stored, because calls with large answers are expensive."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -166,7 +166,7 @@ def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest
 
 
 def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
-    """A lone surrogate in its message, in its type's name, or in the path of the code that raised."""
+    """Text that is not UTF-8 in an exception, its type's name or its code's path fails only that row."""
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
@@ -182,7 +182,7 @@ def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
 
 
 def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
-    """Every row has its answer, because the store only saves calls."""
+    """Errors of the replay store are reported, and every row has its answer, because the store only saves calls."""
     (tmp_path / "store").touch()
     replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, "twice", "1", _OUTPUT, "[]")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
@@ -194,7 +194,7 @@ def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
 
 
 def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any) -> tuple[list[Any], list[Any]]:
-    """Return the answers for orders, and the users that were called for."""
+    """Return the answers for orders, and the users for whom the function was called."""
     called: list[Any] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -212,7 +212,7 @@ def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any
 
 
 def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
-    """Two lines of one order are two requests; a request about the seller does not get the answer about the buyer."""
+    """The replay store identifies answers by request, so two requests of one order have different answers."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2, 2], "user": ["a", "b", None], "at": ["x", "y", "z"]}
@@ -225,7 +225,7 @@ def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
 
 
 def test_the_replay_store_identifies_answers_by_shared_columns(tmp_path: Path) -> None:
-    """After a change of these columns, a row gets the answer of its new group."""
+    """If `key_columns` change between runs, a row gets the stored answer of its new group."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
@@ -249,7 +249,7 @@ _BEYOND = 253_402_318_799_000_000
     ids=str,
 )
 def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[str, Any]) -> None:
-    """The others have their answers; it counts as failed once, and not as known."""
+    """A row that Python cannot represent fails once, without a call and a stored answer; other rows are answered."""
     called: list[int] = []
 
     async def one(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -272,7 +272,7 @@ def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[s
 
 @pytest.mark.parametrize("options", [{}, {"key": "until"}, {"coalesce_by": "until"}], ids=str)
 def test_columns_outside_the_request_may_have_any_value(options: dict[str, Any]) -> None:
-    """Also if the column orders calls or identifies requests or rows."""
+    """A column outside the request may have any value, even if it orders calls or identifies requests or rows."""
     keys: list[str] = []
 
     async def fn(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -287,7 +287,7 @@ def test_columns_outside_the_request_may_have_any_value(options: dict[str, Any])
 
 @pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
 def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: Any, answers: list[int | None]) -> None:
-    """With on_failure="fail" the batch runs again, and these rows must not be called before the failed one."""
+    """Rows after an unrepresentable row of their key are skipped, so that a repeated batch calls them in order."""
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
     made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
@@ -301,7 +301,7 @@ def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: 
 def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
     on_failure: Any, answers: list[int | None], kinds: list[str | None]
 ) -> None:
-    """The row has no valid answer, which is not an outage and is not retried."""
+    """A row with an invalid answer is not retried, and later rows of its key are skipped."""
     called: list[int] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -322,7 +322,7 @@ def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
 def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
-    """Otherwise a short error of the service would fail rows without a call until the cache entry expires."""
+    """The cache keeps no invalid answer, which would fail rows without a call until it expires."""
     called: list[int] = []
     wrong = True
 

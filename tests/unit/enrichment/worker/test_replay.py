@@ -53,7 +53,7 @@ def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> 
 
 
 def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
-    """In any partition; failures are not stored."""
+    """A replay knows the stored answers in any partition; failures are not stored."""
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
     keep(store(tmp_path), ["d"])
     with store(tmp_path).recording(7) as recording:
@@ -65,7 +65,7 @@ def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: Path) -> None:
-    """The last second of 9999 in New York is in the year 10000 in UTC. The other answers are used."""
+    """A stored answer that Python cannot represent, such as a year 10000, is called again; others are used."""
     schema = pa.schema([("until", pa.timestamp("us", "UTC")), ("name", pa.string())])
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
     arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
@@ -76,7 +76,7 @@ def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: 
 
 
 def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
-    """The store exists for this case."""
+    """The answers of a failed task are stored, because its retry needs them."""
 
     def task() -> None:
         with store(tmp_path).recording(0) as recording:
@@ -91,7 +91,7 @@ def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
-    """A chunk is yielded with its slowest row; the other answers are stored before that, while the task runs."""
+    """Answers of an unfinished chunk are stored while the task runs, and are not stored again with the chunk."""
     chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
     refused = RowFailure("error", "ValueError", "no")
     answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
@@ -114,7 +114,7 @@ def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
-    """The task is cancelled, so they are stored without waiting for the next interval."""
+    """When a task is cancelled, valid answers are stored without waiting for the next interval."""
     chunk = chunk_of("abc")
     with store(tmp_path).recording(0) as recording:
         answers = [{"name": 1, "tags": {}}, {"name": "nb", "tags": {}}, PENDING]
@@ -125,7 +125,7 @@ def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
-    """Large answers must not be stored twice."""
+    """Answers of a chunk that is split, because they are large, are stored once."""
     keys = [f"k{number}" for number in range(8)]
     chunk = chunk_of(keys)
     answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
@@ -144,7 +144,7 @@ def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
-    """Answers of an older version of the program must not be used."""
+    """Answers belong to batch, output and function, so that an older version of the program has no effect."""
     keep(store(tmp_path), ["a"])
     changed = pa.schema([("name", pa.int64())])
     others = [store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, function="other")]
@@ -155,7 +155,7 @@ def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
 
 
 def test_answers_of_another_definition_are_counted_if_no_own_ones_exist(tmp_path: Path) -> None:
-    """The driver logs their number, because their calls are made again. Definitions of the same run do not count."""
+    """The driver logs how many answers other definitions of earlier runs stored, if the present one stored none."""
     own = store(tmp_path, version="2")
     assert answers_of_others(own, set()) == {}
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
@@ -168,7 +168,7 @@ def test_answers_of_another_definition_are_counted_if_no_own_ones_exist(tmp_path
 
 
 def test_an_incomplete_file_is_ignored(tmp_path: Path) -> None:
-    """A file gets its name when it is complete."""
+    """An incomplete file is ignored: a file gets its name when it is complete."""
     keep(store(tmp_path), ["a"])
     (file,) = tmp_path.rglob("*.arrow")
     os.truncate(file, 20)
@@ -179,7 +179,7 @@ def test_an_incomplete_file_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["empty", "cut short", "cut shorter", "not one", "another one"])
 def test_a_damaged_file_is_ignored_and_reported(tmp_path: Path, how: str) -> None:
-    """It must not block the query; the other files are used."""
+    """A damaged file is ignored and reported; it does not block the query, and the other files are used."""
     keep(store(tmp_path), ["a", "b"])
     (file,) = tmp_path.rglob("*.arrow")
     keep(store(tmp_path), ["c"])
@@ -216,7 +216,7 @@ def test_a_damaged_file_is_ignored_and_reported(tmp_path: Path, how: str) -> Non
     ],
 )
 def test_an_invalid_store_is_rejected_on_the_driver(tmp_path: Path, root: str, why: str) -> None:
-    """One sentence: the value, the reason, the allowed values."""
+    """An invalid store is rejected on the driver, in one sentence with the value, the reason and the allowed values."""
     (tmp_path / "file").touch()
     root = root.format(folder=tmp_path)
     with pytest.raises(InvalidPlanError) as caught:
@@ -228,7 +228,7 @@ def test_an_invalid_store_is_rejected_on_the_driver(tmp_path: Path, root: str, w
 
 
 def test_a_valid_store_is_not_changed(tmp_path: Path) -> None:
-    """Except for its folder; on a cluster the driver's folder of that name is not checked."""
+    """The check of a valid store creates only its folder, and on a cluster not even the driver's folder."""
     check_store((tmp_path / "new").as_uri(), shared=True)
     assert list((tmp_path / "new").iterdir()) == []
     check_store(str(tmp_path / "theirs"), shared=False)
@@ -237,7 +237,7 @@ def test_a_valid_store_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["a file", "below a file", "nowhere"])
 def test_an_unusable_store_fails_no_task(tmp_path: Path, location: str) -> None:
-    """Its answers are not stored, which is reported once."""
+    """A store that cannot be used fails no task: its answers are not stored, which is reported once."""
     (tmp_path / "file").touch()
     folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
     chunk = chunk_of(["a"])
@@ -257,7 +257,7 @@ def keep_one(recording: Any, key: str) -> None:
 
 
 def test_an_unknown_file_system_fails_no_task(tmp_path: Path) -> None:
-    """Executors may lack the library for it."""
+    """A file system that is unknown, as without its library, fails no task."""
     with dataclasses.replace(store(tmp_path), root="nothing://x").recording(0) as recording:
         keep_one(recording, "a")
         assert recording.known(["a"]) == {}
@@ -266,7 +266,7 @@ def test_an_unknown_file_system_fails_no_task(tmp_path: Path) -> None:
 
 
 def test_failed_writes_are_retried(tmp_path: Path) -> None:
-    """If the store recovers in time, nothing is lost and nothing is reported."""
+    """Failed writes are retried; if the store recovers in time, no answer is lost and no error is reported."""
     root = tmp_path / "store"
     root.touch()
     with store(root).recording(0) as recording:
@@ -280,7 +280,7 @@ def test_failed_writes_are_retried(tmp_path: Path) -> None:
 
 
 def test_committed_batches_are_cleared(tmp_path: Path) -> None:
-    """Older batches at once, this batch when it is committed."""
+    """Older batches of a query are cleared at once, the present batch when it is committed."""
     for batch in (1, 2, 3):
         keep(store(tmp_path, batch), ["a"])
     clear_older(store(tmp_path, 3))
@@ -293,7 +293,7 @@ def test_committed_batches_are_cleared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
 def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> None:
-    """Files outside the store must not be deleted."""
+    """No query name leads outside the store, where files must not be deleted."""
     folder = tmp_path / "a" / "store"
     for sibling in (tmp_path / "0", tmp_path / "a" / "0"):
         sibling.mkdir(parents=True)
@@ -310,7 +310,7 @@ def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> No
 
 
 def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_path: Path) -> None:
-    """A factory creates such functions. A repeated batch or another version causes no separation."""
+    """Two functions of one name in a micro-batch, as from a factory, are rejected, because they would share answers."""
     kept, batch = store(tmp_path), MicroBatch("q", 1, run="first")
     check_definition(kept, batch, "code")
     check_definition(kept, batch, "code")
@@ -323,7 +323,7 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_pat
 def test_a_changed_enrichment_does_not_affect_another_one_s_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a replay by a new process, the first enrichment finds answers of other definitions, such as the second."""
+    """A new process warns once of answers of other definitions, and not of those that this run's enrichments use."""
     changed, same, batch = store(tmp_path, version="2"), store(tmp_path), MicroBatch("q", 1)
     keep(same, ["a", "b"])
     for one in (changed, same, changed):
@@ -334,7 +334,7 @@ def test_a_changed_enrichment_does_not_affect_another_one_s_answers(
 
 
 def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its stored answers are used, because a restarted run looks the same."""
+    """A changed function of a batch job causes a warning and uses the stored answers, as a restart looks the same."""
     batch = MicroBatch("q", 1, streams=False)
     check_definition(store(tmp_path), batch, "code")
     assert not caplog.messages

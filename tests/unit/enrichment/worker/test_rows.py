@@ -21,7 +21,7 @@ NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
 def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
-    """Including slices and empty arrays."""
+    """Numbers of arrays, slices and empty arrays equal those that Arrow converts."""
     values: list[Any] = [random.Random(1).randint(-100, 100) for _ in range(50)] + ([None] if nulls else [])
     array = pa.array(values, kind)
     for part in (array, array.slice(7, 20), array.slice(50), array.slice(3, 0), pa.array([], kind)):
@@ -30,7 +30,7 @@ def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
 
 
 def test_maps_are_dictionaries_at_any_depth() -> None:
-    """In lists, structs and maps."""
+    """Maps are dictionaries at any depth, in lists, structs and maps."""
     inner = pa.map_(pa.string(), pa.int64())
     kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
     values: list[dict[str, Any] | None] = [
@@ -42,7 +42,7 @@ def test_maps_are_dictionaries_at_any_depth() -> None:
 
 
 def test_maps_with_unhashable_keys_are_pairs() -> None:
-    """At any depth; they are returned unchanged and can identify rows."""
+    """Maps with unhashable keys are lists of pairs at any depth; they are returned unchanged and identify rows."""
     inner = pa.map_(pa.string(), pa.int64())
     structs = pa.map_(pa.struct([("x", pa.int64())]), inner)
     kind = pa.struct([("s", structs), ("l", pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())))])
@@ -60,7 +60,7 @@ def test_maps_with_unhashable_keys_are_pairs() -> None:
 
 
 def test_columns_are_accessible_by_attribute_key_and_position() -> None:
-    """For any column name."""
+    """Columns of any name are accessible by key and position, and by attribute if the name allows it."""
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "a b": ["x", None], "class": [1.5, 2.5], "other": [0, 0]})
     (first, second), failures = RowReader(["class", "id", "a b"]).read(batch)
     assert failures == {}
@@ -79,7 +79,7 @@ def test_columns_are_accessible_by_attribute_key_and_position() -> None:
     ids=str,
 )
 def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> None:
-    """Spark generates such names for unnamed columns, and namedtuple generates them for invalid names."""
+    """A name with a leading underscore, which Spark and namedtuple generate, is accessible by attribute."""
     batch = pa.RecordBatch.from_pydict({name: [f"value of {name}"] for name in names})
     (row,), _ = RowReader(names).read(batch)
     for index, name in enumerate(names):
@@ -91,7 +91,7 @@ def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> Non
 
 
 def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
-    """A column must not replace a method of the tuple."""
+    """A column with the name of a tuple's method is accessible by key and does not replace that method."""
     values = {"__class__": "x", "__qualname__": "q", "__classcell__": 1, "__del__": 2, "_fields": "y", "count": 3}
     batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     (row,), _ = RowReader(list(values)).read(batch)
@@ -101,13 +101,13 @@ def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
 
 
 def test_equal_values_have_equal_hashable_forms() -> None:
-    """Lists and dictionaries themselves cannot be keys."""
+    """Equal values have equal hashable forms, because lists and dictionaries cannot be keys."""
     assert hash(hashable({"a": [1, {"b": 2}]})) == hash(hashable({"a": [1, {"b": 2}]}))
     assert hashable([1, [2]]) != hashable([1, [3]])
 
 
 def test_floats_are_equal_as_in_spark() -> None:
-    """Each NaN from Arrow is a new object that equals no other."""
+    """Floats are equal as in Spark: NaN equals NaN, although each NaN from Arrow is a new object."""
     found = values_of(pa.array([math.nan, -0.0]))
     also = values_of(pa.array([math.nan, 0.0]))
     assert {hashable((found[0], [1])): "found"}[hashable((also[0], [1]))] == "found"
@@ -115,7 +115,7 @@ def test_floats_are_equal_as_in_spark() -> None:
 
 
 def test_times_with_the_same_local_time_are_not_equal() -> None:
-    """They are an hour apart, in the night when clocks are set back."""
+    """Two times an hour apart with the same local time, when clocks are set back, are not equal."""
     half_past_one = pa.array([1_730_611_800, 1_730_615_400], pa.timestamp("s", "America/New_York"))
     first, second = values_of(half_past_one.cast(pa.timestamp("us", "America/New_York")))
     assert first.replace(tzinfo=None, fold=0) == second.replace(tzinfo=None, fold=0)
@@ -124,7 +124,7 @@ def test_times_with_the_same_local_time_are_not_equal() -> None:
 
 
 def test_the_key_of_a_row_depends_on_batch_and_content() -> None:
-    """Not on its position; another batch or another value gives another key."""
+    """The key of a row depends on the batch and the row's content, not on its position."""
     zone = datetime.timezone(datetime.timedelta(hours=2))
     moment = datetime.datetime(2026, 1, 31, 14, tzinfo=zone)
     values = {
@@ -145,7 +145,7 @@ def test_the_key_of_a_row_depends_on_batch_and_content() -> None:
 
 
 def test_similar_values_have_different_keys() -> None:
-    """The text 1 is not the number 1, and a separator in a text causes no collision."""
+    """Similar values have different keys: the text 1 is not the number 1, and separators cause no collision."""
     keys = set()
     for values in (
         [1, "2"],
@@ -163,7 +163,7 @@ def test_similar_values_have_different_keys() -> None:
 
 
 def test_the_key_of_a_text_does_not_depend_on_the_python_version() -> None:
-    """Newer versions know more printable characters, so repr() differs."""
+    """The key of a text is the same in every Python, although repr() prints more characters in newer versions."""
     texts = ["plain", "it's", '"quoted"', "\\n", "\n", "\x1f", "é", "\u0301", "\U0001fae8", "\\U0001fae8", "\ufffe"]
     batch = pa.RecordBatch.from_arrays([pa.array(texts)], names=["a"])
     keys = list(map(idempotency_keys("q", ["a"], batch), range(len(texts))))
@@ -180,7 +180,7 @@ def _moments(*micros: int | None) -> pa.Array:
 
 
 def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
-    """The message has column and type, but not the value."""
+    """The message about a value that Python cannot represent has column and type, but not the value."""
     days = pa.array([None, 0, 2**30], pa.int32()).cast(pa.date32())
     texts = pa.StringArray.from_buffers(3, pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb"))
     batch = pa.RecordBatch.from_arrays([_moments(0, 1, 2), texts, days], names=["at", "text", "day"])
@@ -199,7 +199,7 @@ def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
 
 
 def test_values_that_python_cannot_represent_identify_rows() -> None:
-    """At any depth; keys of representable values are unchanged."""
+    """Values that Python cannot represent identify rows at any depth; keys of other values are unchanged."""
     kind = pa.map_(
         pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us", "America/New_York")), ("s", pa.string())]))
     )
@@ -224,7 +224,7 @@ def test_values_that_python_cannot_represent_identify_rows() -> None:
         assert idempotency_keys("q", ["a"], first)(row) == idempotency_keys("q", ["a"], elsewhere)(row)
 
 
-#: Zones that Java knows and Python does not, and the zone that Python shows instead.
+#: Zones that Java knows and Python does not, and the hours of the offset that Python uses instead.
 ZONES = {
     "GMT+5": 5, "UTC+01:00": 1, "GMT+05:30": 5.5, "UT-3": -3, "+5": 5, "-0330": -3.5, "Z": 0, "UTC": 0, "+01:00:30": 0,
     "PST": 0,
@@ -234,7 +234,7 @@ ZONES = {
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("deep", [False, True])
 def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
-    """The instant is the same; offsets are kept, other zones become UTC."""
+    """A zone that Python does not know fails no row and changes no key: offsets are kept, other zones become UTC."""
     moments = [1_769_860_800_123_456, 0, None]
 
     def batch_in(zone: str) -> pa.RecordBatch:
@@ -258,6 +258,6 @@ def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: 
 
 
 def test_zones_known_to_python_are_kept() -> None:
-    """By name, with their daylight saving time."""
+    """Timestamps keep the zone's name and its daylight saving time."""
     (row,), _ = RowReader(["at"]).read(pa.RecordBatch.from_arrays([_moments(0)], names=["at"]))
     assert str(row.at.tzinfo) == "America/New_York"
