@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
+from spark_events.translate.failure_classes import UNKNOWN
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
 from spark_events.translate.last_failure import LastFailure
@@ -191,6 +192,7 @@ class Applications:
                         "spark.entity": "application",
                         "error.type": record.ending,
                         "failure.fingerprint": fingerprint(record.ending, "", None),
+                        "failure.class": UNKNOWN,
                         **details,
                         **(diagnosis.attributes if diagnosis else {}),
                     }

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import Draft
+from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis
 
 __all__ = ["Executors"]
 
 _REMEMBERED = 4_096
+#: Causes of a loss that a retry without a change will meet again.
+_MEMORY = ("MEMORY_LIMIT", "OUT_OF_MEMORY")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
 #: The failure of a job whose stage could not fetch its input names that stage.
@@ -118,4 +121,6 @@ def _with_executor(diagnosis: Diagnosis, lost: _Lost) -> Diagnosis:
     about: dict[str, AttributeValue] = {"failure.executor.id": lost.executor}
     if lost.reason is not None:
         about["failure.executor.reason"] = lost.reason
+    if loss_of(lost.reason)[0] in _MEMORY:
+        about |= {"failure.class": "EXECUTOR_OUT_OF_MEMORY", "failure.retry_useful": False}
     return dataclasses.replace(diagnosis, attributes={**diagnosis.attributes, **about})

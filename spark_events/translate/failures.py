@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from spark_events.bridge.records import Failure
 from spark_events.event import AttributeValue
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
+from spark_events.translate.failure_classes import RETRY_USEFUL, class_of
 from spark_events.translate.incidents.fingerprint import fingerprint, short_location
 from spark_events.translate.root_causes import Cause, outermost, root_cause
 from spark_events.translate.user_code import UserCode
@@ -134,6 +135,9 @@ class Diagnostics:
         cancelled = _is_cancelled(text, error_class)
         in_user_code = root.location is not None and root.is_own
         context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)
+        attributes["failure.class"] = name = class_of(context)
+        if name in RETRY_USEFUL:
+            attributes["failure.retry_useful"] = RETRY_USEFUL[name]
         self._label(context, attributes)
         # The file and the line are enough in a sentence; failure.location has the folder and the function.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""

@@ -1,0 +1,75 @@
+"""Classes of failures, on a corpus of real texts with their sources."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ROOT
+
+from spark_events.bridge.records import ExecutorRemoved, StageCompleted
+from spark_events.translate.executors import Executors
+from spark_events.translate.failure_classes import RETRY_USEFUL, UNKNOWN
+from spark_events.translate.failures import Diagnostics
+
+CORPUS = Path(__file__).parent / "fixtures" / "failures.jsonl"
+#: By round: "rules" was used to write the rules, each other round was measured first and used afterwards.
+ROUNDS = ("rules", "first check", "second check", "third check")
+
+
+def corpus() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_nine_of_ten_real_failures_are_classified(name: str) -> None:
+    """The class is the one that a person gave the text."""
+    texts = [text for text in corpus() if text["round"] == name]
+    wrong = [
+        (text["source"], text["class"], found)
+        for text in texts
+        if (found := Diagnostics().of_text(text["text"]).attributes["failure.class"]) != text["class"]
+    ]
+    assert len(wrong) <= len(texts) / 10, wrong
+
+
+def test_the_corpus_has_every_class_and_a_source_for_every_text() -> None:
+    """A class without a real example would not be tested."""
+    found = corpus()
+    assert set(Counter(text["class"] for text in found)) == RETRY_USEFUL.keys() | {UNKNOWN}
+    assert {text["round"] for text in found} == set(ROUNDS)
+    assert all(text["source"].startswith(("https://", "PySpark 4.3.0", "Apache Spark 4.3.0")) for text in found)
+
+
+def test_the_page_lists_every_class_with_its_retry() -> None:
+    """docs/events.md and the code agree."""
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8").split("### Classes of failures", 1)[1]
+    rows = [line.split("|")[1:4] for line in page.split("\n### ", 1)[0].splitlines() if line.startswith("| ")]
+    listed = {name.strip(): retry.strip() for name, _, retry in rows[1:]}
+    assert listed == {UNKNOWN: "", **{name: "yes" if useful else "no" for name, useful in RETRY_USEFUL.items()}}
+
+
+def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:
+    """An orchestrator may use the attribute as it is."""
+    lost = Diagnostics().of_text("ExecutorLostFailure (executor 3 exited) Reason: heartbeat timed out").attributes
+    assert (lost["failure.class"], lost["failure.retry_useful"]) == ("EXECUTOR_LOST", True)
+    unknown = Diagnostics().of_text("java.io.IOException: odd").attributes
+    assert unknown["failure.class"] == UNKNOWN
+    assert "failure.retry_useful" not in unknown
+
+
+def test_a_lost_output_of_an_executor_without_memory_needs_memory() -> None:
+    """The fetch failure is a consequence; a retry would run out of memory again."""
+    executors = Executors()
+    list(executors.removed(ExecutorRemoved(executor_id="7", time=5, reason="Command exited with code 137")))
+    reason = "org.apache.spark.shuffle.FetchFailedException: Connection reset"
+    record = StageCompleted(
+        stage_id=1, attempt=0, name="s", tasks=1, time=9, failure_reason=reason, lost_executor="7", lost_host="h"
+    )
+    plain = Diagnostics().of_text(reason)
+    assert plain.attributes["failure.class"] == "FETCH_FAILURE"
+    explained = executors.explain_stage(record, 1, plain).attributes
+    assert (explained["failure.class"], explained["failure.retry_useful"]) == ("EXECUTOR_OUT_OF_MEMORY", False)
