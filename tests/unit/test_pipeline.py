@@ -98,7 +98,7 @@ def reporters(made: Pipeline) -> dict[str, type]:
 
 
 def test_the_default_is_a_log_reporter() -> None:
-    """One line in spark-defaults.conf is enough to see events."""
+    """Without settings of reporters, a log reporter is active, so that one line in spark-defaults.conf suffices."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
     assert not isinstance(made.dispatcher, SyncDispatcher)

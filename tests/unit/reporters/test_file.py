@@ -274,7 +274,7 @@ def test_a_lock_that_fails_later_is_retried(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_lock_that_fails_at_first_is_tried_for_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without locks, a single driver may write; each batch tries them again, so they work once the server does."""
+    """Without locks, a single driver may write; each batch tries to lock, so locks are used once the server works."""
     path = tmp_path / "events.jsonl"
     with monkeypatch.context() as patch:
         failing(patch, errno.ENOLCK, lambda descriptor, operation: True)

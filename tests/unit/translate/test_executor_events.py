@@ -105,7 +105,7 @@ def test_no_events_without_a_limit() -> None:
 
 
 def test_an_executor_before_the_application_s_start_is_reported_after_it() -> None:
-    """Its event has the application's name, and the id that it would have in a replay."""
+    """An executor's event waits for the application's start, with its name and the event id of a replay."""
     translator = Translator()
     assert translator.translate(decoded({"at": START, **added()})) == []
     started, executor = translator.translate(decoded(application_start()))

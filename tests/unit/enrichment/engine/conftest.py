@@ -1,4 +1,4 @@
-"""Fixture: both event loops."""
+"""Fixture that runs a test with each event loop."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 class Scripted:
-    """Function that raises the exceptions of a script, one per attempt, then returns the row; scripts are by row."""
+    """Function that raises a script's exceptions, one per attempt and row, then returns the row."""
 
     def __init__(self, *script: BaseException | Any) -> None:
         self._script = script
@@ -48,7 +48,7 @@ def failure_of(answers: list[Any]) -> RowFailure:
 
 
 def test_a_transient_failure_is_retried() -> None:
-    """The number of attempts includes the first: four attempts survive three failures."""
+    """A transient failure is retried; attempts include the first, so four attempts survive three failures."""
     fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
     run = Run(fn, retry=AT_ONCE)
     assert run.of([1, 2]) == [1, 2]
@@ -57,7 +57,7 @@ def test_a_transient_failure_is_retried() -> None:
 
 
 def test_the_row_has_its_last_failure() -> None:
-    """With the number of attempts and whether it was transient."""
+    """A row that fails has its last failure, with the number of attempts and whether it was transient."""
     fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
     failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
     assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
@@ -70,13 +70,13 @@ def test_the_row_has_its_last_failure() -> None:
     "error", [TypeError("x"), KeyError("x"), AttributeError("x"), ValueError("x"), ZeroDivisionError()]
 )
 def test_a_programming_error_is_not_retried(error: Exception) -> None:
-    """A retry would raise it again."""
+    """A programming error is not retried, because a retry would raise it again."""
     fn = Scripted(error)
     assert failure_of(Run(fn, retry=AT_ONCE).of([1])).attempts == 1
 
 
 def test_an_exception_group_is_retried_like_its_exceptions() -> None:
-    """``asyncio.TaskGroup`` raises one for a refused connection, for example."""
+    """An exception group, as ``asyncio.TaskGroup`` raises it, is retried like its exceptions."""
     group = type("BaseExceptionGroup", (Exception,), {"exceptions": (ConnectionRefusedError("no"),)})()
     fn = Scripted(group)
     assert Run(fn, retry=AT_ONCE).of([1]) == [1]
@@ -85,14 +85,14 @@ def test_an_exception_group_is_retried_like_its_exceptions() -> None:
 
 
 def test_retry_none_means_one_attempt() -> None:
-    """Regardless of the exception."""
+    """With ``retry=None``, a row has one attempt, regardless of the exception."""
     fn = Scripted(ConnectionError())
     failure = failure_of(Run(fn, retry=None).of([1]))
     assert (failure.attempts, failure.retryable) == (1, False)
 
 
 def test_on_selects_the_retried_exceptions() -> None:
-    """Types, or a function of the exception; if that function raises, its error is the row's."""
+    """``on`` selects the retried exceptions by type or by a function; an error in that function is the row's."""
     one_type = Retry(initial=0, jitter=0, on=ValueError)
     assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
     assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
@@ -131,7 +131,7 @@ def _exits(_: Any) -> bool:
 def test_an_exit_in_a_retry_policy_fails_the_row(
     error: Exception | None, asked: dict[str, Any], reason: str, bulk: bool
 ) -> None:
-    """Regression: it ended the worker, and no deadline applies to a row whose call is over."""
+    """SystemExit in a retry policy fails the row. Regression: it ended the worker, and the row had no deadline."""
 
     async def one(row: int) -> int:
         if error is not None and row == 1:
@@ -145,12 +145,12 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
     failed = run.of([0, 1, 2])[1]
     assert isinstance(failed, RowFailure)
     assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == reason
-    # The loop still works for later runs.
+    # The loop still works for later runs of the engine.
     assert Run(Scripted()).of([1]) == [1]
 
 
 def test_an_exit_in_the_policy_of_a_resource_fails_the_rows() -> None:
-    """The process keeps its loop."""
+    """SystemExit in the retry policy of a resource fails the rows, and the process keeps its loop."""
 
     def opener() -> Any:
         raise ValueError
@@ -163,7 +163,7 @@ def test_an_exit_in_the_policy_of_a_resource_fails_the_rows() -> None:
 
 
 def test_on_result_rejects_answers() -> None:
-    """The row is retried until an answer is accepted; otherwise it fails with that reason."""
+    """If ``on_result`` rejects an answer, the row is retried; at last it fails with that reason."""
     policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
     assert Run(Scripted(None, None), retry=policy).of([7]) == [7]
     failure = failure_of(Run(Scripted(None, None, None), retry=policy).of([7]))
@@ -171,7 +171,7 @@ def test_on_result_rejects_answers() -> None:
 
 
 def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
-    """It doubles, and other rows are not delayed."""
+    """The back-off doubles from `initial` to `max`, and does not delay other rows."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -187,7 +187,7 @@ def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
 
 
 def test_an_attempt_is_cancelled_at_its_timeout_and_retried(witness: Witness) -> None:
-    """The function gets CancelledError, and a later attempt may still answer."""
+    """An attempt is cancelled at its timeout and retried: the function gets CancelledError."""
     ends: list[str] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -210,7 +210,7 @@ def test_an_attempt_is_cancelled_at_its_timeout_and_retried(witness: Witness) ->
 
 
 def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> None:
-    """It includes all attempts and back-offs, however many attempts remain."""
+    """The total timeout ends a call with all its attempts and back-offs, however many attempts remain."""
 
     async def never(row: int) -> None:
         await asyncio.sleep(60)
@@ -221,13 +221,13 @@ def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> No
     assert time.monotonic() - began > 0.2
     assert witness.took(began) < 1.5
     assert failure.kind == "timeout"
-    # Only one attempt if the machine stalled for most of that time.
+    # If the machine stalled for most of that time, there is only one attempt.
     assert 2 <= failure.attempts <= 4 or (failure.attempts == 1 and witness.took(began) < 0.35)
     assert failure.type == "TimeoutError"
 
 
 def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
-    """With the failure of its last attempt, not with a timeout."""
+    """If a back-off would exceed the total timeout, the row fails at once with its last failure."""
     began = time.monotonic()
     policy = Retry(initial=30, max=30)
     failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
@@ -236,7 +236,7 @@ def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness)
 
 
 def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
-    """For example asyncio.wait_for inside the function."""
+    """A timeout in the function, as of asyncio.wait_for, counts as a timeout of the attempt."""
 
     async def fn(row: int) -> None:
         await asyncio.wait_for(asyncio.sleep(60), 0.01)
@@ -248,7 +248,7 @@ def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
 def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
-    """Otherwise an asyncio.timeout in the next call would see it."""
+    """A timeout leaves no cancellation in the worker's task, where the next call's asyncio.timeout would see it."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -264,7 +264,7 @@ def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
 
 
 def test_an_answer_after_the_cancellation_is_a_timeout() -> None:
-    """The function swallowed CancelledError: the attempt counts as a timeout, and its result is ignored."""
+    """An answer after the cancellation is ignored, and the attempt counts as a timeout."""
 
     async def fn(row: int) -> str:
         try:
@@ -279,7 +279,7 @@ def test_an_answer_after_the_cancellation_is_a_timeout() -> None:
 
 
 def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: pytest.LogCaptureFixture) -> None:
-    """After a moment the row fails without a retry, and the message names the call; a new worker takes its place."""
+    """A call that ignores its cancellation fails its row without a retry; a new worker replaces the blocked worker."""
     release: list[asyncio.Event] = []
 
     async def stubborn(row: int) -> int:
@@ -302,7 +302,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
     assert others == [1, 2]
     assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 1)
     assert run.numbers["attempts"] == 3
-    # The call ends without a warning when it returns.
+    # When the abandoned call returns, it ends without a warning.
     from spark_events.enrichment.engine.process import current_process
 
     loop = current_process().background.loop
@@ -313,7 +313,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
 
 
 def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witness) -> None:
-    """Otherwise each row would leave another running call. The rows name this reason instead of the destination."""
+    """At most max_in_flight uncancellable calls are left running; the remaining rows fail with this reason."""
     running = 0
 
     async def stubborn(row: int) -> None:
@@ -329,7 +329,7 @@ def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witn
                 continue
 
     began = time.monotonic()
-    # The first row is between two attempts when the others are abandoned.
+    # The first row is between two attempts when the other calls are abandoned.
     run = Run(stubborn, max_in_flight=3, timeout=0.05, total_timeout=None, retry=Retry(initial=60, max=60))
     answers = run.of(range(1000))
     assert all(isinstance(answer, RowFailure) for answer in answers)
@@ -342,7 +342,7 @@ def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witn
 
 
 def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that cleans up gets time; a call that ignores its cancellation does not delay the stop."""
+    """A stop waits for cancelled calls that clean up, but not for a call that ignores its cancellation."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cleaned: list[int] = []
@@ -367,7 +367,7 @@ def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.Mon
 
 
 def test_no_attempt_follows_the_end_of_the_run() -> None:
-    """However the function handles its cancellation."""
+    """After the end of a run no attempt begins, however the function handles its cancellation."""
     begun: list[int] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -388,7 +388,7 @@ def test_no_attempt_follows_the_end_of_the_run() -> None:
 
 
 def test_messages_have_no_secrets_of_urls() -> None:
-    """Users, passwords, query strings and fragments of URLs are removed; long messages are truncated."""
+    """Users, passwords, queries and fragments of URLs are removed from messages; long messages are truncated."""
     message = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000
     failure = failure_of(Run(Scripted(ValueError(message))).of([1]))
     assert "https://api.example/users/7'" in failure.message
@@ -408,7 +408,7 @@ def _others() -> list[asyncio.Task[Any]]:
     ids=str,
 )
 def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, Any]) -> None:
-    """Calls in flight fail, waiting ones fail or are called, and the remaining rows are called."""
+    """If a call cancels every task, calls in flight fail, but the run continues and calls the remaining rows."""
     options = dict(options)
     opened: list[int] = []
 
@@ -444,13 +444,13 @@ def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, 
     assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
     assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
     assert len(opened) == ("resource" in options)
-    # The process still works.
+    # The process still works for later runs of the engine.
     assert Run(one).of([1, 2]) == [1, 2]
 
 
 @pytest.mark.timeout(30)
 def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
-    """The row was waiting for its next attempt."""
+    """If a row is cancelled between two attempts, it fails."""
 
     async def fn(row: int) -> int:
         if row == 1:
@@ -468,7 +468,7 @@ def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
 def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
-    """The worker's next row is not affected, whatever the call does afterwards."""
+    """A call that cancels itself fails only its row, not the worker's next row."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -509,7 +509,7 @@ def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
 def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
-    """A task group in the next call would treat it as its own."""
+    """A call leaves no cancellation in the worker's task, where a task group in the next call would see it."""
 
     async def fn(row: int) -> int:
         task = asyncio.current_task()
@@ -527,7 +527,7 @@ def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
 def test_a_call_may_handle_its_own_timeouts() -> None:
-    """They cancel the worker's task and undo that: the value returned afterwards is the answer."""
+    """A function may handle its own timeouts, which cancel the worker's task and undo that: its value is the answer."""
 
     async def fn(row: int) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Tests of grouping rows for bulk calls: which may begin and which wait."""
+"""Tests of grouping rows for bulk calls: which rows may begin and which rows wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taken(groups: Groups) -> list[int] | None:
 
 
 def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
-    """Rows that count as waiting can be taken; otherwise workers would be started for them repeatedly."""
+    """Rows that are added after a flush can be taken with the flushed rows, in the same call."""
     groups = Groups(SIZE, lambda: None)
     groups.add(batch_of(range(2)), range(2))
     groups.flush()
@@ -41,7 +41,7 @@ def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(["take", "flush", 1, 2, 3, 5, 9]), max_size=30))
 def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
-    """In order, in calls of limited size, and all of them after the last flush."""
+    """Exactly the rows that count as waiting can be taken, in order and in calls of limited size."""
     notified: list[None] = []
     groups = Groups(SIZE, lambda: notified.append(None))
     added = 0

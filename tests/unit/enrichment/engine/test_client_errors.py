@@ -1,4 +1,4 @@
-"""Tests of the classification of errors of databases and SDKs, with doubles of the libraries that are not installed."""
+"""Tests of the classification of errors of databases and SDKs, with doubles of libraries that are not installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.enrichment.settings import Retry
 
 
 def double(path: str, text: str = "x", **attributes: Any) -> Exception:
-    """Return an exception of a class with this module and name; several paths are a class and its bases."""
+    """Return an exception of a class with this module and name; several paths mean a class and its bases."""
     kind: type[Exception] = Exception
     for one in reversed(path.split()):
         module, _, name = one.rpartition(".")
@@ -104,5 +104,5 @@ POOL = Verdict(retryable=True, timeout=True)
     ids=lambda one: f"{type(one).__name__}-{one}" if isinstance(one, Exception) else "",
 )
 def test_errors_are_classified_by_type_and_code(error: Exception, verdict: Verdict) -> None:
-    """Temporary ones are retried; a rejection counts as an answer."""
+    """Temporary errors are retried, by their type and code; a rejection counts as an answer."""
     assert judge(error, Retry()) == verdict

@@ -38,7 +38,7 @@ class InFlight:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def release(self) -> None:
-        """Release all calls."""
+        """Release all calls in flight."""
         eventually(lambda: self.gate)
         assert self.loop is not None
         assert self.gate is not None
@@ -62,7 +62,7 @@ async def same(row: Any) -> Any:
 
 
 def test_answers_come_in_the_order_of_the_rows() -> None:
-    """The first call is the slowest: later calls do not wait for it, but their answers follow it."""
+    """Answers are yielded in the order of the rows; later calls do not wait for the slow first call."""
     finished: list[int] = []
     overtaken = asyncio.Event()
 
@@ -70,7 +70,7 @@ def test_answers_come_in_the_order_of_the_rows() -> None:
         if row == 0:
             await overtaken.wait()
         finished.append(row)
-        # Not a sliding window: with ten in flight, far more than nine rows overtake the first.
+        # The pool is no sliding window: with ten in flight, far more than nine rows overtake the first.
         if len(finished) > 50:
             overtaken.set()
         return row
@@ -80,7 +80,7 @@ def test_answers_come_in_the_order_of_the_rows() -> None:
 
 
 def test_calls_continue_across_chunks() -> None:
-    """A slow last call of a chunk does not leave the pool idle."""
+    """Calls of the next chunk begin while a slow last call of the previous chunk is in flight."""
     begun: list[int] = []
     release = asyncio.Event()
 
@@ -96,7 +96,7 @@ def test_calls_continue_across_chunks() -> None:
 
 
 def test_exactly_max_in_flight_calls_are_in_flight() -> None:
-    """max_in_flight is a limit, and the engine reaches it."""
+    """Exactly max_in_flight calls are in flight: the engine reaches that limit and does not exceed it."""
     now = most = 0
 
     async def fn(row: int) -> int:
@@ -114,7 +114,7 @@ def test_exactly_max_in_flight_calls_are_in_flight() -> None:
 
 
 def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
-    """Back-pressure: while the first row has no answer, at most the buffer and one chunk are read."""
+    """While the first row has no answer, at most the rows of the buffer and of one chunk are read."""
     pulled = 0
     first = InFlight()
 
@@ -142,7 +142,7 @@ def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
 
 
 def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
-    """The reader is notified once, exactly when few enough calls wait, and must then fetch."""
+    """The reader of chunks is notified once, when few enough calls wait, and then fetches the next chunk."""
     fn = InFlight()
     fetched = threading.Event()
 
@@ -150,7 +150,7 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
         return row if row == 0 else await fn(row)
 
     def source() -> Iterator[Chunk]:
-        # A quarter of the buffer, plus the rows that workers take together.
+        # The chunk has a quarter of the buffer, plus the rows that workers take together.
         yield from chunks_of(range(40 + 32), 72)
         fetched.set()
         yield from chunks_of(range(72, 80))
@@ -169,7 +169,7 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
 
 
 def test_the_buffer_is_also_limited_in_bytes() -> None:
-    """A few large rows or answers fill it."""
+    """The buffer is also limited in bytes: a few large rows or answers fill it."""
 
     def held_up(**plan: Any) -> Run:
         """Wait until no more rows are read while the first row has no answer."""
@@ -200,10 +200,10 @@ def test_the_buffer_is_also_limited_in_bytes() -> None:
 
 
 def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
-    """The consumer may clear its answers, which the replay store would then see as missing."""
+    """`unfinished` skips a chunk that is yielded meanwhile, because its consumer may clear the answers."""
 
     class Held(deque[Any]):
-        """Yields the first chunk between the reads of the chunks and of their answers."""
+        """Deque that lets the first chunk be yielded between the reads of the chunks and of their answers."""
 
         goes = False
 
@@ -232,7 +232,7 @@ def test_empty_input_gives_empty_output() -> None:
 
 
 def test_a_failed_row_has_a_failure_as_answer() -> None:
-    """The failure has the exception and its location; the other rows have their answers."""
+    """The answer of a failed row is a failure with the exception and its location; other rows have answers."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -251,7 +251,7 @@ def test_a_failed_row_has_a_failure_as_answer() -> None:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
 def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException]) -> None:
-    """The function's own CancelledError is a failure and not retried; SystemExit does not end the loop."""
+    """SystemExit and CancelledError in the function fail only their row, without a retry; the loop continues."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -269,7 +269,7 @@ def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException])
 
 
 def test_the_context_has_key_attempt_and_resource() -> None:
-    """The key of a row is the same in every attempt."""
+    """The context has the row's key, which is the same in every attempt, the attempt and the resource."""
     seen: list[tuple[str, int, Any]] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -283,7 +283,7 @@ def test_the_context_has_key_attempt_and_resource() -> None:
 
 
 def test_rows_with_known_answers_are_not_called() -> None:
-    """Answers of an earlier run of the batch are used."""
+    """Rows whose answers are known from an earlier run of the batch are not called."""
     called: list[int] = []
 
     async def fn(row: int) -> str:
@@ -297,7 +297,7 @@ def test_rows_with_known_answers_are_not_called() -> None:
 
 
 def test_closing_the_iterator_cancels_all_calls_in_flight() -> None:
-    """As when Spark kills a task; no further call begins."""
+    """If the iterator is closed, as when Spark kills a task, calls in flight are cancelled and none begins."""
     fn = InFlight()
     run = Run(fn, max_in_flight=3, buffer_rows=10)
 
@@ -315,7 +315,7 @@ def test_closing_the_iterator_cancels_all_calls_in_flight() -> None:
 
 
 def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
-    """The task's thread may wait for Spark indefinitely; meanwhile no call begins or continues."""
+    """Another thread can cancel a run that waits for input; then no call begins or continues."""
     fn = InFlight()
     run = Run(fn, max_in_flight=2)
     more = threading.Event()
@@ -345,7 +345,7 @@ def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
 
 
 def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
-    """It is raised after the calls in flight were cancelled."""
+    """An error of the input stops the calls in flight and is then raised."""
     fn = InFlight()
 
     def source() -> Iterator[Chunk]:
@@ -359,13 +359,13 @@ def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
 
 
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
-    """Errors on the loop reach the caller."""
+    """An error on the loop, such as that of an unhashable key, is raised to the caller instead of hanging the run."""
     with pytest.raises(TypeError, match="unhashable"):
         Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
 
 def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """With its line and function; the run continues."""
+    """A call that blocks the loop is logged with its line and function, and the run continues."""
     named = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -388,12 +388,12 @@ def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture)
 
 
 def slow_module(folder: Path, name: str) -> None:
-    """Write a module whose import takes longer than a loop may be blocked."""
+    """Write a module whose import takes longer than a call may block the loop."""
     folder.joinpath(f"{name}.py").write_text("import threading\nthreading.Event().wait(1.5)\n", encoding="utf-8")
 
 
 def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It delays all other calls, and belongs to the top of the module."""
+    """An import in the function is named as the cause of a blocked loop, with advice."""
     slow_module(tmp_path, "slow_in_function")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -410,7 +410,7 @@ def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_an_import_in_the_resource_is_no_blocked_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client library is imported once per process, and not before the first task."""
+    """An import in the resource is not reported: client libraries are imported once, before the first call."""
     slow_module(tmp_path, "slow_in_resource")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -430,7 +430,7 @@ def test_an_import_in_the_resource_is_no_blocked_loop(
 
 
 def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
-    """Many short calls without a pause slow the loop, which is not the fault of one call."""
+    """Many short calls without a pause are not reported as blocking, although together they slow the loop."""
 
     async def fn(row: int) -> int:
         end = time.perf_counter() + 0.0005
@@ -445,7 +445,7 @@ def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCapture
 
 
 def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
-    """No deadline on the loop could end it; existing answers are kept, and the next task gets a new loop."""
+    """If a call blocks the loop forever, the remaining rows fail, and the next task gets a new loop."""
     release = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -466,7 +466,7 @@ def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
 
 
 def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
-    """They were already yielded as failed; calls in flight get no further attempt."""
+    """Rows that a blocked loop failed are not called later, and calls in flight get no further attempt."""
     called: list[int] = []
     blocked = asyncio.Event()
     release = threading.Event()
@@ -492,7 +492,7 @@ def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
 
 
 def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like a closed run."""
+    """A cancelled run, like a closed run, waits for its calls to clean up."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cancelled: list[int] = []
@@ -521,7 +521,7 @@ def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.Mon
 
 
 def test_a_stalled_loop_causes_no_timeouts() -> None:
-    """Answers that arrived during the stall are in time, although the loop could not read them."""
+    """After a stall of the loop, answers that arrived during the stall are in time."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -537,7 +537,7 @@ def test_a_stalled_loop_causes_no_timeouts() -> None:
 
 
 def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
-    """Their numbers do not grow from run to run."""
+    """Consecutive runs leave no tasks or threads: their numbers do not grow."""
 
     async def tasks() -> int:
         return len(asyncio.all_tasks())
@@ -552,14 +552,14 @@ def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
     tasks_before, threads_before = left()
     for _ in range(20):
         Run(same, max_in_flight=50).of(range(1000))
-    # Tasks of earlier tests may end meanwhile.
+    # Tasks of earlier tests may have ended, so there may be fewer than before.
     tasks_left, threads_left = left()
     assert tasks_left <= tasks_before
     assert threads_left <= threads_before
 
 
 def test_several_engines_run_at_the_same_time() -> None:
-    """Threads may share a process: each run gets its own answers."""
+    """Several engines run at the same time in threads of one process, and each run gets its own answers."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.001)
@@ -578,7 +578,7 @@ def test_several_engines_run_at_the_same_time() -> None:
 
 
 def test_a_forked_process_has_its_own_loop() -> None:
-    """Spark forks its workers, and a child cannot use its parent's loop."""
+    """A forked process, as of Spark's workers, has its own loop, because it cannot use its parent's."""
     Run(same).of(range(3))
     child = os.fork()
     if child == 0:

@@ -8,7 +8,7 @@ import threading
 
 from spark_events.enrichment.engine.frames import frame_of
 
-#: Garbage that holds a ``threading.local``, and a garbage collection at the next allocation.
+#: Code that creates garbage with a ``threading.local`` and collects it at the next allocation.
 LOOKS = """
 import gc, threading
 from spark_events.enrichment.engine.frames import frame_of
@@ -37,7 +37,7 @@ print("done")
 
 
 def test_the_frame_of_a_live_thread_is_found() -> None:
-    """A thread that has ended has none."""
+    """The frame of a live thread is found; a thread that has ended has no frame."""
     frame = frame_of(threading.get_ident())
     assert frame is not None
     assert frame.f_code.co_name == "frame_of"
@@ -46,6 +46,6 @@ def test_the_frame_of_a_live_thread_is_found() -> None:
 
 
 def test_a_garbage_collection_causes_no_deadlock() -> None:
-    """Before Python 3.12, `sys._current_frames` alone would wait for its own lock forever."""
+    """A garbage collection causes no deadlock of `sys._current_frames`, as it would before Python 3.12."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "done\n", done.stderr

@@ -16,7 +16,7 @@ from spark_events.enrichment.settings import Retry
 
 
 def test_calls_of_a_key_are_sequential_and_in_order() -> None:
-    """Including retries; different keys run concurrently up to the limit."""
+    """Calls of a key are sequential and in order, including retries; different keys run concurrently."""
     rng = random.Random(7)
     flying: defaultdict[int, int] = defaultdict(int)
     order: defaultdict[int, list[int]] = defaultdict(list)
@@ -47,7 +47,7 @@ def test_calls_of_a_key_are_sequential_and_in_order() -> None:
 
 
 def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
-    """If the batch fails it is run again, and these rows must not be called before the failed one."""
+    """Rows after a failed row of their key are skipped, so that a repeated batch calls them in order."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -71,7 +71,7 @@ def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
 
 
 def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
-    """The call may still be running."""
+    """Rows after an uncancellable call of their key are skipped, because that call may still run."""
 
     async def fn(row: int) -> int:
         end = time.monotonic() + 2.5
@@ -88,7 +88,7 @@ def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
 
 
 def test_hot_keys_are_those_that_delay_the_batch() -> None:
-    """A hot key's rows take at least twice as long as the batch would without it; finding them needs bounded memory."""
+    """A hot key's rows take at least twice as long as the batch without them; finding them needs bounded memory."""
     hot = HotKeys(width=10)
     rng = random.Random(1)
     for number in range(10_000):
@@ -104,7 +104,7 @@ def test_hot_keys_are_those_that_delay_the_batch() -> None:
 
 
 def test_a_run_reports_its_hot_keys() -> None:
-    """In its counters."""
+    """The counters of a run have its hot keys."""
 
     async def fn(row: int) -> int:
         return row

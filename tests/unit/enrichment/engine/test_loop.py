@@ -32,7 +32,7 @@ async def _answer() -> int:
 @pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("end", [_stop, _leave_one_that_exits])
 def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Until its owner closes it."""
+    """A loop that a call stops continues until its owner closes it."""
     background = BackgroundLoop()
     background.submit(end()).result(SECONDS)
     assert background.submit(_answer()).result(SECONDS) == 7
@@ -42,7 +42,7 @@ def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any
 
 @pytest.mark.usefixtures("each_loop")
 def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
-    """Without the loop no deadline would work, so the task would never end."""
+    """A function that stops the loop loses no answer: the loop continues, so that deadlines still work."""
 
     async def fn(row: int) -> int:
         if row % 3 == 0:
@@ -55,7 +55,7 @@ def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
 
 @pytest.mark.usefixtures("each_loop")
 def test_a_function_cannot_shut_down_the_shared_executor() -> None:
-    """The executor could not be opened again, and the loop outlives the task."""
+    """A function cannot shut down the loop's executor, which later tasks use and which could not be opened again."""
 
     async def fn(row: int) -> int:
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ def test_a_function_cannot_shut_down_the_shared_executor() -> None:
     assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
 
 
-# The C library waits after the interpreter's end until its standard input closes.
+# Code whose process ends only when standard input closes: the C library waits after the interpreter's end.
 _ENDS_SLOWLY = """
 import ctypes
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -80,7 +80,7 @@ print(background.kind, flush=True)
 
 
 def test_the_loop_s_thread_ends_before_its_interpreter() -> None:
-    """A thread that wakes up afterwards ends the process with SIGSEGV, so a successful program would fail."""
+    """The loop's thread ends before its interpreter; otherwise the process could end with SIGSEGV."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -125,7 +125,7 @@ background.submit(asyncio.sleep(0)).result()
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_remaining_tasks_are_cancelled_without_warnings(kind: str) -> None:
-    """Internal listeners of settled batches do not concern the user."""
+    """Remaining tasks, such as internal listeners of settled batches, are cancelled without warnings."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, ""], capture_output=True, text=True, timeout=60, check=True
     )
@@ -134,7 +134,7 @@ def test_remaining_tasks_are_cancelled_without_warnings(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_an_uncancellable_task_does_not_delay_the_end(kind: str) -> None:
-    """It is the user's task; all others have ended."""
+    """An uncancellable task of the user does not delay the end, after all other tasks have ended."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
     )

@@ -20,7 +20,7 @@ class Knot:
 
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Reset the process's state, as if nothing had been enriched."""
+    """Reset the process's state to that before the first task."""
     monkeypatch.setattr(process, "_process", None)
     gc.unfreeze()
     yield
@@ -37,7 +37,7 @@ def test_objects_before_the_first_row_are_frozen_except_garbage() -> None:
 
 @pytest.mark.usefixtures("new_process")
 def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
-    """A task may fail in every batch, and its garbage must not accumulate."""
+    """Garbage of later tasks is collected even after a blocked loop, because a task may fail in every batch."""
     first = process.current_process()
     knot = Knot()
     later = weakref.ref(knot)

@@ -30,7 +30,7 @@ def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
 
 
 def test_equal_requests_of_a_batch_make_one_call() -> None:
-    """Equal requests in flight and those that arrive after the answer."""
+    """Equal requests of a batch make one call, whether they are in flight together or follow the answer."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -45,7 +45,7 @@ def test_equal_requests_of_a_batch_make_one_call() -> None:
 
 
 def test_equal_requests_share_a_failure_too() -> None:
-    """One call with any outcome; each of its rows counts as failed."""
+    """Equal requests share the outcome of one call; if it fails, each of their rows counts as failed."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -66,7 +66,7 @@ class Page(str):
 
 
 def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
-    """Distinct requests with large answers; small answers are still remembered, and so is a single larger one."""
+    """The memory for equal requests is limited in bytes; small answers and a single larger answer are remembered."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -80,7 +80,7 @@ def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
     ):
         part.clear()
         most = max(most, len(alive))
-    # As many again may wait for output, plus a chunk.
+    # Up to as many answers again may wait for output, plus those of a chunk.
     assert 90 <= most <= 230
     for size, least, remembered in ((100, 500, 500), (10_000, 95, 100), (2_000_000, 1, 1)):
         answers = AnswerCache(500, ttl=None, most_bytes=1_000_000)
@@ -90,7 +90,7 @@ def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
 
 
 def test_large_answers_among_small_ones_are_measured() -> None:
-    """Most rows share a tiny answer such as "not found", which must not hide the size of the others."""
+    """Large answers are measured, even if most rows share a tiny answer such as "not found"."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -104,7 +104,7 @@ def test_large_answers_among_small_ones_are_measured() -> None:
     def chunks() -> Iterator[Chunk]:
         for number, chunk in enumerate(chunks_of(range(20_000), 20, request=lambda row: row if row % 20 == 0 else 0)):
             if number == 2:
-                # While only the small first answer is known, any number of rows may be read ahead.
+                # While only the small first answer is known, the number of rows that are read ahead is not limited.
                 eventually(lambda: engine._buffer.measured > 1)
             yield chunk
 
@@ -115,7 +115,7 @@ def test_large_answers_among_small_ones_are_measured() -> None:
 
 
 def test_a_replaced_answer_is_counted_once() -> None:
-    """Otherwise the capacity would shrink over time."""
+    """A replaced answer is counted once, so the capacity does not shrink."""
     answers = AnswerCache(10, ttl=None, most_bytes=100_000)
     for _ in range(100):
         for number in range(5):
@@ -125,7 +125,7 @@ def test_a_replaced_answer_is_counted_once() -> None:
 
 @pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])
 def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> None:
-    """The destination had requested a delay, so the row was not called; a later equal row may be."""
+    """The failure of a row that was not called, because of a requested delay, is not shared with later equal rows."""
     called: list[str] = []
     made = definition()
     process = current_process()
@@ -137,7 +137,7 @@ def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> Non
 
     async def close() -> int:
         gate.close(closed, crowded=False)
-        # The breaker lets one probe through, which is this call.
+        # This call is the only probe that the breaker lets through.
         return 0 if closed else await gate.enter(again=False)
 
     async def reopen(passed: int) -> None:
@@ -161,7 +161,7 @@ def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> Non
 
 
 def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
-    """The number of remembered requests is bounded, so memory use stays flat."""
+    """The number of remembered requests is bounded, so equal requests farther apart than the buffer call again."""
     called: Counter[int] = Counter()
 
     async def fn(row: int) -> int:
@@ -173,7 +173,7 @@ def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
 
 
 def test_the_cache_outlives_the_run_until_its_ttl() -> None:
-    """Per definition and process; another definition has its own cache; failures are not cached."""
+    """The cache outlives the run until its ttl, per definition and process; failures are not cached."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -194,7 +194,7 @@ def test_the_cache_outlives_the_run_until_its_ttl() -> None:
 
 
 def test_cached_answers_are_limited_in_number_and_age() -> None:
-    """The least recently used answer is dropped first."""
+    """Cached answers are limited in number and age; the least recently used answer is dropped first."""
     now = 0.0
     answers = AnswerCache(2, ttl=10, clock=lambda: now)
     answers.put("a", 1)
@@ -208,7 +208,7 @@ def test_cached_answers_are_limited_in_number_and_age() -> None:
 
 
 def test_bulk_calls_are_full_across_chunks() -> None:
-    """As few calls as possible; each row has its own result."""
+    """Bulk calls are full across chunks, so there are as few as possible; each row has its own result."""
     sizes: list[int] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -223,7 +223,7 @@ def test_bulk_calls_are_full_across_chunks() -> None:
 
 
 def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
-    """While the input pauses, the available rows are called."""
+    """An incomplete bulk call does not wait for slow input: while it pauses, the available rows are called."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -246,7 +246,7 @@ def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
 
 
 def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
-    """A bulk size larger than the buffer must not wait forever."""
+    """If the bulk size exceeds the buffer, a full buffer is called without waiting for a full call."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -255,7 +255,7 @@ def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
 
 
 def test_an_exception_as_result_fails_only_its_row() -> None:
-    """Transient failures are retried, for the failed rows only."""
+    """An exception as a row's result fails only that row; a transient failure is retried for that row only."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -273,7 +273,7 @@ def test_an_exception_as_result_fails_only_its_row() -> None:
 
 @pytest.mark.parametrize("broken", ["on_result", "on"])
 def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
-    """Also after rows with answers: each row has one outcome, and the run ends."""
+    """A retry policy that raises fails only its row, also after rows with answers, and the run ends."""
 
     def raises(given: Any) -> bool:
         if given == 3 or isinstance(given, OSError):
@@ -293,7 +293,7 @@ def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
-    """Counts and failures are per row, not those of the first row of the call."""
+    """Rows of one bulk call fail each for its own reason, with their own counts."""
 
     results = [ConnectionError("refused"), TimeoutError("slow"), ValueError("wrong"), 3]
 
@@ -316,7 +316,7 @@ def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
 
 
 def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_one() -> None:
-    """As a timeout or as a rejection."""
+    """A failed row of a bulk call is counted like the row of a single call, as a timeout or as a rejection."""
 
     async def fn(rows: list[int]) -> list[Any]:
         return [TimeoutError("slow"), 1]
@@ -326,7 +326,7 @@ def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_one() -> None:
 
 
 def test_remaining_rows_fail_with_their_last_call() -> None:
-    """An earlier failure of the row is replaced."""
+    """A remaining row fails with the failure of its last call, which replaces an earlier failure."""
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
         if ctx.attempt == 2:
@@ -338,7 +338,7 @@ def test_remaining_rows_fail_with_their_last_call() -> None:
 
 
 def test_late_results_are_ignored() -> None:
-    """The call is made again for the same rows, and never without rows."""
+    """Late results of a bulk call are ignored, and the call is made again for the same rows."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[int]:
@@ -356,7 +356,7 @@ def test_late_results_are_ignored() -> None:
 
 @pytest.mark.parametrize("result", [[1], None, "ab", {1: 2, 3: 4}, 7])
 def test_a_wrong_number_of_results_fails_the_rows(result: Any) -> None:
-    """It is unknown which result belongs to which row."""
+    """A wrong number of results fails all rows of the call, because results cannot be assigned to rows."""
 
     async def fn(rows: list[int]) -> Any:
         return result
@@ -367,7 +367,7 @@ def test_a_wrong_number_of_results_fails_the_rows(result: Any) -> None:
 
 
 def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
-    """In the order of the rows of the call, which may be fewer than in the previous attempt."""
+    """The keys of a bulk call's rows are the same in every attempt, in the order of its rows."""
     seen: list[tuple[str, ...]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -381,7 +381,7 @@ def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
 def test_a_bulk_call_has_no_key_of_its_own(rows: list[int]) -> None:
-    """Rows are grouped differently each time, so a destination would not recognize the call."""
+    """A bulk call has no key of its own, because rows are grouped differently each time."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> Any:
@@ -395,7 +395,7 @@ def test_a_bulk_call_has_no_key_of_its_own(rows: list[int]) -> None:
 
 
 def test_bulk_and_coalescing_together() -> None:
-    """Only distinct requests fill the calls."""
+    """With bulk calls and coalescing together, only distinct requests fill the calls."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int]) -> list[int]:

@@ -18,7 +18,7 @@ from spark_events.enrichment.settings import Retry
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
 def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
-    """A quantile has an error of at most 3.2 %."""
+    """Buckets are ordered, and a quantile from them has an error of at most 3.2 %."""
     assert bucket(min(first, second)) <= bucket(max(first, second))
     assert middle(bucket(first)) == pytest.approx(first, rel=0.032)
     assert buckets([first, second]) == (
@@ -27,7 +27,7 @@ def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
 
 
 def test_quantiles_of_many() -> None:
-    """Compared with sorting all values."""
+    """Quantiles from buckets agree with those of all sorted values."""
     rng = random.Random(3)
     durations = [rng.lognormvariate(-4, 1) for _ in range(10_000)]
     found = buckets(durations)
@@ -38,7 +38,7 @@ def test_quantiles_of_many() -> None:
 
 
 def test_the_counters_add_up() -> None:
-    """Rows are answered or failed; attempts are calls and retries; tasks are summed, their peaks are not."""
+    """Rows, calls and retries of all tasks add up to the attempts; peaks are not summed."""
 
     async def fn(row: int, ctx: Any) -> int:
         await asyncio.sleep(0.001)
@@ -67,7 +67,7 @@ def test_the_counters_add_up() -> None:
 
 
 def test_statistics_can_be_read_during_the_run() -> None:
-    """Also after the durations were compacted many times."""
+    """Statistics can be read during the run, also after durations were compacted many times."""
 
     async def fn(row: int) -> int:
         return row
@@ -79,7 +79,7 @@ def test_statistics_can_be_read_during_the_run() -> None:
 
 
 def test_no_call_waits_for_the_durations_of_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if a thousand workers add durations at the same time: they are sorted into buckets in small parts."""
+    """Durations that a thousand workers add are sorted into buckets in small parts, so that no call waits."""
     sizes = []
 
     def sorted_into(durations: Any) -> Any:
