@@ -44,6 +44,7 @@ from spark_events.translate.failures import Diagnostics
 from spark_events.translate.heartbeats import Heartbeats
 from spark_events.translate.incidents.incidents import Incidents
 from spark_events.translate.incidents.links import Links
+from spark_events.translate.incidents.recoveries import Recoveries
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
@@ -114,6 +115,7 @@ class Translator:
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
         self._links = Links(config.link)
+        self._recoveries = Recoveries()
         self._incidents = Incidents(config.incident, self._links)
         self._heartbeats = Heartbeats(
             config.heartbeat_interval, self._application, self._queries, self._jobs, executors
@@ -221,8 +223,8 @@ class Translator:
             return
         if isinstance(record, ApplicationStart):
             self._executors.forget_number()
-        for _ in self._drafts(record):
-            pass
+        for draft in self._drafts(record):
+            self._recoveries.of(draft.name, draft.attributes)
 
     def emit(self, draft: Draft) -> list[Event]:
         """Return an event that no record caused, such as a report of the dispatcher, unless earlier events are held."""
@@ -317,6 +319,7 @@ class Translator:
         attributes = Attributes(application.scope_variables)
         # The list has not been returned yet, so it may still be changed.
         _extend(attributes, draft.attributes)
+        _extend(attributes, self._recoveries.of(name, attributes))
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))
         return Event(
             name=name,

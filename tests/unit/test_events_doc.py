@@ -212,7 +212,7 @@ def events() -> list[Event]:
 
 def sections_of(event: Event) -> set[str]:
     """Return the sections that may document the attributes of an event."""
-    own = {event.name, ALL} | ({FAILURES} if "incident.id" in event.attributes else set())
+    own = {event.name, ALL} | ({FAILURES} if "incident.key" in event.attributes else set())
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
         own |= {JOBS, QUERIES}
     if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):

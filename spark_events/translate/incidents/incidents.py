@@ -13,7 +13,6 @@ level above survives becomes WARN. A decision is never changed.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -23,6 +22,7 @@ import msgspec
 from spark_events.event import Attributes, Event, Severity
 from spark_events.translate.incidents.config import IncidentConfig
 from spark_events.translate.incidents.links import Links
+from spark_events.translate.incidents.recoveries import incident_key
 from spark_events.translate.last_failure import same_cause
 
 __all__ = ["Incidents"]
@@ -38,8 +38,6 @@ _MEMORY = 60_000
 _MOST_REMEMBERED = 256
 #: Beyond this number of waiting events, everything is decided at once, so that a mailbox can hold what is released.
 _MOST_WAITING = 256
-#: A job group that some servers generate for each statement.
-_GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
 _ALARM, _CONSEQUENCE, _SURVIVED = "alarm", "consequence", "survived"
 _SEVERITIES = {_ALARM: Severity.ERROR, _CONSEQUENCE: Severity.INFO, _SURVIVED: Severity.WARN}
@@ -221,7 +219,7 @@ class Incidents:
         is_error = event.severity >= Severity.ERROR
         failed = _Failed(
             id=event.event_id,
-            key=_key(attributes),
+            key=incident_key(attributes),
             level=level,
             cause=str(attributes.get("failure.root_cause", "")),
             run=None if run is None else str(run),
@@ -301,12 +299,3 @@ def _repeats(event: Event, following: Event) -> bool:
 
 def _is_failed_enrichment(event: Event) -> bool:
     return event.class_scope == "spark_events.enrich" and event.severity >= Severity.ERROR
-
-
-def _key(attributes: Attributes) -> str:
-    """Return the key of an incident, which is the same after a restart of the application."""
-    application = attributes.get("spark.app.name") or attributes.get("spark.app.id") or ""
-    group = str(attributes.get("spark.job.group", ""))
-    query = attributes.get("spark.streaming.query.name") or attributes.get("spark.streaming.query.id")
-    subject = query or ("" if _GENERATED.search(group) else group)
-    return "/".join(str(part) for part in (application, subject, "failure") if part)

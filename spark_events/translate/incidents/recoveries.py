@@ -1,0 +1,105 @@
+"""Mark the events that close an incident, and those that open one without a failure.
+
+No state of earlier runs is needed: what works for the first time in this run closes what an earlier run may have left
+open. To close an incident that is not open has no effect.
+
+==================================  ==============================================================================
+first commit of a query's run       the query's incident; with the first commit of all, that of the application
+application FINISHED                that of the application, of its job groups, and of queries that had no data
+deadline ON_TIME, breaker closed    that of the deadline, that of the reporter
+==================================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from spark_events.event import AttributeValue
+
+__all__ = ["Recoveries", "incident_key"]
+
+_ALARM, _RECOVERY = "alarm", "recovery"
+_NOTHING: Mapping[str, AttributeValue] = {}
+_RUN = "spark.streaming.query.run_id"
+#: Queries and job groups whose incidents the end of an application closes.
+_MOST_SUBJECTS = 20
+#: Queries without a commit to remember.
+_MOST_RUNS = 1_000
+#: A job group that some servers generate for each statement.
+_GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+
+def incident_key(attributes: Mapping[str, AttributeValue]) -> str:
+    """Return the key of a failure, which is the same after a restart of the application."""
+    return _key(attributes, _subject(attributes))
+
+
+def _key(attributes: Mapping[str, AttributeValue], subject: str, kind: str = "failure") -> str:
+    application = str(attributes.get("spark.app.name") or attributes.get("spark.app.id") or "")
+    return "/".join(part for part in (application, subject, kind) if part)
+
+
+def _subject(attributes: Mapping[str, AttributeValue]) -> str:
+    """Return the query or the job group."""
+    query = attributes.get("spark.streaming.query.name") or attributes.get("spark.streaming.query.id")
+    group = str(attributes.get("spark.job.group", ""))
+    return str(query or ("" if _GENERATED.search(group) else group))
+
+
+class Recoveries:
+    """What has worked in this run of the application, and what has not been tried yet."""
+
+    def __init__(self) -> None:
+        self._has_committed = False
+        # The run of each query that has neither committed nor failed.
+        self._runs: dict[str, AttributeValue | None] = {}
+        self._groups: dict[str, None] = {}
+
+    def of(self, name: str, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        """Return the role and the key of an event that opens or closes an incident; for any other, nothing."""
+        new = attributes.get("spark.status.new")
+        if name == "BatchCommitEvent":
+            return self._committed(attributes)
+        if name == "JobStatusChangeEvent":
+            return self._changed(attributes, new)
+        if name == "DeadlineStatusChangeEvent":
+            key = _key(attributes, _subject(attributes), f"deadline-{attributes.get('spark.deadline.rule')}")
+            return _role(_ALARM if new == "OVERDUE" else _RECOVERY, key)
+        if name == "ReporterStatusChangeEvent" and new in ("open", "closed"):
+            key = _key(attributes, str(attributes.get("spark.events.reporter.name")), "reporter")
+            return _role(_ALARM if new == "open" else _RECOVERY, key)
+        return _NOTHING
+
+    def _committed(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        subject, run = _subject(attributes), attributes.get(_RUN)
+        if run is None or self._runs.get(subject) != run:
+            return _NOTHING
+        del self._runs[subject]
+        # A streaming application does not end when it works again.
+        more = [] if self._has_committed else [_key(attributes, "")]
+        self._has_committed = True
+        return _role(_RECOVERY, _key(attributes, subject), more)
+
+    def _changed(
+        self, attributes: Mapping[str, AttributeValue], new: AttributeValue | None
+    ) -> Mapping[str, AttributeValue]:
+        entity, subject = attributes.get("spark.entity"), _subject(attributes)
+        if entity == "application" and new == "FINISHED":
+            more = [_key(attributes, one) for one in dict.fromkeys([*self._runs, *self._groups])]
+            return _role(_RECOVERY, _key(attributes, ""), more[:_MOST_SUBJECTS])
+        if entity == "query" and new == "FAILED":
+            self._runs.pop(subject, None)
+        elif entity == "query" and new == "RUNNING" and len(self._runs) < _MOST_RUNS:
+            self._runs[subject] = attributes.get(_RUN)
+        elif entity == "job" and _RUN not in attributes and subject and len(self._groups) < _MOST_SUBJECTS:
+            self._groups[subject] = None
+        return _NOTHING
+
+
+def _role(role: str, key: str, more: Sequence[str] = ()) -> Mapping[str, AttributeValue]:
+    about: dict[str, AttributeValue] = {"incident.key": key, "incident.role": role}
+    if more:
+        about["incident.more_keys"] = json.dumps(more)
+    return about

@@ -1,0 +1,121 @@
+"""Tests of recoveries: which events close which incidents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fakes import (
+    START,
+    application_end,
+    application_start,
+    decoded,
+    query_progress,
+    query_started,
+    query_terminated,
+)
+
+from spark_events import Event
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.dispatch_reports import reporter_status
+from spark_events.translate.translator import Translator
+
+SINK = "java.io.IOException: No space left on device"
+
+
+def translated(*records: dict[str, Any], translator: Translator | None = None) -> list[Event]:
+    translator = translator or Translator()
+    events = [event for one in (application_start(), *records) for event in translator.translate(decoded(one))]
+    return [*events, *translator.settle()]
+
+
+def closed(events: list[Event]) -> list[list[str]]:
+    """Return the keys that each recovery closes."""
+    found = [event.attributes for event in events if event.attributes.get("incident.role") == "recovery"]
+    return [[str(one["incident.key"]), *json.loads(str(one.get("incident.more_keys", "[]")))] for one in found]
+
+
+def test_the_first_commit_of_each_run_closes_the_query() -> None:
+    """The first commit of all shows that the application works again, too."""
+    events = translated(
+        query_started(),
+        *map(query_progress, range(3)),
+        query_terminated(exception=SINK),
+        query_started("r2"),
+        query_progress(3, "r2"),
+        query_progress(4, "r2"),
+        query_started("r3", "q2", "other"),
+        query_progress(0, "r3", "q2", name="other"),
+    )
+    assert closed(events) == [["shop/clicks/failure", "shop/failure"], ["shop/clicks/failure"], ["shop/other/failure"]]
+    assert [event.name for event in events if event.attributes.get("incident.role") == "recovery"] == [
+        "BatchCommitEvent"
+    ] * 3
+
+
+def test_a_good_end_closes_what_was_not_seen_to_fail() -> None:
+    """Job groups without the generated ones, and a query that had no data; not a query that failed in this run."""
+    groups = ["nightly", "0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "nightly"]
+    jobs = [
+        {"kind": "job_start", "job_id": n, "time": START, "properties": {"spark.jobGroup.id": group}}
+        for n, group in enumerate(groups)
+    ]
+    events = translated(
+        query_started(),
+        query_terminated(),
+        query_started("r2", "q2", "broken"),
+        query_terminated("r2", "q2", exception=SINK),
+        *jobs,
+        application_end(),
+    )
+    assert closed(events) == [["shop/failure", "shop/clicks/failure", "shop/nightly/failure"]]
+
+
+def test_another_end_closes_nothing() -> None:
+    for ending in ("PROGRAM_FAILED", "SIGTERM", "EXITED"):
+        assert closed(translated(application_end(ending))) == []
+
+
+def test_the_keys_of_many_groups_are_limited() -> None:
+    """A recovery becomes one request per key."""
+    groups = [{"spark.jobGroup.id": f"group {n} \u00fc"} for n in range(100)]
+    jobs = [{"kind": "job_start", "job_id": n, "time": START, "properties": one} for n, one in enumerate(groups)]
+    (keys,) = closed(translated(*jobs, application_end()))
+    assert len(keys) == 21
+
+
+def test_a_restarted_sidecar_knows_which_runs_have_committed() -> None:
+    """The driver sends the running queries to the successor."""
+    successor = Translator()
+    for record in (application_start(), query_started(), query_progress(0)):
+        successor.restore(decoded(record))
+    assert closed(translated(query_progress(1), translator=successor)) == []
+
+
+def test_a_deadline_closes_when_the_work_is_on_time() -> None:
+    translator = Translator(TranslateConfig(deadline=DeadlineConfig(job=60.0)))
+    job = {"job_id": 3, "time": START, "properties": {"spark.jobGroup.id": "nightly"}}
+    about = {"kind": "inspection", "seq": 9, "asked": START + 61_000, "at": START + 61_000, "idle_since": START}
+    late = {**about, "queries": [], "jobs": [[3]], "stages": [], "executors": 1, "cores": 1}
+    events = translated(
+        {"kind": "job_start", **job}, late, {"kind": "job_end", **job, "at": START + 90_000}, translator=translator
+    )
+    edges = [event.attributes for event in events if event.name == "DeadlineStatusChangeEvent"]
+    assert [(one["incident.role"], one["incident.key"]) for one in edges] == [
+        ("alarm", "shop/nightly/deadline-job"),
+        ("recovery", "shop/nightly/deadline-job"),
+    ]
+
+
+def test_a_breaker_closes_its_own_incident() -> None:
+    """A breaker that lets one batch through is neither open nor closed."""
+    translator = Translator()
+    translated(translator=translator)
+    drafts = [reporter_status("audit", old, new, "why", START) for old, new in STATES]
+    events = [event for draft in drafts for event in translator.emit(draft)]
+    assert [event.attributes.get("incident.role") for event in events] == ["alarm", None, "recovery"]
+    assert {event.attributes.get("incident.key") for event in events} == {None, "shop/audit/reporter"}
+
+
+STATES = [("closed", "open"), ("open", "half-open"), ("half-open", "closed")]
