@@ -41,6 +41,9 @@ END = {
     "spark.status.new",
     "spark.app.end_reason",
     "spark.app.exit_code",
+    "incident.key",
+    "incident.role",
+    "incident.more_keys",
     "spark.app.outcome_hint",
 }
 #: The event log has no time for the end of a query.
