@@ -178,7 +178,7 @@ def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object
 
 
 def test_a_section_has_given_values_and_defaults() -> None:
-    """Keys that are not set have the defaults of the dataclass."""
+    """A section has the given values; keys that are not set have the defaults of the dataclass."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
@@ -186,7 +186,7 @@ def test_a_section_has_given_values_and_defaults() -> None:
 
 @pytest.mark.parametrize("key", ["events.thing.batch.size", "spark.events.thing.batch.size"])
 def test_an_invalid_value_is_reported_with_the_key_as_written(key: str) -> None:
-    """The message quotes the key as written, the value, the allowed values, and the origin."""
+    """The message about an invalid value has the key as written, the value, the allowed values, and the origin."""
     (problem,) = problems({"events.thing.path": "/x", key: "many"})
     assert problem == f"{key}: given 'many', allowed is a whole number from 1 to 100; set in spark-defaults.conf"
 
@@ -204,7 +204,7 @@ def test_a_kind_s_reason_is_part_of_the_message() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "spark."])
 def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
-    """The message quotes a typo as written and suggests the closest key."""
+    """The message about an unknown key quotes it as written and suggests the closest key."""
     (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
     assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key, given '3'; set in spark-defaults.conf")
     assert problem.endswith("did you mean events.thing.batch.size?")

@@ -32,7 +32,7 @@ def test_a_builder_has_defaults() -> None:
 
 
 def test_a_builder_keeps_all_values() -> None:
-    """The event has all values that were set."""
+    """The built event has all values that were set in the builder."""
     event = (
         Event.builder("shop", "Opened")
         .set_body("The shop is open")
@@ -93,7 +93,7 @@ def test_an_event_is_immutable() -> None:
 
 @pytest.mark.parametrize("value", [None, b"x", [1], {"a": 1}, (1,), {1}, object(), 1j, Severity.INFO])
 def test_an_attribute_of_an_invalid_type_is_rejected_by_name(value: object) -> None:
-    """The message names the attribute, its type and the allowed types."""
+    """The message about an attribute of an invalid type has its name, its type and the allowed types."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': given .* of type \w+, allowed is str, int, float"):
         EventBuilder("shop", "Opened").set_attribute("door", value)  # type: ignore[arg-type]
 
@@ -178,7 +178,7 @@ def test_other_fields_are_validated() -> None:
 
 
 def test_an_event_survives_pickling_and_copying_unchanged() -> None:
-    """The copy is equal and immutable."""
+    """A pickled or copied event is equal to the original, and immutable."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     for again in (pickle.loads(pickle.dumps(event)), copy.deepcopy(event)):
         assert again == event

@@ -90,7 +90,7 @@ class Owner:
 
 
 def story() -> list[Event]:
-    """Return events that together have every name and attribute."""
+    """Return events that together have every name and attribute of docs/events.md."""
     failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
     links = LinkConfig(history="http://h:18080", runbook="http://wiki/{app}")
     everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True, link=links)
@@ -221,7 +221,7 @@ def sections_of(event: Event) -> set[str]:
 
 
 def test_the_tables_are_complete() -> None:
-    """Every row of an attribute table has a key, a type, a meaning and an example."""
+    """Every row of an attribute table in docs/events.md has a key, a type, a meaning and an example."""
     for section, text in sections().items():
         if section == RENAMED:
             continue
@@ -233,7 +233,7 @@ def test_the_tables_are_complete() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_examples_match_their_type(row: Row) -> None:
-    """Integers are digits, booleans are true or false."""
+    """The example of an integer attribute is digits, that of a boolean is true or false."""
     if row.type == "integer":
         assert re.fullmatch(r"-?\d+", row.example)
     elif row.type == "boolean":
@@ -253,7 +253,7 @@ def test_every_reported_attribute_is_documented_with_its_type(events: list[Event
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -> None:
-    """The page has no attribute that no record produces."""
+    """docs/events.md has no attribute that no record produces."""
     names = {event.name for event in events}
     about = [event for event in events if event.name == row.section or row.section not in names]
     assert any(row.stands_for(key) for event in about for key in event.attributes)

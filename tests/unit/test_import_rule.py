@@ -70,7 +70,7 @@ def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(module: Path) -> None:
-    """A part imports only parts below it."""
+    """A part of the package imports only the parts that the rule allows."""
     part = part_of(module)
     assert part in ALLOWED, f"{part} has no place in the order yet: give it one here and in the design"
     wrong = imports_of(module.read_text(encoding="utf-8"), module) - ALLOWED[part] - {part}
@@ -101,7 +101,7 @@ ROOMS["api"] = {"engine", "worker", "driver"}
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_enrichment_packages_import_one_way(room: str) -> None:
-    """Worker code does not import driver code, and the engine imports neither."""
+    """Of the enrichment, worker code does not import driver code, and the engine imports neither."""
     package = PACKAGE / "enrichment"
     for module in sorted((package / room).rglob("*.py")):
         source = module.read_text(encoding="utf-8")
@@ -219,6 +219,6 @@ def test_the_facade_imports_no_spark() -> None:
 
 
 def test_the_facade_has_a_sorted_and_complete_all() -> None:
-    """__all__ is sorted, complete, and every name exists."""
+    """The facade's __all__ is sorted and complete, and every name exists."""
     assert spark_events.__all__ == sorted(spark_events.__all__)
     assert all(hasattr(spark_events, name) for name in spark_events.__all__)

@@ -83,7 +83,7 @@ def pipeline(**settings: str) -> Pipeline:
 
 
 def keys(settings: dict[str, str]) -> dict[str, str]:
-    """Convert keyword arguments to keys: a__b=c means events.a.b = c; three underscores are a dash."""
+    """Convert keyword arguments to keys: a__b=c means events.a.b = c; three underscores mean a dash."""
     return {"events." + key.replace("___", "-").replace("__", "."): value for key, value in settings.items()}
 
 
@@ -288,7 +288,7 @@ def test_a_key_of_another_type_is_unknown() -> None:
 
 
 def test_problems_of_all_parts_are_reported_together() -> None:
-    """One error has all problems, from the dispatcher to the last reporter."""
+    """One error has the problems of all settings, from the dispatcher to the last reporter."""
     found = problems(
         dispatcher__type="fast",
         dispatcher__queue__size="0",

@@ -163,7 +163,7 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
 
 
 def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
-    """A restarted sidecar continues from the numbers of the last acknowledgement."""
+    """Acknowledgements rise and have the next event number, from which a restarted sidecar continues."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):
         driver.await_answer("ack", through=driver.send_records(record))
     acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
@@ -321,7 +321,7 @@ def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: P
 
 
 def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
-    """A restarted sidecar continues with the numbers and the state of the previous one."""
+    """Restored records are not reported again; the sidecar continues with their numbers and state."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(hello(file_to(path), sequence=41, restarts=1))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
@@ -335,7 +335,7 @@ def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> No
 
 
 def test_damaged_lines_are_skipped(driver: FakeDriver, path: Path) -> None:
-    """Invalid lines are skipped, and later records are reported."""
+    """Invalid lines from the driver are skipped, and later records are reported."""
     driver.send(b"\n", b"{}\n", b"not json\n", b'{"kind":"restored","record":7}\n')
     driver.send(b'{"seq":1,"kind":"query_progress","progress":{"id":3}}\n')
     driver.send({"seq": 2, **application_start()})

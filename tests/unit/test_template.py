@@ -78,7 +78,7 @@ def test_every_key_exists() -> None:
 
 
 def test_every_driver_key_is_in_the_template() -> None:
-    """Includes all keys for events, dispatcher and translation."""
+    """The template has all keys of the driver: for events, dispatcher and translation."""
     there = {_NAMED.sub(r"\1<name>\2", line.key) for line in lines()}
     assert [key for key, _ in of_the_driver() if key not in there] == []
 

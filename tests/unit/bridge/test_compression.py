@@ -159,7 +159,7 @@ def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
-    """snappy's blocks have explicit lengths, so a damaged block does not affect the others."""
+    """A damaged block of snappy is skipped without effect on others, because blocks have explicit lengths."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
     # A block is preceded by the length of its data in four bytes; its data begins with the length of the text.
     second = whole.index(b"b") - 3

@@ -24,7 +24,7 @@ T = 1_500_000_000_000
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """Return a line in Spark's format; ``_`` in a name stands for a blank."""
+    """Return a line of an event log in Spark's format; ``_`` in a name stands for a blank."""
     return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
 
 

@@ -69,7 +69,7 @@ def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
 
 
 def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
-    """After the end, every read returns no line."""
+    """After the end of the pipe, every read returns no line."""
     records = RecordPipe(pipe.read_end)
     pipe.close(pipe.write_end)
     assert [records.read(), records.read(), records.read(timeout=0)] == [[], [], []]
@@ -77,7 +77,7 @@ def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
 
 
 def test_a_wait_ends_at_its_timeout(pipe: Pipe) -> None:
-    """After a timeout, no line is returned and the pipe is not closed."""
+    """If no line arrives, a read ends at its timeout without a line, and the pipe stays open."""
     records = RecordPipe(pipe.read_end)
     before = time.monotonic()
     assert records.read(timeout=0.02) == []
@@ -97,7 +97,7 @@ def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b), max_size=10), st.data())
 def test_lines_do_not_depend_on_chunks(lines: list[bytes], data: st.DataObject) -> None:
-    """Any split into chunks gives the same lines in the same order."""
+    """Any split of the input into chunks gives the same lines in the same order."""
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=5)))
     pipe, seen = Pipe(), []
@@ -134,7 +134,7 @@ def test_other_answers_have_their_fields(pipe: Pipe) -> None:
 
 
 def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
-    """If no process reads the answers, they are dropped and nothing is raised."""
+    """If no process reads the answers, because the driver has exited, they are dropped without an error."""
     answers = Answers(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")

@@ -71,7 +71,7 @@ def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[st
 
 @pytest.mark.parametrize("run", ["sys.exit(0)"], indirect=True)
 def test_known_outcomes_and_exit_codes_are_kept(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
-    """If the JVM knows the outcome, the sidecar neither reads nor waits for the process's exit status."""
+    """If the JVM knows the outcome, the sidecar neither reads nor awaits the Python process's exit status."""
     program, driver = run
     for end in (
         ApplicationEnd(time=1, ending="STOPPED"),

@@ -48,7 +48,7 @@ def test_valid_configuration_is_printed_with_its_reporters(conf: Path, capsys: p
 
 
 def test_every_mistake_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All mistakes of the file and of the command line are printed at once."""
+    """All mistakes of the file and of the command line are printed at once, each with its key."""
     conf.write_text(conf.read_text() + "events.dispatcher.type asink\n")
     assert main(["check", "--conf", str(conf), "--set", "spark.events.reporter.audit.type=fiel"]) == 1
     first, second = sorted(wrong(capsys.readouterr().out))

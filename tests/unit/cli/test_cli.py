@@ -82,7 +82,7 @@ def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureF
 
 
 def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the package is installed from a wheel, the shim finds the Python next to the jar."""
+    """If the package is installed from a wheel, `conf` prints no Python, which the shim finds next to the jar."""
     import sysconfig
 
     inside = Path(sysconfig.get_path("purelib")).resolve() / "spark_events" / "jars" / "shim.jar"
@@ -154,7 +154,7 @@ def test_tail_shows_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_tail_selects_last_events_and_severity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`-n` and `--min-severity` select events."""
+    """`tail -n` selects the last events, and `--min-severity` those of at least that severity."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, level) for n, level in enumerate(["INFO", "ERROR", "WARN", "INFO"])))
     main(["tail", "-n", "2", str(path)])
@@ -166,7 +166,7 @@ def test_tail_selects_last_events_and_severity(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_tail_counts_only_matching_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`-n` counts only events of sufficient severity, however far back they are."""
+    """`tail -n` counts only events of sufficient severity, however far back they are."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
     main(["tail", "-n", "2", "--min-severity", "error", str(path)])
@@ -176,7 +176,7 @@ def test_tail_counts_only_matching_events(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_tail_f_starts_with_the_last_events(tmp_path: Path) -> None:
-    """With `-f -n 2`, the last two present events are shown, then every new one."""
+    """With `tail -f -n 2`, the last two present events are shown, then every new event."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
     with following(path, output, "-n", "2", "--min-severity", "error"):
@@ -189,7 +189,7 @@ def test_tail_f_starts_with_the_last_events(tmp_path: Path) -> None:
 def test_tail_can_follow_new_events_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With `-f -n 0`, only new events are shown."""
+    """With `tail -f -n 0`, only new events are shown."""
     there, came = encode_event(event(1)), encode_event(event(2))
     monkeypatch.setattr(tail, "follow", lambda _: iter([there, None, None, came, None, came]))
     main(["tail", "-f", "-n", "0", str(tmp_path)])
@@ -213,7 +213,7 @@ def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_tail_selects_applications_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--app` matches id or name, `--name` the event; both may be repeated and contain `*`."""
+    """`--app` selects by application id or name, `--name` by event name; both may be repeated and contain `*`."""
     path = tmp_path / "events.jsonl"
     applications = [("app-1", "shop"), ("app-2", "shop-nightly"), ("app-3", "clicks")]
     write(path, *(event(n, **{"spark.app.id": a, "spark.app.name": b}) for n, (a, b) in enumerate(applications)))
@@ -229,7 +229,7 @@ def test_tail_selects_applications_and_names(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_tail_reads_standard_input(tmp_path: Path) -> None:
-    """The path `-` is standard input, compressed or not, with and without `-f`."""
+    """For `tail`, the path `-` is standard input, compressed or not, with and without `-f`."""
     data = encode_lines([event(1), event(2)])
     for options in ([], ["-f"], ["-n", "2"]):
         for given in (data, gzip.compress(data)):
@@ -238,7 +238,7 @@ def test_tail_reads_standard_input(tmp_path: Path) -> None:
 
 
 def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
-    """The zone is that of the process, as for `date`."""
+    """`tail` prints times in the zone of the process, like `date`, with that zone."""
     path = tmp_path / "events.jsonl"
     write(path, event(0))
     environment = {**os.environ, "TZ": "Asia/Kolkata"}
@@ -247,7 +247,7 @@ def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
 
 
 def test_tail_wraps_at_the_terminal_s_width() -> None:
-    """Continuation lines are indented; a word that is too long stays whole; without a terminal, lines stay whole."""
+    """On a terminal, lines are wrapped and indented; a word that is too long stays whole."""
     one = event(1, url="x" * 90, text="ten chars " * 9)
     wide, wrapped = tail._render(one, 0, True).splitlines(), tail._render(one, 50, True).splitlines()
     assert len(wide) == 4
@@ -295,7 +295,7 @@ def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files with any name and several gzip streams in one file are read."""
+    """`tail` reads compressed files with any name, and with several gzip streams in one file."""
     both = tmp_path / "both"
     both.write_bytes(b"".join(gzip.compress(encode_lines([event(n), event(n + 1)])) for n in (0, 2)))
     assert main(["tail", "-n", "3", str(both)]) == 0
@@ -313,7 +313,7 @@ def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_tail_shows_readable_part_of_a_damaged_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    """The readable events are shown, then the reason why reading stopped."""
+    """Of a damaged file, the readable events are shown, then the reason why reading stopped."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(damage(gzip.compress(encode_lines([event(n) for n in range(4)]))))
     assert main(["tail", "-n", "2", str(path)]) == 1
@@ -504,7 +504,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
 
 
 def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version prints the package's version."""
+    """The option --version prints the package's version."""
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert (caught.value.code, capsys.readouterr().out) == (0, f"spark-events {__version__}\n")

@@ -89,7 +89,7 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
 
 
 def test_unfinished_line_is_held_back(path: Path) -> None:
-    """A line without an end is yielded once it ends, or once its file has been rotated away."""
+    """A line without an end is yielded once its end is written, or once its file has been rotated away."""
     line = encode_lines([event(1)])
     lines = follow(path)
     with path.open("ab", buffering=0) as file:

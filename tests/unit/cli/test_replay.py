@@ -51,7 +51,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
 
 
 def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Standard output has events only; standard error has one summary line."""
+    """`replay` prints only events to standard output, and one summary line to standard error."""
     replay = Replay(capsys, STREAM)
     assert replay.code == 0
     assert replay.names == [
@@ -69,7 +69,7 @@ def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each application's events are numbered from 1; a log named twice is read once."""
+    """Each log is a separate application with events numbered from 1; a log named twice is read once."""
     replay = Replay(capsys, BATCH, STREAM, BATCH)
     names = [event["attributes"]["spark.app.name"] for event in replay.events if event["sequence"] == 1]
     assert names == ["mat-batch_udf", "mat-foreachbatch"]
@@ -171,7 +171,7 @@ def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str],
 
 
 def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A file reporter writes the same lines that the command prints without reporters."""
+    """A configured file reporter gets the same events that the command prints without reporters."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     conf = configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     printed = Replay(capsys, STREAM)
@@ -244,7 +244,7 @@ def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.Captu
 def test_damaged_lines_are_reported_and_do_not_fail_the_replay(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The first damaged lines are listed with file and line, the rest only counted."""
+    """The first damaged lines are reported with file and line, the others are only counted."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines()
     log.write_text("\n".join([*lines[:10], *['{"Event":"Spark'] * 50, *lines[10:], ""]), encoding="utf-8")
@@ -259,7 +259,7 @@ def test_damaged_lines_are_reported_and_do_not_fail_the_replay(
 
 
 def test_names_of_unknown_kinds_are_cut_and_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Long names are cut, and control characters are escaped."""
+    """Long names of unknown kinds are cut, and control characters in them are escaped."""
     log = tmp_path / "local-1"
     kinds = ["k" * 1_000_000, "com.vendor.\x1b[2JEvent"]
     lines = [*STREAM.read_text(encoding="utf-8").splitlines(), *(json.dumps({"Event": kind}) for kind in kinds)]
@@ -289,7 +289,7 @@ def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str],
 def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Commits that min-interval holds back are reported at the end of the log."""
+    """Commits that min-interval holds back are reported at the end of an unfinished log."""
     log = tmp_path / "local-1.inprogress"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)

@@ -97,7 +97,7 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
 
 @pytest.mark.parametrize("end", ["STOPPED", "PROGRAM_FAILED", "GATEWAY_CLOSED", "report"])
 def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> None:
-    """An application whose event stream was stopped in order is not lost, although it still runs."""
+    """An application is not LOST if its event stream was stopped in order, although it still runs."""
     (tmp_path / "events.jsonl").write_bytes(story(end=end))
     sink = ListSink()
     watch(tmp_path, sink, 10_000).look()

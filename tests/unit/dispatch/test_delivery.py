@@ -131,7 +131,7 @@ def test_a_failed_batch_is_retried_before_later_events(start: Start, fault: Any)
 
 
 def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start) -> None:
-    """The requested delay replaces the shorter back-off."""
+    """The delay that a throttled reporter requests replaces a shorter back-off."""
     reporter = FaultyReporter([throttled(0.05)])
     delivery = start(reporter)
     delivery.put(entries(1))
@@ -149,7 +149,7 @@ def test_a_requested_delay_of_zero_does_not_shorten_the_back_off(start: Start) -
 
 
 def test_a_hanging_call_is_cancelled_and_retried(start: Start, late_attempts: list[str]) -> None:
-    """An attempt that exceeds its timeout counts as a failure."""
+    """A call that exceeds its timeout is cancelled, counted as a failure and retried."""
     reporter = FaultyReporter([hang, ok])
     delivery = start(reporter, timeout=0.02)
     delivery.put(entries(2))
@@ -200,7 +200,7 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.L
 
 
 def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> None:
-    """The reporter's error has the number of rejected events; the rest of the batch counts as delivered."""
+    """After a partial rejection, only the rejected events count as rejected, the batch's others as delivered."""
     reporter = FaultyReporter([partly(1), partly(5)])
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(4))
@@ -663,7 +663,7 @@ def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
 
 
 def test_a_stop_ends_a_requested_delay(start: Start) -> None:
-    """A reporter that requested a delay of a minute gets one last attempt at once."""
+    """A stop ends a requested delay of a minute: the reporter gets one last attempt at once."""
     reporter = FaultyReporter([throttled(60)])
     delivery = start(reporter)
     delivery.put(entries(2))

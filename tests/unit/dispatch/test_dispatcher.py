@@ -177,7 +177,7 @@ def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None
 
 
 def test_sync_without_events_does_not_wait() -> None:
-    """A record without events causes no wait."""
+    """The sync dispatcher does not wait for a record without events."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch([], 9)

@@ -38,7 +38,7 @@ class Blocking(Reporter):
 
 
 class Spins(Reporter):
-    """Busy loop until the test releases it."""
+    """Reporter with a busy loop that the test ends."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -151,7 +151,7 @@ def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start,
 
 
 def test_a_process_is_kept_between_batches(start: Start) -> None:
-    """An error that the reporter raises does not replace the process."""
+    """An error that a reporter raises does not replace the reporter's process."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -176,7 +176,7 @@ def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, cap
 
 
 def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Log lines of the process keep their logger's name and level."""
+    """Log records of a reporter's process reach the sidecar's log with their logger's name and level."""
     delivery = start()
     delivery.put(entries(event(7, do="log")))
     assert delivery.wait_until_settled(20)

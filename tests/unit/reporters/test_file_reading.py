@@ -16,7 +16,7 @@ from spark_events.reporters.file import FileConfig, FileReporter
 
 
 def test_written_events_are_read(tmp_path: Path) -> None:
-    """The events equal those that the reporter wrote, compressed or not."""
+    """`read` returns the events that the file reporter wrote, from compressed files, too."""
     path, written = tmp_path / "events.jsonl", [event(n, "WARN", rows=n) for n in range(3)]
     reporter = FileReporter(FileConfig(str(path)))
     reporter.open()
@@ -69,6 +69,6 @@ def test_standard_input_is_read() -> None:
 
 
 def test_one_event_is_decoded() -> None:
-    """``decode_event`` takes the value of a Kafka message or the body of a webhook."""
+    """``decode_event`` decodes the value of a Kafka message or the body of a webhook."""
     one = event(7, rows=1)
     assert spark_events.decode_event(encode_event(one)) == one

@@ -57,7 +57,7 @@ def everything(path: Path) -> list[int]:
 
 
 def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
-    """No file exceeds the limit, and together the files have every event in order."""
+    """No file exceeds the size limit, and together the files have every event in order."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=4_096, keep=1_000)
     write(reporter, *([event(number, text="x" * 100)] for number in range(200)))

@@ -84,7 +84,7 @@ def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -
 
 
 def test_an_exit_by_the_program_names_its_caller() -> None:
-    """The frame that called System.exit is in the body and in an attribute."""
+    """For an exit by the program, the frame that called System.exit is in the body and in an attribute."""
     caller = "com.acme.Job.main(Job.java:12)"
     event = ending(application_end("EXITED", exit_caller=caller))
     assert event.attributes["spark.app.exit_caller"] == caller
@@ -133,7 +133,7 @@ def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
 
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
-    """A provisional end is reported once: when the outcome is known, or when the driver has exited."""
+    """A provisional end is held and reported once: when the outcome is known or the driver has exited."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
@@ -235,7 +235,7 @@ def test_failed_job_before_a_success_is_no_hint() -> None:
 
 
 def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
-    """Without a start, the old status is unknown and left out."""
+    """The end of an application without a known start has no old status."""
     (event,) = translate(application_end())
     assert event.attributes["spark.status.new"] == "FINISHED"
     assert "spark.status.old" not in event.attributes

@@ -36,7 +36,7 @@ def commit(**progress: Any) -> Event:
 
 
 def test_commit_has_the_numbers_of_the_progress() -> None:
-    """Rows, durations and the query are those of Spark's progress."""
+    """A commit has the rows, the durations and the query of Spark's progress."""
     event = commit()
     assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
     assert event.body == "Query 'clicks' committed batch 41 in 100 ms: 5 rows"
@@ -164,7 +164,7 @@ def test_progress_without_a_sink_or_sources_is_no_error() -> None:
 
 
 def test_state_is_summed_over_the_operators() -> None:
-    """Rows, memory and late rows of all stateful operators add up."""
+    """The rows, the memory and the late rows of all stateful operators are summed."""
     attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
     expected = {
         "spark.state.operators": 2,
@@ -244,7 +244,7 @@ def at(second: int, batch: int, **progress: Any) -> dict[str, Any]:
 
 
 def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
-    """The event has the number of batches, their sums, and the range of offsets."""
+    """Commits of an interval are one event with their number, their sums, and the range of offsets."""
     source = {"description": "S", "numInputRows": 5}
     records = [
         at(30, 0, sources=[{**source, "startOffset": 0, "endOffset": 10}]),

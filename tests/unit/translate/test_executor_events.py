@@ -115,7 +115,7 @@ def test_an_executor_before_the_application_s_start_is_reported_after_it() -> No
 
 
 def test_an_executor_of_an_application_whose_start_is_missing_is_reported_with_the_next_record() -> None:
-    """The event lacks the application's name; it is not lost."""
+    """If the application's start is missing, an executor is reported with the next record, without its name."""
     translator = Translator()
     translator.translate(decoded({"at": START, **added()}))
     events = translator.translate(decoded(application_end()))

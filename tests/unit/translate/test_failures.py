@@ -78,7 +78,7 @@ def diagnosis(name: str) -> Diagnosis:
     ],
 )
 def test_a_python_error_is_found_with_its_location(name: str, error_type: str, root_cause: str, location: str) -> None:
-    """The root cause is the Python exception; the location is in the user's own code."""
+    """The root cause is the Python exception, and its location is in the user's own code."""
     found = diagnosis(name)
     assert found.error_type == found.attributes["error.type"] == error_type
     assert found.attributes["failure.root_cause"] == root_cause

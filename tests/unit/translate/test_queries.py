@@ -114,7 +114,7 @@ def test_end_of_an_unknown_run_is_reported() -> None:
 
 
 def test_commit_of_an_unknown_run_is_reported() -> None:
-    """A commit of an unknown run is reported."""
+    """The commit of a run whose start is unknown is reported."""
     (event,) = translate(query_progress(4, "r9", "q9"))
     assert event.name == "BatchCommitEvent"
     assert event.attributes["spark.streaming.query.id"] == "q9"

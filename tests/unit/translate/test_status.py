@@ -19,7 +19,7 @@ def test_every_next_status_is_defined(table: Transitions) -> None:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_invalid_transition_changes_nothing(table: Transitions) -> None:
-    """An unknown status may change to any status; a known one only as the table allows."""
+    """A transition that the table does not allow changes nothing; an unknown status may change to any."""
     for old, following in table.items():
         for new in table:
             status = Status(table)

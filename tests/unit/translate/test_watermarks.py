@@ -80,7 +80,7 @@ class Query:
         )
 
     def nothing(self, second: float) -> list[Event]:
-        """Report a trigger without data."""
+        """Report a trigger without new data."""
         return self.send({"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(second)})
 
     def tick(self, second: float) -> list[Event]:
@@ -216,7 +216,7 @@ def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
 
 
 def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
-    """Source 1 is silent from second 3; under ``max``, the watermark moves without it."""
+    """Return a query whose source 1 is silent from second 3, and its events; only ``max`` moves the watermark then."""
     query = Query(policy=policy)
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)

@@ -41,7 +41,7 @@ def channel() -> Iterator[DriverChannel]:
 
 
 def connected(address: ChannelAddress, greeting: bytes = b"") -> socket.socket:
-    """Connect like a task; send the greeting."""
+    """Connect like a task and send the greeting; return the connection."""
     made = socket.create_connection((address.host, address.port), SECONDS)
     made.sendall(greeting)
     return made
@@ -56,7 +56,7 @@ def came(channel: DriverChannel, attempt: TaskAttempt) -> socket.socket:
 
 
 def wait_for(probe: Callable[[], object]) -> None:
-    """Poll, because the channel's loop runs in another thread."""
+    """Poll until a condition is true, because the channel's loop runs in another thread."""
     deadline = time.monotonic() + SECONDS
     while not probe():
         assert time.monotonic() < deadline
@@ -64,7 +64,7 @@ def wait_for(probe: Callable[[], object]) -> None:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Read until the other end closes."""
+    """Read from a connection until its other end closes."""
     with connection:
         return b"".join(iter(lambda: connection.recv(4096), b""))
 
@@ -240,7 +240,7 @@ def test_a_repeated_greeting_is_rejected(channel: DriverChannel) -> None:
 
 @contextlib.contextmanager
 def opened(**limits: Any) -> Iterator[DriverChannel]:
-    """Open a channel with these limits."""
+    """Open a channel with the given limits."""
     channel = DriverChannel(**limits)
     assert channel.open(LOOPBACK, LOOPBACK)
     try:

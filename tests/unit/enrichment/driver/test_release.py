@@ -16,7 +16,7 @@ FIRST, AGAIN = MicroBatch("q", 1, "run 1"), MicroBatch("q", 1, "run 2")
 
 
 class Calls:
-    """Records the names of its calls."""
+    """Recorder of the names of the functions that it returns, in the order of their calls."""
 
     def __init__(self) -> None:
         self.all: list[str] = []

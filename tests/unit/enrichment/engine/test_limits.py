@@ -64,7 +64,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
-    """Assert that no second has more attempts than the rate, and that no call is before its slot."""
+    """Assert that no second has more attempts than the rate, and that no call precedes its slot."""
     assert len(passed) == len(times)
     assert all(moment <= called for moment, called in zip(passed, times, strict=True))
     for first, last in zip(passed, passed[rate:], strict=False):

@@ -25,7 +25,7 @@ AT_ONCE = Retry(initial=0, jitter=0)
 
 
 def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
-    """Rows whose request is the remainder of a division."""
+    """Return rows whose request is the remainder of a division."""
     return chunks_of(range(rows), size, request=lambda row: row % by)
 
 
@@ -419,7 +419,7 @@ class _Odd(dict[str, int]):
 
 @pytest.mark.parametrize("options", [{}, {"coalesce_by": "id"}])
 def test_an_answer_of_unknown_size_is_accepted(options: dict[str, Any]) -> None:
-    """Regression: it ended the task, and Spark repeated all calls."""
+    """An answer of unknown size is accepted. Regression: it ended the task, and Spark repeated all calls."""
 
     async def fn(row: int) -> _Odd:
         return _Odd(x=row)

@@ -350,7 +350,7 @@ def test_a_simple_answer_is_checked_without_an_array(
 
 
 def test_a_simple_answer_needs_every_required_column() -> None:
-    """None is a valid value of a nullable column."""
+    """An answer needs every required column; None is a valid value of a nullable column."""
     one = AnswerWriter(pa.schema([pa.field("s", pa.int32(), nullable=False)]))
     assert one.misfit({"s": 1}) is None
     assert one.misfit({"s": None}) is not None
