@@ -69,7 +69,7 @@ def read(path: Path, content: str | bytes) -> Reading:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_batch_job(version: str) -> None:
-    """The log of a batch job that fails in a UDF has its start, all edges of its stage, and the failure's cause."""
+    """The log of a batch job that fails in a UDF has its start, its stage's edges, and the failure's cause."""
     reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
@@ -230,7 +230,7 @@ def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> No
     ids=["values", "fields"],
 )
 def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
-    """Observed rows, which a log has in one of two formats, get the format that listeners have."""
+    """A log has observed rows in one of two formats; they are converted to the format of listeners."""
     progress = {"id": "q", "runId": "r", "timestamp": "", "batchId": 0, "observedMetrics": {"stats": row}}
     (record,) = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress))).of(r.QueryProgress)
     assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}

@@ -116,7 +116,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 
 def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
-    """An acknowledgement neither repeats an earlier one nor is below it."""
+    """The record numbers of acknowledgements increase, without repetition."""
     answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)

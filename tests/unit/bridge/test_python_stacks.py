@@ -70,14 +70,14 @@ def test_the_functions_that_the_jvm_calls() -> None:
 
 
 def test_another_process_answers(server: subprocess.Popen[str]) -> None:
-    """Another process answers with its stacks if it is asked by its process id."""
+    """Another process answers a request by its process id with its stacks."""
     (frames,) = python_stacks.ask(server.pid)
     assert [frame.function for frame in frames] == ["book"]
     assert isinstance(frames[0], PythonFrame)
 
 
 def test_a_process_that_does_not_answer(folder: Path) -> None:
-    """A process without a socket, a process that has ended, and one with an unsafe folder have no stacks."""
+    """A process has no stacks without a socket, after its end, or if its folder is open to other users."""
     assert python_stacks.ask(os.getpid()) == []
     private = folder / f"spark-events-{os.getuid()}"
     private.mkdir(mode=0o777)

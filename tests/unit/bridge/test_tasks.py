@@ -38,7 +38,7 @@ def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
 
 
 def test_edges_are_made_only_by_status_changes() -> None:
-    """Only a change of a stage's status makes an edge; the end of one task of two makes none."""
+    """Only a change of a stage's status makes an edge; the end of one task of two makes no edge."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]

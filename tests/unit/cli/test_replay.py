@@ -301,7 +301,7 @@ def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
 
 
 def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Compressed logs give the same events as uncompressed ones."""
+    """A compressed log gives the same events as the same log without compression."""
     expected = Replay(capsys, BATCH).events
     for codec in ("zstd", "lz4", "snappy"):
         assert Replay(capsys, FIXTURES / f"batch_udf-4.3.{codec}").events == expected

@@ -82,7 +82,7 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
 def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late reporter costs one timeout, counted and logged once; then only the other reporters are waited for."""
+    """A late reporter costs one timeout, counted and logged once; then the dispatcher waits for others only."""
     other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
     both = deliveries(gated, other)
     ages: dict[object, float] = dict.fromkeys((one.store for one in both), 0.0)

@@ -343,7 +343,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
     monkeypatch: pytest.MonkeyPatch,
     thread_limit: Callable[[bool], None],
 ) -> None:
-    """Failed thread starts do not count as failures: one blocked thread is one. Their loops are closed."""
+    """Failed thread starts do not count as failures in addition to their blocked thread, and their loops are closed."""
     loops: list[asyncio.AbstractEventLoop] = []
     new_loop = asyncio.new_event_loop
 

@@ -170,7 +170,7 @@ def test_a_link_is_followed_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that cannot be rotated, here for its too long name, keeps growing, and the log has one message."""
+    """A file whose rotated name would be too long keeps growing, and the log has one message."""
     path = tmp_path / ("e" * 250)
     reporter = opened(path, max_size=256)
     write(reporter, *([event(number)] for number in range(5)))

@@ -167,7 +167,7 @@ def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCapt
 
 
 def test_the_driver_s_log_needs_a_driver() -> None:
-    """A clear error says that the driver's log needs a driver, which a replay for example lacks."""
+    """Without a driver, as in a replay, the reporter raises a clear error instead of losing events."""
     program = (
         "from spark_events.reporters.log import LogConfig, LogReporter\n"
         "LogReporter(LogConfig(destination='log4j')).open()"

@@ -117,7 +117,7 @@ def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: s
 
 
 def test_failure_after_stop_is_reported_as_such() -> None:
-    """If a program fails after it stopped its SparkContext, the body says so: Spark recorded a successful end."""
+    """The body reports that a program failed after it stopped its SparkContext; Spark recorded a success."""
     event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
@@ -241,7 +241,7 @@ def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
     assert "spark.status.old" not in event.attributes
 
 
-def test_nothing_is_told_twice() -> None:
+def test_a_repeated_start_or_end_makes_no_event() -> None:
     """A second start, a second end and a loss after the end make no event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), application_end()):

@@ -94,7 +94,7 @@ def test_every_kind_of_record_that_is_translated_is_listed() -> None:
 
 
 def test_every_kind_that_is_listed_makes_something() -> None:
-    """Every listed kind makes an event, because one without events would cost the driver needless round trips."""
+    """Every listed kind makes an event: a kind without events would cost the driver needless round trips."""
     config = dataclasses.replace(
         AT_ONCE, watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True
     )

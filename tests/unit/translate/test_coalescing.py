@@ -64,7 +64,7 @@ def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
-    """The first commit is reported at once; those of the rest of the interval are one event at its end."""
+    """The first commit is reported at once; the other commits of its interval are one event at the interval's end."""
     stream = Stream()
     assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000

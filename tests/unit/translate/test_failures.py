@@ -356,7 +356,7 @@ def test_an_explicit_error_class_has_precedence() -> None:
 
 
 def test_the_first_of_chained_python_errors_is_the_root() -> None:
-    """For 'raise ... from error', the root is the cause, with its own location."""
+    """Of chained Python errors ('raise ... from error'), the cause is the root, with its own location."""
     text = (
         "py4j.Py4JException: x Return Message: Traceback (most recent call last):\n"
         "  File \"/app/a.py\", line 1, in inner\n    x\nKeyError: 'k'\n\n"

@@ -298,7 +298,7 @@ def test_the_application_has_the_key_of_its_query() -> None:
 
 
 def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
-    """A failed enrichment is a consequence of its query's failure; without one, the program has caught the error."""
+    """A failed enrichment is a consequence of its query's failure; if no query failed, the program caught the error."""
     about = {"spark.streaming.query.id": "q1", "spark.streaming.query.run_id": "r1"}
     event = {"id": "1", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich", "severity": "ERROR"}
     added = {"kind": "added", "at": START + 3, "event": {**event, "body": "failed", "attributes": about}}
@@ -382,7 +382,7 @@ def test_the_fingerprint_ignores_what_varies(one: str, other: str) -> None:
         ("a.B", "no currency", None),
     ],
 )
-def test_the_fingerprint_tells_causes_apart(error_type: str, message: str, location: str | None) -> None:
+def test_different_causes_have_different_fingerprints(error_type: str, message: str, location: str | None) -> None:
     """The fingerprint differs with the error type, the words of the message, the file and the function."""
     assert fingerprint("a.B", "no currency", "p.py:1 in f") != fingerprint(error_type, message, location)
 

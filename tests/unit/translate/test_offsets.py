@@ -51,7 +51,7 @@ def test_text_without_json_causes_no_error(text: bytes) -> None:
 
 
 def test_lag_is_the_unread_part() -> None:
-    """The lag counts all partitions, also new ones; a partition that was reset to an earlier offset has none."""
+    """The lag counts all partitions, also new ones, but not a partition that was reset to an earlier offset."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8
 

@@ -37,7 +37,7 @@ def closed(events: list[Event]) -> list[list[str]]:
 
 
 def test_the_first_commit_of_each_run_closes_the_query() -> None:
-    """The first commit of all shows that the application works again, too."""
+    """The first commit of a run closes the query's incident; the first of all also closes the application's."""
     events = translated(
         query_started(),
         *map(query_progress, range(3)),
@@ -55,7 +55,7 @@ def test_the_first_commit_of_each_run_closes_the_query() -> None:
 
 
 def test_a_good_end_closes_what_was_not_seen_to_fail() -> None:
-    """Job groups without the generated ones, and a query that had no data; not a query that failed in this run."""
+    """A good end closes the incidents of named job groups and of queries that did not fail in this run."""
     groups = ["nightly", "0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "nightly"]
     jobs = [
         {"kind": "job_start", "job_id": n, "time": START, "properties": {"spark.jobGroup.id": group}}
@@ -78,7 +78,7 @@ def test_another_end_closes_nothing() -> None:
 
 
 def test_the_keys_of_many_groups_are_limited() -> None:
-    """A recovery becomes one request per key."""
+    """The number of keys of one recovery is limited, because each key becomes a request."""
     groups = [{"spark.jobGroup.id": f"group {n} \u00fc"} for n in range(100)]
     jobs = [{"kind": "job_start", "job_id": n, "time": START, "properties": one} for n, one in enumerate(groups)]
     (keys,) = closed(translated(*jobs, application_end()))
@@ -86,7 +86,7 @@ def test_the_keys_of_many_groups_are_limited() -> None:
 
 
 def test_a_restarted_sidecar_knows_which_runs_have_committed() -> None:
-    """The driver sends the running queries to the successor."""
+    """The next commit of a restored run is not the run's first, so a restarted sidecar repeats no recovery."""
     successor = Translator()
     for record in (application_start(), query_started(), query_progress(0)):
         successor.restore(decoded(record))
@@ -109,7 +109,7 @@ def test_a_deadline_closes_when_the_work_is_on_time() -> None:
 
 
 def test_a_breaker_closes_its_own_incident() -> None:
-    """A breaker that lets one batch through is neither open nor closed."""
+    """A breaker's incident closes when the breaker closes, not when it lets one batch through."""
     translator = Translator()
     translated(translator=translator)
     drafts = [reporter_status("audit", old, new, "why", START) for old, new in STATES]

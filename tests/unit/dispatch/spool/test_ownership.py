@@ -41,7 +41,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def zombie(process: subprocess.Popen[bytes]) -> None:
-    """A zombie: a process that was killed but whose parent has not waited for it."""
+    """A process that was killed but whose parent has not yet collected its exit status (a zombie)."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 

@@ -351,7 +351,7 @@ def test_a_single_attempt_has_one_result() -> None:
 
 @pytest.mark.parametrize("repeated", [None, False])
 def test_a_repeated_stage_may_have_two_results(repeated: bool | None) -> None:
-    """A partition of a repeated stage may have two results: the older attempt may store its own later."""
+    """A partition of a repeated stage may have two results: the older attempt may still store a result."""
     assert judged({5: 2}, [1, 1], None, repeated) == (True, 0)
 
 

@@ -31,7 +31,7 @@ def calls() -> Calls:
 
 
 def test_the_next_batch_releases_the_previous_one(calls: Calls) -> None:
-    """The next batch releases all that the previous one held; the actions at its commit are left to the next batch."""
+    """The next batch releases all that the previous batch held, except the actions at that batch's commit."""
     held = Held()
     held.begin(DF, FIRST)
     held.add(FIRST, calls("first"), calls("committed"))

@@ -126,7 +126,7 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
 def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Consecutive tasks are spaced by the rate without shared state, in one process, in two, or in new processes."""
+    """Consecutive tasks are spaced by the rate, although processes share no state."""
     workers: list[process.Process] = []
     for _ in range(processes):
         monkeypatch.setattr(process, "_process", None)
@@ -161,7 +161,7 @@ def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) ->
 
 
 def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> None:
-    """If a task ends early, the next one waits neither for its waiting rows nor for a delay that it was asked for."""
+    """A task waits neither for the rows nor for a requested delay of an earlier task that ended early."""
     times: list[float] = []
 
     async def fn(row: int) -> int:

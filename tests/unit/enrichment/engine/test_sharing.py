@@ -208,7 +208,7 @@ def test_cached_answers_are_limited_in_number_and_age() -> None:
 
 
 def test_bulk_calls_are_full_across_chunks() -> None:
-    """Bulk calls are full across chunks, so there are as few as possible; each row has its own result."""
+    """Bulk calls are filled with rows of several chunks, which makes the fewest calls; each row has its result."""
     sizes: list[int] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -293,7 +293,7 @@ def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
-    """Rows of one bulk call fail each for its own reason, with their own counts."""
+    """Each failed row of a bulk call has its own reason and counts."""
 
     results = [ConnectionError("refused"), TimeoutError("slow"), ValueError("wrong"), 3]
 
@@ -316,7 +316,7 @@ def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
 
 
 def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_one() -> None:
-    """A failed row of a bulk call is counted like the row of a single call, as a timeout or as a rejection."""
+    """A failed row of a bulk call is counted like a row of a single call, as timeout or as rejection."""
 
     async def fn(rows: list[int]) -> list[Any]:
         return [TimeoutError("slow"), 1]
