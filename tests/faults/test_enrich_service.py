@@ -167,6 +167,7 @@ def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichS
 
 def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
     """With a rate of 60 calls per second, a service that allows 90 in any second rejects no call."""
+    # The service counts calls in every one-second window; 90 leaves room for late calls on a busy machine.
     service.script(limit=limit(90))
     assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
     calls = service.calls()

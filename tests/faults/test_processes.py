@@ -48,7 +48,10 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Kill a driver; return the run, the seconds until LOST was in the file and those until the sidecar ended."""
+    """Kill a driver; return the run, the seconds until LOST was in the file and those until the sidecar ended.
+
+    Both durations exclude stalls of the machine (see Witness).
+    """
     run = lab.start("stream.py", defaults=ASYNC)
     wait_for_more(run, 3)
     driver, sidecar = run.driver(), run.sidecar()
@@ -173,7 +176,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 
 def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The last event of a killed driver is LOST, with severity FATAL; it names the queries that ran."""
+    """The last event of a killed driver is the change from RUNNING to LOST; it is FATAL and names what ran."""
     run, _, _ = driver_killed.result()
     last = [event for event in run.events() if event["name"] != "DispatcherReportEvent"][-1]
     assert last["name"] == "JobStatusChangeEvent"

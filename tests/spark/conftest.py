@@ -12,7 +12,7 @@ from spark.enriching import by_value, session
 
 @pytest.fixture(scope="module")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Session for all tests of a module; its functions are pickled by value, because workers cannot import them."""
+    """Spark session of a test module; workers cannot import the module, so its functions are pickled by value."""
     by_value(request.module.__name__)
     with session(tmp_path_factory.mktemp("spark")) as made:
         yield made

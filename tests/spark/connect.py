@@ -17,7 +17,7 @@ _FOR_3_5 = ROOT / ".tools" / "connect-3.5" / "jars"
 def connect_server(
     lab: Lab, defaults: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
 ) -> tuple[Run, str]:
-    """Start a server and yield its port."""
+    """Start a Spark Connect server and yield its port."""
     pytest.importorskip("grpc")
     program = ["spark-submit", *_SERVER]
     if spark_version() < (4,):

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ONCE = Retry(attempts=1)
-#: The circuit breaker gives up at the first call that finds the destination down.
+#: The circuit breaker gives up at the first call that fails because the destination is down.
 GIVES_UP: dict[str, Any] = {
     "limits": Limits(max_in_flight=1, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0)),
     "retry": ONCE,
@@ -106,7 +106,7 @@ def by_value(module: str) -> None:
 
 @contextlib.contextmanager
 def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
-    """Run a small Spark session; restore the changed environment variables afterwards."""
+    """Run a small Spark session; restore the changed environment variables at its end."""
     names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     before = {name: os.environ.get(name) for name in names}
     (folder / "conf").mkdir(parents=True)
@@ -159,7 +159,7 @@ def stream(
 
 
 def at_ten_a_second(spark: SparkSession, port: int) -> DataFrame:
-    """Build twenty rows in two partitions, each of which makes one call at a time."""
+    """Enrich twenty rows in two partitions, with one call at a time in each partition."""
     return enrich_batch(
         spark.range(0, 20, 1, 2),
         lookup,

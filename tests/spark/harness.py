@@ -35,15 +35,15 @@ T = TypeVar("T")
 JOBS = Path(__file__).parent / "jobs"
 REPORTERS = Path(__file__).parent / "reporters"
 MARK = "SPARK_EVENTS_TEST_RUN"
-#: Limit for one spark-submit on a busy, slow machine.
+#: Time limit of one spark-submit, long enough for a busy, slow machine.
 DEADLINE_SECONDS = 600
-#: Limit for a sidecar after its driver's end: `events.shutdown.timeout` (10 s) and a margin.
+#: Time limit of a sidecar after its driver's end: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
 _POLL_SECONDS = 0.02
 
-# The C1 compiler alone and a simple collector shorten small jobs.
+# Small jobs are faster with the C1 compiler alone and a simple garbage collector.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: Settings for a small, quiet Spark; no setting of spark-events.
+#: Spark's own settings for a small, quiet Spark; none of spark-events.
 SMALL_SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -69,9 +69,9 @@ def pyspark_home() -> Path:
 
 
 def home_in(folder: Path) -> Path:
-    """Return the same PySpark in a folder where a Spark Worker can write.
+    """Return this PySpark in a folder that a Spark Worker can write to.
 
-    A Worker names its folders by the second in which the application arrives: two workers in one folder could collide.
+    A Worker names its folders after the second of the application's start: workers that share a folder could collide.
     """
     home = folder / "spark-home"
     home.mkdir()
@@ -130,7 +130,7 @@ def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 120) -> 
     """Return the first true result of ``probe``.
 
     Raises:
-        TimeoutError: when there is none in time; the message has ``what``.
+        TimeoutError: if no result is true in time; the message contains ``what``.
     """
     deadline = time.monotonic() + seconds
     while not (found := probe()):
@@ -160,7 +160,7 @@ def _is_executor(process: psutil.Process) -> bool:
 
 @dataclass
 class Run:
-    """One started Spark. ``folder`` is its working directory and contains everything that it writes."""
+    """One run of spark-submit. ``folder`` is its working directory and contains all files that it writes."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -196,7 +196,7 @@ class Run:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def named(self, name: str, **attributes: object) -> list[dict[str, Any]]:
-        """Return the events with a name and attributes; ``_`` in a keyword means ``.``."""
+        """Return the events with this name and these attributes; ``_`` in a keyword means ``.``."""
         wanted = {key.replace("_", "."): value for key, value in attributes.items()}
         return [
             event
@@ -211,7 +211,7 @@ class Run:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def truth(self, name: str = "truth") -> Any:
-        """Return the results that the job wrote."""
+        """Return Spark's own data about the run, which the job wrote."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
     def commits(self, checkpoint: str) -> list[int]:
@@ -227,7 +227,7 @@ class Run:
         self.wait_for(f"the job to say {word!r}", (self.folder / word).exists, seconds)
 
     def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
-        """Wait while the job runs; fail if it ends first."""
+        """Wait for the first true result of ``probe``; fail if the job ends first."""
 
         def probe_while_running() -> T | None:
             found = probe()
@@ -276,7 +276,7 @@ class Run:
         """Wait for the end of the run and return the exit code.
 
         Raises:
-            AssertionError: when it does not end in time or its sidecar outlives it.
+        AssertionError: if the run does not end in time, or if its sidecar outlives it.
         """
         try:
             code = self.process.wait(seconds)
@@ -310,7 +310,7 @@ class Run:
 
 @dataclass
 class Lab:
-    """Launcher of runs, at most two at a time; tracks them all."""
+    """Starts runs, at most two at a time, and ends them all at its own end."""
 
     folder: Path
     runs: list[Run] = field(default_factory=list)
@@ -357,7 +357,7 @@ class Lab:
             command += [argument.replace("{folder}", str(folder)) for argument in arguments]
             mark = uuid.uuid4().hex
             own = {"SPARK_HOME": str(home_in(folder)), "SPARK_CONF_DIR": str(conf_dir), MARK: mark}
-            # A separate spool folder: events left by a run must not reach another test's run of the same name.
+            # Each run has its own spool folder: its remaining events must not reach another run of the same name.
             own["XDG_STATE_HOME"] = str(folder / "state")
             variables = environment({**own, **(env or {})})
             with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
@@ -385,7 +385,7 @@ class Lab:
         return self._pool.submit(work, *arguments, **options)
 
     def close(self) -> None:
-        """End all processes; fail if one should have ended by itself."""
+        """End all processes; fail if a process should have ended by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         left = [(run.folder.name, pid) for run in self.runs for pid in run.sidecars()]
         for run in self.runs:

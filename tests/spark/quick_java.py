@@ -2,8 +2,8 @@
 
 A class data archive (JEP 350), created once per Spark, has the classes that Spark's JVM loads at its start. A JVM only
 uses an archive if its class path starts with the class path of the JVM that created the archive. Spark puts the
-configuration folder and the user's jars first, and they differ between tests. Therefore ``java`` is a script here that
-moves them to the end. A SPARK_HOME of links has the same jars under another path.
+configuration folder and the user's jars first, and they differ between tests. Therefore ``java`` is a script here; it
+moves them to the end of the class path. In a SPARK_HOME of links, the same jars have another path.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def quick_java_home(spark_home: Path) -> Path | None:
     home = _ROOT / ".tools" / "java" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
-        # Other test processes may do the same at the same time.
+        # Another test process may create the archive at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "made").exists():
             _make(home, spark_home, java)

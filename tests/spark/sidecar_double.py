@@ -1,4 +1,4 @@
-"""Test double of the sidecar at the other end of the shim's pipe; ``spark.events.python`` names a script that runs it.
+"""Test double of the sidecar; the shim starts it with the script in ``spark.events.python``.
 
 ``SIDECAR_DOUBLE`` selects its behavior. In its folder it records each start and every record that it receives.
 """
@@ -52,7 +52,7 @@ def starts(folder: Path) -> int:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the received records, without an incomplete last line."""
+    """Return the received records; an incomplete last line is ignored."""
     diary = folder / "records"
     return [json.loads(line) for line in diary.read_bytes().split(b"\n")[:-1]] if diary.exists() else []
 

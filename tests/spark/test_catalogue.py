@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The job with each dispatcher, in parallel."""
+    """Run the job with each dispatcher, in parallel."""
     settings = {
         dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         for dispatcher in DISPATCHERS
@@ -52,7 +52,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module", params=DISPATCHERS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """The finished job."""
+    """Finished job with one of the dispatchers."""
     found = runs[request.param].result()
     assert found.process.returncode == 0, found.tail()
     return found
@@ -116,7 +116,7 @@ def test_event_ids_are_unique(run: Run) -> None:
 
 
 def test_only_known_events_are_reported(run: Run) -> None:
-    """Every name is in the catalogue, and nothing was dropped."""
+    """Every reported event's name is in the catalogue, and no event was dropped."""
     assert {event["name"] for event in run.events()} <= {
         "JobStatusChangeEvent",
         "JobFailureEvent",
@@ -128,7 +128,7 @@ def test_only_known_events_are_reported(run: Run) -> None:
 
 
 def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> None:
-    """Id, name, user and version are on every event and equal Spark's."""
+    """Every event has the application's id, name, user and Spark version, equal to Spark's own data."""
     expected = {
         "spark.app.id": truth["app_id"],
         "spark.app.name": "catalogue",
@@ -141,7 +141,7 @@ def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> N
 
 
 def test_event_times_lie_within_the_application(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """An event has the time at which it happened, within the application's life."""
+    """The time of each event lies between the application's start and end."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     for event in run.events():
         if event["name"] != "DispatcherReportEvent":  # the sidecar's final report
@@ -159,7 +159,7 @@ def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[st
 
 
 def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> None:
-    """Over all runs of a query, the batch ids are those in the checkpoint's commits/, each exactly once."""
+    """Over all runs of a query, each batch in the checkpoint's commits/ is reported exactly once, and no other."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
         assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits(checkpoint)
@@ -175,7 +175,7 @@ def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
 
 
 def test_rows_equal_spark_s(batches: list[Batch]) -> None:
-    """Input and output rows equal the progress; a sink that does not count rows (-1) has no attribute."""
+    """Input and output rows equal Spark's progress; without a count (-1), the event has no output attribute."""
     for batch in batches:
         written = batch.progress["sink"].get("numOutputRows", -1)
         assert batch.attributes["spark.batch.rows_input"] == batch.progress["numInputRows"]
@@ -184,7 +184,7 @@ def test_rows_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_durations_equal_spark_s(batches: list[Batch]) -> None:
-    """The event has exactly the phases that Spark has timed, with their milliseconds."""
+    """The event has exactly the phases that Spark has measured, with their durations in milliseconds."""
     for batch in batches:
         durations = {key: value for key, value in batch.attributes.items() if key.startswith("spark.batch.duration.")}
         spark_s = batch.progress["durationMs"].items()
@@ -192,7 +192,7 @@ def test_durations_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
-    """Watermark and event times of a batch equal the progress; without a watermark there is no attribute."""
+    """Watermark and event times of a batch equal Spark's progress; without a watermark there is no attribute."""
     watermarks = set()
     for batch in batches:
         times = batch.progress.get("eventTime", {})
@@ -204,7 +204,7 @@ def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
-    """Start and end offsets of each source equal the progress, as the JSON in the checkpoint."""
+    """Start and end offsets of each source equal Spark's progress and have the checkpoint's JSON format."""
     for batch in batches:
         (source,) = batch.progress["sources"]
         (ours,) = json.loads(batch.attributes["spark.batch.sources"])
@@ -215,7 +215,7 @@ def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_state_equals_spark_s(batches: list[Batch]) -> None:
-    """State rows and late rows are the sums over the progress's operators."""
+    """State rows and late rows are the sums over the stateful operators in Spark's progress."""
     late = 0
     for batch in batches:
         operators = batch.progress["stateOperators"]
@@ -237,7 +237,7 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
 
 
 def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
-    """RocksDB measures the bytes that a batch copies to the checkpoint; Spark's default store does not."""
+    """Only with RocksDB, the event has the bytes that a batch copies to the checkpoint."""
     known = {
         name: [
             event["attributes"].get("spark.state.checkpointed_bytes", 0) > 0
@@ -252,7 +252,7 @@ def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]
 
 
 def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
-    """Each metric of df.observe() is an attribute; a null metric has none."""
+    """Each metric of df.observe() is an attribute, except a metric that is null."""
     seen = 0
     for batch in batches:
         observed = {key: value for key, value in batch.attributes.items() if key.startswith("spark.observed.")}
@@ -277,7 +277,7 @@ def test_a_commit_event_has_the_time_of_the_commit(run: Run, batches: list[Batch
 
 
 def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, Any]) -> None:
-    """Each run has one RUNNING and one final status: FAILED if query.exception() is set, else FINISHED."""
+    """Each query run is reported as RUNNING, and at its end as FAILED if query.exception() is set, else FINISHED."""
     for query in truth["runs"]:
         changes = [
             change["attributes"]["spark.status.new"]
@@ -288,7 +288,7 @@ def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, An
 
 
 def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> None:
-    """A query keeps its id over its runs; each status names the previous one, and the first has none."""
+    """A query has one id over all runs; each status except the first names the previous status."""
     for query_id in {query["id"] for query in truth["runs"]}:
         changes = run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query_id)
         old = [change["attributes"].get("spark.status.old") for change in changes]
@@ -315,7 +315,7 @@ def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any
 
 
 def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any]) -> None:
-    """Of a trace through Python, py4j and the JVM, the root cause is the user's error and its line."""
+    """The root cause of a trace through Python, py4j and the JVM is the user's error, with its line."""
     assert truth["careful_error"] == "StreamingQueryException"
     (failure,) = run.named("JobFailureEvent", spark_entity="query")
     attributes = failure["attributes"]
@@ -333,7 +333,7 @@ def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any
 
 
 def test_a_failing_query_is_an_error(run: Run) -> None:
-    """Its failure has severity ERROR; the changes of its status have INFO."""
+    """The failure of a query has severity ERROR; the changes of its status have severity INFO."""
     changes = run.named("JobStatusChangeEvent", spark_entity="query")
     assert {change["severity"] for change in changes} == {"INFO"}
     (failure,) = run.named("JobFailureEvent", spark_entity="query")
@@ -341,10 +341,10 @@ def test_a_failing_query_is_an_error(run: Run) -> None:
 
 
 def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
-    """A job that fails in a Python UDF is one event with the UDF's error and line."""
+    """A job that fails in a Python UDF has one failure event, with the UDF's error and line."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
     attributes = failure["attributes"]
-    # The program catches the error. An event for which Spark waits is not held until that is known.
+    # The program catches the error; a reporter that Spark waits for gets the event before that is known.
     assert (failure["severity"], attributes["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))
     assert attributes["failure.root_cause"].startswith("ZeroDivisionError: integer division")
     assert attributes["failure.location"].endswith(
@@ -363,7 +363,7 @@ def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str,
 
 
 def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Start and end of a job have the times of Spark's event log; jobs of micro-batches are not reported."""
+    """Start and end of a batch job have the times of Spark's event log; micro-batches' jobs are not reported."""
     ends = {end["Job ID"]: end for end in of_kind(spark_log, "ListenerJobEnd")}
     expected = []
     for start in of_kind(spark_log, "ListenerJobStart"):
@@ -383,7 +383,7 @@ def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dic
 
 
 def test_events_of_a_run_are_in_order(run: Run, truth: dict[str, Any]) -> None:
-    """RUNNING comes before the run's commits, and its final status after them."""
+    """RUNNING of a query run precedes the run's commits, and its final status follows them."""
     for query in truth["runs"]:
         kinds = [
             event["name"]

@@ -1,4 +1,4 @@
-"""Tests of the origins of settings, and of wrong settings: one clear message, and the job continues."""
+"""Tests of the origins of settings; a wrong setting causes one clear message, and the job continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def only_two_lines(lab: Lab) -> Run:
 
 
 def three_sources(lab: Lab) -> Run:
-    """Set paths of the reporters a to d in the file, by --conf and in the program, in different combinations."""
+    """Set the paths of reporters a to d in different combinations of file, --conf and program."""
     reporters = {f"events.reporter.{name}.type": "file" for name in "abcd"}
     defaults = {f"events.reporter.{name}.path": f"{{folder}}/{name}-defaults" for name in "abd"}
     conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
@@ -39,7 +39,7 @@ def with_lines(lines: Mapping[str, str]) -> Callable[[Lab], Run]:
 
 
 def all_wrong(lab: Lab) -> Run:
-    """One mistake of every kind: an unknown key, an invalid value, a missing value, an unknown reporter."""
+    """Run with one mistake of each kind: an unknown key, an invalid and a missing value, an unknown reporter."""
     lines = {
         **FILE,
         "events.reporters": "audit, nobody",
@@ -52,7 +52,7 @@ def all_wrong(lab: Lab) -> Run:
 
 
 def one_broken(required: str) -> Callable[[Lab], Run]:
-    """Of three reporters, one has an unresolvable secret and one is not active."""
+    """Run three reporters: one works, one has an unresolvable secret, and one is not active."""
     lines = {
         **FILE,
         "events.required": required,
@@ -66,7 +66,7 @@ def one_broken(required: str) -> Callable[[Lab], Run]:
 
 
 def broken_file(required: str) -> Callable[[Lab], Run]:
-    """spark-submit itself fails on such a file, so it gets another file."""
+    """Run with an invalid spark-defaults.conf; spark-submit gets another file, because it would fail on this one."""
 
     def start(lab: Lab) -> Run:
         lines = {**SMALL_SPARK, **two_lines(), "spark.events.required": required}
@@ -79,7 +79,7 @@ def broken_file(required: str) -> Callable[[Lab], Run]:
 
 
 def bare_python(lab: Lab) -> Path:
-    """Python with the standard library only."""
+    """Path of a Python that has the standard library only."""
     environment = lab.folder / "bare"
     if not environment.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -95,7 +95,7 @@ def lonely_jar(lab: Lab) -> Run:
 
 
 class Mistake(NamedTuple):
-    """A mistake, and the text that the driver's log must have about it."""
+    """A mistake in the settings, and the text that the driver's log must have about it."""
 
     start: Callable[[Lab], Run]
     says: tuple[str, ...]
@@ -129,7 +129,7 @@ MISTAKES = {
     ),
 }
 
-#: Log text about the reporter of ``one_broken``, with or without other reporters running.
+#: Log text about the broken reporter of ``one_broken``, whether or not other reporters run.
 BROKEN = "events.reporter.alerts.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable"
 
 REQUIRED = {
@@ -153,7 +153,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
-    """With only the listener and the class path set, events are in the driver's log in its own format."""
+    """With only the listener and the class path set, the driver's log has the events, in the log's own format."""
     run = runs["two-lines"].result()
     assert run.process.returncode == 0, run.tail()
     assert " INFO  JobStatusChangeEvent: Application 'ending' started\n" in run.log
@@ -162,7 +162,7 @@ def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_the_command_line_overrides_the_file(runs: dict[str, Future[Run]]) -> None:
-    """spark.events.* by --conf overrides events.* in spark-defaults.conf; other keys of the file apply."""
+    """spark.events.* in --conf overrides events.* in spark-defaults.conf; the file's other keys apply."""
     folder = runs["three-sources"].result().folder
     assert (folder / "a-conf").exists()
     assert not (folder / "a-defaults").exists()
@@ -170,7 +170,7 @@ def test_the_command_line_overrides_the_file(runs: dict[str, Future[Run]]) -> No
 
 
 def test_the_program_overrides_file_and_command_line(runs: dict[str, Future[Run]]) -> None:
-    """spark.events.* by SparkSession.builder.config overrides --conf and the file, like Spark's own keys."""
+    """spark.events.* in SparkSession.builder.config overrides --conf and the file, as for Spark's own keys."""
     folder = runs["three-sources"].result().folder
     assert (folder / "b-builder").exists()
     assert not (folder / "b-defaults").exists()
@@ -197,7 +197,7 @@ def test_a_mistake_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_logged_once(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """One message in the driver's log has the full key, the value, the allowed values and the origin."""
+    """A wrong setting causes one log message with the full key, the value, the allowed values and the origin."""
     (message,) = runs[mistake].result().own_messages
     assert " ERROR " in message
     assert NO_EVENTS in message
@@ -206,14 +206,14 @@ def test_a_mistake_is_logged_once(runs: dict[str, Future[Run]], mistake: str) ->
 
 
 def test_the_origin_of_a_mistake_is_named(runs: dict[str, Future[Run]]) -> None:
-    """A key from spark-defaults.conf is quoted as written, with the path of the file."""
+    """The message quotes a key of spark-defaults.conf as written, with the path of the file."""
     run = runs["all-wrong"].result()
     (message,) = run.own_messages
     assert f"set in {run.folder}/conf/spark-defaults.conf" in message
 
 
 def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) -> None:
-    """One error in the driver's log, one event for the working reporter, which also gets all other events."""
+    """A broken reporter causes one logged error and one event; the working reporter gets all events."""
     run = runs["one-broken"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -229,7 +229,7 @@ def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) 
 
 
 def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[str, Future[Run]]) -> None:
-    """With spark.events.required=true, the application does not start, as for any other mistake."""
+    """With spark.events.required=true, an application with a broken reporter does not start."""
     run = runs["required-one-broken"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()
@@ -239,7 +239,7 @@ def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[
 
 @pytest.mark.parametrize("mistake", REQUIRED)
 def test_a_mistake_fails_an_application_with_required_events(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """With spark.events.required=true a mistake fails the application before its work, with the same message."""
+    """With spark.events.required=true, a mistake fails the application before its work, with the usual message."""
     run = runs[f"required-{mistake}"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()

@@ -1,4 +1,4 @@
-"""Tests of drivers in a container: the kernel kills every process of it together with the first one."""
+"""Tests of drivers in a container: the kernel kills all its processes when its first process ends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, pyspark_home, two_li
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
 
-#: A process namespace ends with its first process, as a container does.
+#: Like a container, a process namespace ends with its first process.
 _CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-#: A pod with a security context: read-only root, one volume, a user without home or files of its own. The user has
+#: Like a pod with a security context: read-only root, one volume, a user without home or own files. The user has
 #: a line in /etc/passwd, as in Spark's image. It may read all files, because this machine's Python may be in /root.
 _USER = 12345
 _RESTRICTED = f"""
@@ -57,7 +57,7 @@ def _run(lab: Lab, how: str) -> Run:
     ],
 )
 def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_code: int | None) -> None:
-    """Python's exit waits until the JVM has delivered the end."""
+    """The end of an application in a container is reported: Python's exit waits until the JVM has delivered it."""
     run = _run(lab, how)
     assert run.process.returncode == code, run.tail()
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
@@ -70,7 +70,7 @@ def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_co
 
 
 def _restricted(lab: Lab, job: str, *arguments: str) -> Run:
-    """Start a job as in examples/kubernetes/: everything that is written is below one volume."""
+    """Start a job as in examples/kubernetes/, with all written files in one volume."""
     settings = {
         **two_lines(),
         **PATIENT,
@@ -88,7 +88,7 @@ def _restricted(lab: Lab, job: str, *arguments: str) -> Run:
 
 
 def test_restricted_container_reports_its_end(lab: Lab) -> None:
-    """Neither a writable root nor a home nor a known user is needed."""
+    """A container with a read-only root, without a home or a user name, reports the end of its application."""
     run = _restricted(lab, "ending.py", "stop")
     assert run.wait() == 0, run.tail()
     assert run.own_messages == []
@@ -98,10 +98,10 @@ def test_restricted_container_reports_its_end(lab: Lab) -> None:
 
 
 def test_restricted_container_killed_as_a_group(lab: Lab) -> None:
-    """The watcher finds the loss in the volume."""
+    """If all processes of a container are killed, the watcher reports LOST from the files in the volume."""
     run = _restricted(lab, "starved.py")
     run.wait_for("a heartbeat", lambda: run.named("HeartbeatEvent"))
-    # The first process of the namespace; a changed user ends the tie to unshare.
+    # Kill the namespace's first process, because it outlives unshare once its user has changed.
     (first,) = psutil.Process(run.process.pid).children()
     first.kill()
     wait_for("the container to be gone", lambda: not run.processes())
@@ -122,7 +122,7 @@ def _watched(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
-    """The watcher reports the loss, and so does the next run; both reports have one event id."""
+    """If driver and sidecar are killed together, watcher and next run report LOST with the same event id."""
     settings = {
         **two_lines(),
         **PATIENT,
@@ -142,7 +142,7 @@ def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
     (reported,) = wait_for("the report of the watcher", lambda: _watched(killed.folder))
     assert reported["attributes"]["spark.status.new"] == "LOST"
     assert reported["severity"] == "FATAL"
-    # The last moment at which the driver is known to have lived.
+    # The time of the event is the last known sign of life of the driver.
     assert reported["observed_ts_millis"] == last
     assert _watched(killed.folder) == []
 

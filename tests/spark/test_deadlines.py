@@ -1,4 +1,4 @@
-"""Work that really hangs: each kind is reported within two seconds of its limit, with the place."""
+"""Tests of work that really hangs: each kind is reported within two seconds of its limit, with its location."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 _SOURCE = Path(__file__).parent / "hanging" / "HangingFileSystem.java"
 LIMIT = 2_000
-# The first batch of a slow driver may be overdue at another place; the wait is for these.
+# The first batch of a slow driver may be overdue elsewhere; the tests wait for these locations.
 PLACES = {
     "source": "waiting in HangingFileSystem.block, looking for new data",
     "python": "waiting in Python at control.py:",
@@ -24,7 +24,7 @@ PLACES = {
 
 
 def overdue(run: Run, rule: str, words: str = "", **attributes: Any) -> dict[str, Any]:
-    """Wait for the first event of an overdue deadline whose body has the words."""
+    """Wait for the first event of this rule with status OVERDUE whose body contains ``words``."""
     wanted = {"spark.deadline.rule": rule, "spark.status.new": "OVERDUE", **attributes}
 
     def found() -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_the_event_names_the_place(run: Run, name: str) -> None:
-    """The event was written while the work was still running."""
+    """The event names the location of the hanging work and is written before the work ends."""
     event = run.seen[name]  # type: ignore[attr-defined]
     assert PLACES[name] in event["body"]
     assert event["severity"] in ("WARN", "ERROR")
@@ -88,7 +88,7 @@ def test_the_event_names_the_place(run: Run, name: str) -> None:
 
 
 def test_a_foreach_batch_has_its_line(run: Run) -> None:
-    """The event names the innermost line of the user's Python and has the stack up to the function."""
+    """The event of a foreachBatch has the innermost line of the user's Python and the stack up to the function."""
     attributes = run.seen["python"]["attributes"]  # type: ignore[attr-defined]
     assert attributes["spark.deadline.location"].endswith("in wait_until_received")
     line = line_of("hangs.py", "# the place")
@@ -106,7 +106,7 @@ def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:
 
 
 def test_a_stage_without_any_executor_is_reported(lab: Lab) -> None:
-    """A standalone master without a worker accepts the application, and no executor ever comes."""
+    """On a standalone master without workers, the missing resources of the application are reported."""
     master = {**SMALL_SPARK, "spark.master": "local-cluster[0,1,1024]"}
     reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
     settings = {**two_lines(), **PATIENT, **reporter, "events.deadline.resources": "2s"}
@@ -121,6 +121,6 @@ def test_a_stage_without_any_executor_is_reported(lab: Lab) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning(run: Run) -> None:
-    """It is in the driver's log at the end."""
+    """When the application ends, the driver's log has a warning about a deadline rule for an unknown query."""
     (message,) = [line for line in run.own_messages if "events.deadline.query.unknown.batch" in line]
     assert "no query of this name has started" in message

@@ -1,4 +1,4 @@
-"""Tests of the reported outcome of an application for all ways in which one can end."""
+"""Tests of the reported outcome of an application, for all ways in which an application can end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Since 4.0, spark-sql passes its exit code with the application's end.
+#: Since Spark 4.0, the application's end has the exit code of spark-sql.
 KNOWS_EXIT_CODES = spark_version() >= (4,)
 LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
 ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 
 
 class Ending(NamedTuple):
-    """One way to end: how to cause it, and the expected status."""
+    """One way in which an application ends: how to cause it, and the expected status."""
 
     start: Callable[[Lab], Run]
     exit_code: int
@@ -55,7 +55,7 @@ def local_cluster(lab: Lab) -> Run:
     return lab.run("stream.py", "3", defaults=ASYNC_LINES, conf=conf)
 
 
-#: Losing this executor ends the application.
+#: The application ends when it loses this executor.
 ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
 
 
@@ -98,7 +98,7 @@ ENDINGS = {
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """All endings, two at a time."""
+    """Run one application per ending, two at a time."""
     return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items()}
 
 
@@ -121,7 +121,7 @@ def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
 
 
 def test_the_application_s_statuses_match_its_end(run: Run, how: str) -> None:
-    """RUNNING, then one final status; CANCELLED has severity WARN, and FAILED has its own event."""
+    """An application is reported as RUNNING and then with one final status; CANCELLED has severity WARN."""
     started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert started["attributes"]["spark.status.new"] == "RUNNING"
     assert "spark.status.old" not in started["attributes"]
@@ -135,22 +135,22 @@ def test_the_application_s_statuses_match_its_end(run: Run, how: str) -> None:
 
 
 def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
-    """FAILED comes with a JobFailureEvent of the application, other endings come without one."""
+    """Only an application that ends as FAILED has a JobFailureEvent of its own."""
     failures = run.named("JobFailureEvent", spark_entity="application")
     assert len(failures) == (ENDINGS[how].status == "FAILED")
     if failures:
-        # Spark waits for the reporter, so a failed job or query is an alarm before its application fails.
+        # Spark waits for this reporter, so a failed job or query is reported as alarm before its application fails.
         assert [event["severity"] for event in run.events()].count("ERROR") == 1
 
 
 def test_a_reported_exit_code_is_the_real_one(run: Run, how: str) -> None:
-    """exit.code is present only if it is known, and it equals the process's exit code."""
+    """The attribute exit_code is present only if the code is known, and it equals the process's exit code."""
     _started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert ended["attributes"].get("spark.app.exit_code", run.process.returncode) == run.process.returncode
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """The file has every event in order for each ending."""
+    """For each ending, the file has every event, in order."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
 
@@ -169,13 +169,13 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
-    """If the last job failed, the application's end mentions it, even with an unknown outcome."""
+    """If the last job failed, the event of the application's end names it, even with an unknown outcome."""
     ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
     assert "failed" in ended["attributes"]["spark.app.outcome_hint"]
 
 
 def test_good_sql_is_no_failure(runs: dict[str, Future[Run]]) -> None:
-    """A successful statement makes no event above INFO."""
+    """A successful SQL statement causes no event above INFO."""
     assert {event["severity"] for event in runs["sql"].result().events()} <= {"DEBUG", "INFO"}
 
 

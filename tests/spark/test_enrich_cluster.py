@@ -1,4 +1,4 @@
-"""Tests of enrichment on separate executors with a bare Python, one of which is killed."""
+"""Tests of enrichment on separate executors that have a bare Python, while the test kills an executor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
-#: Both executors run from the first task on, so each has a part of every batch and shuffle.
+#: Both executors run before the first task, so each executor has a part of every batch and shuffle.
 BOTH = {
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
@@ -40,7 +40,7 @@ BATCHES = range(3)
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment that has only pyarrow."""
+    """Path of the Python of an environment that has only pyarrow."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -82,13 +82,13 @@ def rows_of(run: Run, batch: int) -> list[int]:
 
 
 def whole(run: Run) -> bool:
-    """Return whether every batch is committed with every row once."""
+    """Return whether all batches are committed and contain every row exactly once."""
     assert run.commits("checkpoint") == list(BATCHES)
     return all(rows_of(run, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
 
 
 def test_executors_with_a_bare_python_enrich_and_reuse_resources(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """The package ships itself, and each worker process opens the resource once for three micro-batches."""
+    """Executors without the package get it from the driver and open a resource once for three micro-batches."""
     run = start(lab, service, bare, **BOTH)
     truth = finished(run)
     assert truth["there"] == [[["pyarrow"], os.path.realpath(bare.parent.parent)]] * 4
@@ -115,7 +115,7 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(lab: Lab, servi
 
 
 def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """Repeated calls have the same idempotency key; the event counts each row once."""
+    """An executor killed during a batch costs only calls with the same keys; the event counts each row once."""
     # In the second batch each task blocks after half of its rows.
     service.script(rules=[rule("1[5-9].", HELD)])
     run = start(lab, service, bare, **BOTH)
@@ -136,7 +136,7 @@ def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: E
     counted = Counter(call.key for call in calls)
     assert set(counted) == {str(row) for row in range(ROWS * len(BATCHES))}
     again = [int(key) for key, number in counted.items() if number > 1]
-    # The first batch was committed, the third had not started.
+    # The kill hit the second batch: the first batch was committed, and the third had not started.
     assert all(ROWS <= row < 2 * ROWS for row in again)
     assert len(again) > IN_FLIGHT
     for key in map(str, again):
@@ -147,7 +147,7 @@ def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: E
 def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
     lab: Lab, service: EnrichService, bare: Path
 ) -> None:
-    """Its stored rows are lost; Spark could only rebuild them with new calls and must not."""
+    """If an executor with settled rows is lost, the batch fails: a rebuild would repeat their calls."""
     run = start(lab, service, bare, "wait")
     run.wait_until_announced("settled-1", DEADLINE_SECONDS)
     called = Counter(call.key for call in service.calls())
@@ -161,7 +161,7 @@ def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
 
 
 def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """Dynamic allocation without executors at the start of the batch and at the use of its result."""
+    """With dynamic allocation and no executors at first, the rate holds; lost results cause no new calls."""
     dynamic = {
         "enabled": "true",
         "shuffleTracking.enabled": "true",
@@ -184,7 +184,7 @@ def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service
     assert run.wait() != 0
     assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
     assert run.output.count("spark.dynamicAllocation.cachedExecutorIdleTimeout is 1h: Spark removes an executor") == 1
-    # Ten per second, half for each of the two tasks, in any order of the executors.
+    # Each of the two tasks makes half of the ten calls per second, in any order of the executors.
     check_halves_of_ten_a_second(service, let_go)
 
 
@@ -192,9 +192,12 @@ def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service
 def test_a_replacement_executor_keeps_the_rate(
     lab: Lab, service: EnrichService, bare: Path, tmp_path: Path, cluster: str
 ) -> None:
-    """It starts during the batch; a standalone cluster does not announce it, but there were two executors before."""
+    """A replacement executor that starts during the batch does not increase the rate.
+
+    A standalone cluster does not announce the replacement, but the batch remembers two executors.
+    """
     service.script(rules=[rule("0|10", HELD)])
-    # Executors use a Java whose start the test can delay.
+    # The executors' Java is a script, so that the test can delay their start.
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     closed = tmp_path / "closed"
@@ -216,17 +219,17 @@ def test_a_replacement_executor_keeps_the_rate(
 
 
 def released(service: EnrichService) -> float:
-    """Release the held calls; return the time before that."""
+    """Release the held calls; return the time before the release."""
     moment = time.monotonic()
     service.release()
     return moment
 
 
 def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
-    """Verify that two tasks of ten rows called once per row and never faster than allowed.
+    """Verify that two tasks of ten rows made one call per row and respected the rate.
 
     Each task makes one call at a time, and its first call is held until ``let_go``: the second call starts at that time
-    or later, and each further one a fifth of a second later. On a slow machine calls only start later.
+    or later, and each further call at least a fifth of a second later. A slow machine only delays calls.
     """
     calls = service.calls()
     assert Counter(call.key for call in calls) == Counter(map(str, range(20)))
@@ -237,7 +240,7 @@ def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
 
 
 def replaced(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
-    """Start a run in which two tasks of partition 0 each have a held call of row 0.
+    """Start a run in which each of two tasks of partition 0 has a held call of row 0.
 
     The executor of partition 1 is killed with its shuffle output. Spark attempts the stage again with all unfinished
     partitions, while partition 0 still runs on the other executor.
@@ -262,7 +265,7 @@ REPLACED_ROWS = 12
 
 
 def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """Both attempts end, one with a failure; every reader sees the same result."""
+    """If two attempts of a partition end with different results, every reader sees the same result."""
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
     run = replaced(lab, service, bare)
     service.release("0")
@@ -281,7 +284,7 @@ def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichServ
 
 
 def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """It cancels its calls in flight, without a failure in Spark."""
+    """A replaced task cancels its calls in flight, without a failure in Spark."""
     service.script(rules=[rule("[012]", forever=HELD)])
     run = replaced(lab, service, bare, "notify")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")

@@ -1,4 +1,4 @@
-"""Tests of enrichment with a Spark Connect server, and of the example; each runs as a program."""
+"""Tests of enrichment with a Spark Connect server, and of the example; all run as programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.test_enrich_cluster import bare as bare  # noqa: PLC0414
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: 3.5 stores a settled batch in another way.
+#: Spark 3.5 stores a settled batch in another way.
 ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)
 
 
@@ -31,7 +31,10 @@ ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)
 def test_batches_and_streams_are_enriched_over_connect(
     lab: Lab, tmp_path: Path, request: pytest.FixtureRequest, what: str
 ) -> None:
-    """One call per row as in classic Spark; the package ships itself; missing batch and query raise a clear error."""
+    """Batches and streams over Connect make one call per row, as in classic Spark.
+
+    Workers without the package get it from the client; a missing query or batch id raises a clear error.
+    """
     # The server runs foreachBatch in the same Python, which therefore needs Connect's packages.
     env = {} if what == "everything" else {"PYSPARK_PYTHON": str(request.getfixturevalue("bare"))}
     server, port = connect_server(lab, env=env)
@@ -67,7 +70,7 @@ def test_batches_and_streams_are_enriched_over_connect(
 
 @pytest.mark.long
 def test_the_example_runs(tmp_path: Path) -> None:
-    """By the command of the documentation."""
+    """The example runs with the command of the documentation."""
     command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]

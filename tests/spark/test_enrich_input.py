@@ -1,4 +1,4 @@
-"""Tests of invalid input: one clear message, before a task runs if possible, else with the row's position."""
+"""Tests of invalid input: it causes one clear message before a task runs or, if later, with the row's position."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
 def test_invalid_arguments_are_rejected_before_a_task_runs(
     df: DataFrame, fn: Callable[..., Any], arguments: dict[str, Any], message: str
 ) -> None:
-    """One sentence with the subject, the value and the allowed values."""
+    """Invalid arguments are rejected in one sentence with the argument, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         enrich_batch(df, fn, **{"output": "x long", **arguments})
 
 
 def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added(df: DataFrame) -> None:
-    """With the default on_failure it is allowed; an earlier enrichment may have added it."""
+    """An earlier enrichment's failure column is rejected only if on_failure adds a column of the same name."""
     failed = df.withColumnRenamed("twice", "failure")
     for on_failure in ("fail", "null"):
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
@@ -124,7 +124,7 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
 
 
 def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
-    """Spark would pass batches without columns and therefore without rows, which loses the rows silently."""
+    """A DataFrame without columns is rejected, because Spark would lose its rows silently."""
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes no rows to fn"):
             form(spark.range(3).select(), fine, output="x long")
@@ -145,7 +145,7 @@ def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
 def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
     df: DataFrame, column: str, described: str
 ) -> None:
-    """The column passes through the function's tasks nevertheless."""
+    """A column that Arrow does not support is rejected even outside the request, because tasks read all columns."""
     wide = df.selectExpr("*", f"{column} as c")
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match=f"the DataFrame has {described} which Arrow does not support"):
@@ -153,7 +153,7 @@ def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
 
 
 def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, df: DataFrame) -> None:
-    """They need a settled batch; and enrich_batch needs a batch."""
+    """enrich rejects options that need a settled batch; enrich_batch rejects a streaming DataFrame."""
     with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
         enrich(df, fine, output="x long", on_failure="dead_letter")
     with pytest.raises(InvalidPlanError, match=r"OnFailure\.max_ratio applies to a whole batch"):
@@ -169,7 +169,7 @@ def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, 
 
 
 def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
-    """Return the error of a batch in which the seventh row has this answer."""
+    """Return the error of a batch whose seventh row has this answer."""
 
     async def fn(row: Any) -> Any:
         return answer if row.id == 6 else {"x": 1}
@@ -192,7 +192,7 @@ def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
 def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
     df: DataFrame, answer: Any, output: str, message: str
 ) -> None:
-    """The message has the partition and the position in it."""
+    """An invalid answer is reported with the row's partition and position, without the row's values."""
     error = answering(df, answer, output)
     assert f"partition 1, row 1: OutputError: {message}" in error
     assert SECRET not in error
@@ -200,7 +200,7 @@ def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
 
 @pytest.mark.parametrize("zone", ["GMT+5", "PST"])
 def test_a_time_zone_unknown_to_python_fails_no_row(spark: SparkSession, zone: str) -> None:
-    """The session may have such a zone; the function gets the same instant and key as in any zone."""
+    """In a session time zone unknown to Python, the function gets the same instant and key as in UTC."""
 
     async def key(row: Any, ctx: Any) -> dict[str, Any]:
         return {"at": row.t["at"].timestamp(), "key": ctx.idempotency_key}
@@ -220,7 +220,7 @@ def test_a_time_zone_unknown_to_python_fails_no_row(spark: SparkSession, zone: s
 
 
 def test_a_programming_error_is_not_retried(df: DataFrame) -> None:
-    """A retry would raise the same error."""
+    """A programming error is not retried, because a retry would raise the same error."""
 
     async def wrong(row: Any) -> Any:
         return {"x": row.idd}
@@ -229,12 +229,12 @@ def test_a_programming_error_is_not_retried(df: DataFrame) -> None:
         enrich_batch(df, wrong, output="x long", retry=Retry(attempts=4, initial=0.01))
     assert {sample.failure.attempts for sample in caught.value.samples} == {1}
     assert "AttributeError" in str(caught.value)
-    # Python 3.10 only knows its last name.
+    # Python 3.10 knows only the function's name, not its qualified name.
     assert re.search(r"[. ]wrong\)", str(caught.value))
 
 
 def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataFrame) -> None:
-    """The resource is not opened again for each row."""
+    """A resource that fails to open fails every row with the reason and is not opened again for each row."""
 
     @contextlib.asynccontextmanager
     async def refusing() -> Any:
@@ -247,7 +247,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataF
 
 
 def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """It blocks all calls of its worker."""
+    """A function that blocks the event loop, and with it all calls of its worker, is logged."""
 
     async def blocks(row: Any) -> dict[str, Any]:
         if row.id == 3:
@@ -262,7 +262,7 @@ def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest
 
 
 def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """The most frequent key limits the speed of a batch."""
+    """A hot key is logged with its rows, because the most frequent key limits the speed of a batch."""
     df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
     enrich_batch(df, enough, output="x long", key="k")
     (message,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]

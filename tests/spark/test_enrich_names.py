@@ -1,4 +1,4 @@
-"""Tests of columns whose names Spark would parse as a path or a quote, wherever a column is named."""
+"""Tests of column names that Spark would parse as a path or a quote, in all arguments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def keyed(row: Any, ctx: Any) -> dict[str, Any]:
 
 
 def values(df: DataFrame) -> list[tuple[Any, ...]]:
-    """Return the values without the struct."""
+    """Return the values of all columns except the struct."""
     return [(row[0], row[1], *row[3:]) for row in df.collect()]
 
 
@@ -48,7 +48,7 @@ ANSWERED = [(number, 10 * number, number % 2, 100 + number, 100 + 10 * number) f
 
 
 def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
-    """Settled or lazy: the output has the names of the input."""
+    """Rows with special column names get their answers and keep the names, settled or lazy."""
     fine = df.where(col("k") >= 0).where("`a.b` < 5")
     for made in (enrich_batch(fine, both, output=OUTPUT), enrich(fine, both, output=OUTPUT)):
         assert made.columns == ["a.b", "c`d", "a", "k", "new.x", "new`y"]
@@ -57,7 +57,7 @@ def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
 
 
 def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
-    """Regression: such a DataFrame failed."""
+    """A special column name outside the request is allowed; this is a regression test."""
 
     async def fn(row: Any) -> dict[str, Any]:
         return {"x": row.k}
@@ -67,7 +67,7 @@ def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
 
 
 def test_failures_and_dead_letters_may_have_any_column_names(df: DataFrame) -> None:
-    """In a column, settled or lazy, and in a separate DataFrame."""
+    """Failures in a column (settled or lazy) and dead letters keep special column names."""
     once: Any = {"output": OUTPUT, "retry": Retry(attempts=1)}
     for made in (
         enrich_batch(df, both, on_failure=OnFailure("column", "why.not"), **once),
@@ -108,7 +108,7 @@ def test_sort_expressions_are_not_names(df: DataFrame) -> None:
 
 
 def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
-    """Keys by such a column equal keys by a column of another name."""
+    """Idempotency keys by a column with a special name equal keys by the same column with a plain name."""
     made = [
         row.x for row in enrich_batch(df, keyed, output="x string", replay=Replay(idempotency_cols="a.b")).collect()
     ]
@@ -119,7 +119,10 @@ def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
 
 @pytest.mark.parametrize("first", ["a.b", "plain"])
 def test_names_that_differ_only_in_case_are_rejected_unless_case_sensitive(spark: SparkSession, first: str) -> None:
-    """Before the first call: with a name like `a.b`, Spark raised an error only after all calls."""
+    """Names that differ only in case are rejected before the first call, unless Spark is case-sensitive.
+
+    With a name like `a.b`, Spark itself would raise an error only after all calls.
+    """
     twins = spark.range(3).select(*(col("id").alias(name) for name in (first, "x", "X")))
 
     async def called(row: Any) -> dict[str, Any]:

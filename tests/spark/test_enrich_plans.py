@@ -1,4 +1,4 @@
-"""Tests of what Spark's plan shows without running a job: partitioning by keys, and number of partitions."""
+"""Tests of partitioning and number of partitions, which Spark's plan shows without running a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def same(row: Any) -> dict[str, Any]:
 
 
 def changed(batches: Iterator[Any]) -> Iterator[Any]:
-    """Change the key."""
+    """Change the key column of each batch."""
     for batch in batches:
         yield batch.set_column(0, "k", batch.column("id"))
 
@@ -36,14 +36,14 @@ def changed_frames(frames: Iterator[Any]) -> Iterator[Any]:
         lambda df: df.mapInArrow(changed, df.schema),
         lambda df: df.mapInPandas(changed_frames, df.schema),
         lambda df: df.mapInArrow(changed, df.schema).where("id > 1"),
-        # It changes nothing, but the plan cannot show that.
+        # This function changes nothing, but the plan cannot show that.
         lambda df: enrich(df, same, output="earlier string"),
     ],
 )
 def test_partitioning_is_unknown_after_a_function_over_batches(
     spark: SparkSession, through: Callable[[DataFrame], DataFrame]
 ) -> None:
-    """Spark reports partitioning by a column of that name, but the function may have changed the column."""
+    """After a function over batches, partitioning is unknown: the function may have changed the key column."""
     df = spark.range(0, 40, 1, 2).selectExpr("id % 3 as k", "id").repartition(2, "k")
     enrich(df, same, output="answer string", key="k")
     with pytest.raises(InvalidPlanError, match="give Key"):
@@ -53,7 +53,7 @@ def test_partitioning_is_unknown_after_a_function_over_batches(
 
 @pytest.fixture(params=["false", "true"], ids=["as planned", "adaptive"])
 def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """With and without adaptive execution; sorts use more than one partition."""
+    """Run the test with and without adaptive execution, with sorts in several partitions."""
     settings = {"spark.sql.adaptive.enabled": request.param, "spark.sql.shuffle.partitions": "3"}
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
@@ -90,7 +90,7 @@ def ordered(df: DataFrame) -> DataFrame:
 def test_defining_an_enrichment_runs_no_job(
     spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], planned: int | None
 ) -> None:
-    """No sampling for a sort, no broadcast, subquery or cache, and no calls of an inner enrichment."""
+    """Defining an enrichment runs no job for a sort, broadcast, subquery, cache or inner enrichment."""
     df = made(spark.range(0, 40, 1, 2))
     before = jobs(spark)
     enrich(df, same, output="answer string", limits=Limits(rate_limit=100))
@@ -115,7 +115,7 @@ def test_defining_an_enrichment_runs_no_job(
 def test_existing_partitions_are_counted(
     spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], partitions: int
 ) -> None:
-    """For input without a shuffle."""
+    """For input without a shuffle, the existing partitions are counted without a job."""
     df = made(spark.range(0, 40, 1, 4))
     before = jobs(spark)
     assert partitions_of(df) == partitions
@@ -123,7 +123,7 @@ def test_existing_partitions_are_counted(
 
 
 def test_partitions_of_files_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark lists the files when the DataFrame is created."""
+    """Partitions of files are counted without a job, because Spark lists the files for the DataFrame."""
     spark.range(0, 40, 1, 4).write.parquet(str(tmp_path / "rows"))
     df = spark.read.parquet(str(tmp_path / "rows")).coalesce(3).where("id > 3")
     before = jobs(spark)

@@ -1,4 +1,4 @@
-"""Tests of enrichment in foreachBatch: commits, restarts and replays, by the service's log and the checkpoint."""
+"""Tests of enrichment in foreachBatch: the service's log and the checkpoint show commits, restarts and replays."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
 SECONDS = 240
-#: Step without an answer, so that only the caller can end the call.
+#: Step that never answers, so that only the caller can end the call.
 HELD = {"held": True}
 WITHOUT_END = Limits(max_in_flight=2, timeout=None, total_timeout=None)
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Session in which Spark does not kill the workers of finished jobs; by default it does after two seconds."""
+    """Session in which Spark does not kill the workers of finished jobs; the default is two seconds."""
     by_value(__name__)
     with session(tmp_path_factory.mktemp("spark"), **{"spark.python.task.killTimeout": "1h"}) as made:
         yield made
@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Two files of ten rows for two micro-batches."""
+    """Folder with two files of ten rows, one file per micro-batch."""
     folder = tmp_path / "source"
     folder.mkdir()
     for number in range(2):
@@ -74,7 +74,7 @@ def finish(query: Any) -> None:
 
 
 def written(target: Path, batch: int) -> list[Mapping[str, Any]]:
-    """Return the rows in a batch's sink."""
+    """Return the rows that a batch wrote to its sink."""
     files = sorted((target / str(batch)).glob("*.json"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
@@ -98,7 +98,7 @@ def outcomes(service: EnrichService) -> list[str]:
 def test_a_batch_is_committed_after_its_last_answer(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """By the times of the commit file and of the service's log."""
+    """The commit file of a batch is written after the last answer in the service's log."""
     service.script(delay=0.02, tail=[0.2, 0.3])
     offset = time.time() - time.monotonic()
     query = stream(
@@ -119,7 +119,7 @@ def test_a_batch_is_committed_after_its_last_answer(
 def test_a_failed_batch_is_not_committed_and_runs_again(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """With the same batch id and the same idempotency keys."""
+    """A failed batch is not committed and runs again with the same batch id and idempotency keys."""
     service.script(rules=[rule("13", forever={"status": 503})])
     process = writing(tmp_path / "sink", service, retry=ONCE)
     with pytest.raises(
@@ -143,7 +143,7 @@ def test_a_failed_batch_is_not_committed_and_runs_again(
 def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, query: str | None
 ) -> None:
-    """Without a call by the user; also if the query has a user-defined name for its keys."""
+    """Stored data is released at the next batch and at the end, without a user's call, for any name in Replay."""
     add_file(source, 2)
     before = stored(spark)
     seen = []
@@ -152,7 +152,7 @@ def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     def process(df: DataFrame, batch_id: int) -> None:
         write(df, batch_id)
         write(df, batch_id)
-        # Spark may still release data of an earlier query.
+        # Count only new data, because Spark may still release data of an earlier query.
         seen.append(len(stored(spark) - before))
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
@@ -163,7 +163,7 @@ def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
 def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """At the next batch and at the end; each row is called once, and nothing else is stored."""
+    """Files in the checkpoint directory are deleted at the next batch and at the end; nothing else is stored."""
     folder = tmp_path / "reliable"
     spark.sparkContext.setCheckpointDir(str(folder))
     write = writing(tmp_path / "sink", service, limits=Limits(buffer=Buffer(storage="reliable")))
@@ -182,7 +182,7 @@ def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
 
 
 def test_a_batch_may_set_job_groups(spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path) -> None:
-    """Results settled in one job group are available to the next, also in parallel threads."""
+    """Results that settle in one job group are available to the next group, also in parallel threads."""
     before = stored(spark)
     port = service.port
     seen: list[tuple[int, int]] = []
@@ -228,7 +228,7 @@ def test_a_batch_may_set_job_groups(spark: SparkSession, service: EnrichService,
 def test_a_replay_makes_only_missing_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The store is empty after the last commit."""
+    """A replay makes only the missing calls, and the store is empty after the last commit."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("1[36]", forever={"status": 503})])
@@ -251,7 +251,7 @@ def test_a_replay_makes_only_missing_calls(
 def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One message with their number; two enrichments in one batch cause none."""
+    """Stored answers of another definition cause one message with their number; two enrichments cause none."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("13", forever={"status": 503})])
@@ -276,7 +276,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
 def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Until the commit, retries within the batch use the answers."""
+    """A retry within a batch uses the stored answers; they are cleared when the batch is committed."""
     store = tmp_path / "store"
     write = writing(tmp_path / "sink", service, retry=ONCE, replay=Replay(store=store.as_uri()))
     service.script(rules=[rule("1?3", forever={"status": 503})])
@@ -301,7 +301,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
 def test_the_schema_and_the_function_may_change_across_restarts(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The checkpoint has nothing of the enrichment: columns are added, dropped and retyped, the endpoint changes."""
+    """A restarted query may change columns, types and endpoint: the checkpoint has no data of the enrichment."""
 
     async def other(row: Any, ctx: Any) -> dict[str, Any]:
         await ctx.resource.get(f"v2-{row.id}")
@@ -325,7 +325,10 @@ def test_the_schema_and_the_function_may_change_across_restarts(
 def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Plain Python threads do not inherit Spark's properties; work unrelated to the stream is allowed."""
+    """Threads in foreachBatch know their batch if they inherit Spark's properties; plain threads are rejected.
+
+    A plain thread is allowed with an explicit Replay, and for work unrelated to the stream.
+    """
     port = service.port
     ways: dict[str, Callable[[Callable[[], None]], Any]] = {
         "inheritable": InheritableThread,
@@ -374,7 +377,7 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
 def test_a_stopped_query_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The driver notifies the workers: calls in flight are cancelled, and neither calls nor commits follow."""
+    """A stopped query notifies its workers: they cancel calls in flight, and neither calls nor commits follow."""
     service.script(rules=[rule(".*", forever=HELD)])
     process = writing(tmp_path / "sink", service, limits=WITHOUT_END)
     spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(2)
@@ -392,7 +395,7 @@ def test_a_stopped_query_makes_no_further_calls(
 def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """By a cancellation, and by an unreadable partition."""
+    """A job that ends early, cancelled or by a failed partition, makes no further calls."""
     service.script(rules=[rule(".*", forever=HELD)])
     flag = tmp_path / "flag"
 
@@ -422,7 +425,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
             enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), limits=WITHOUT_END)
         ended.result()
     wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
-    # The reading task is not an enrichment task, so it gets no notification; wait for its end.
+    # The reading task gets no notification, because it is not an enrichment task; wait for its end.
     flag.touch()
     wait_for("the tasks to end", lambda: not running_tasks(spark))
     assert outcomes(service) == ["gone"] * 2
@@ -431,7 +434,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
 def test_a_stream_without_foreach_batch_is_enriched_lazily(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The task knows query and batch, so the keys are stable."""
+    """Without foreachBatch, a stream is enriched lazily; each checkpoint has its own idempotency keys."""
     df = spark.readStream.schema("id long").json(str(source))
     enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port))
 
@@ -457,7 +460,7 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
 def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The rows of one micro-batch during the outage are null; the same worker calls again for the next."""
+    """Only the micro-batch during the outage has null rows; for the next batch, the same worker calls again."""
     add_file(source, 2)
     service.script(rules=[rule("[0-9]", forever={"status": 503})])
     enriched = enrich(

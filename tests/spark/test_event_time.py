@@ -1,4 +1,4 @@
-"""Compare idle inputs, late rows, stages and coalesced commits of one real run with Spark's data."""
+"""Compare the events of one real run with Spark's data: idle inputs, late rows, stages, coalesced commits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
-    # Longer than a busy machine may delay a query that has rows.
+    # The timeout is longer than a busy machine delays a query that has rows.
     "events.watermark.idle-timeout": "8s",
-    # Long enough for several batches even on a slow machine.
+    # The interval is long enough for several batches, even on a slow machine.
     "events.batch-commit.min-interval": "20s",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": "{folder}",
@@ -40,7 +40,7 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 
 def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:
-    """Return the status changes of a subject (query or source) of a query."""
+    """Return the status changes of a query or of one of its sources."""
     reported = run.named(
         "WatermarkStatusChangeEvent", spark_streaming_query_name=query, spark_watermark_subject=subject
     )
@@ -53,7 +53,7 @@ def statuses(reported: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> None:
-    """One change to IDLE and one back, with Spark's configured policy."""
+    """A silent source changes to IDLE once and back once; the events have Spark's configured policy."""
     reported = edges(run, policy, "source", 1)
     assert statuses(reported) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
     assert {event["attributes"]["spark.watermark.policy"] for event in reported} == {policy}
@@ -66,7 +66,7 @@ def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> Non
 
 
 def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
-    """The query's watermark does not advance although rows arrive, and both events name the source."""
+    """Under min, the watermark waits for the silent source although rows arrive; both events name the source."""
     source, query = edges(run, "min", "source", 1)[0], edges(run, "min", "query")[0]
     assert statuses([query]) == [("ACTIVE", "IDLE")]
     for event in (source, query):
@@ -79,7 +79,7 @@ def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
 
 
 def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) -> None:
-    """The watermark advances without the silent source and drops the rows that the source brings later."""
+    """Under max, the watermark advances without the silent source, and later rows of the source are dropped."""
     assert edges(run, "max", "query") == []
     idle, active = edges(run, "max", "source", 1)
     assert (idle["severity"], idle["attributes"].get("spark.watermark.held_back_by")) == ("INFO", None)
@@ -90,13 +90,13 @@ def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) ->
 
 
 def test_an_active_source_is_never_idle(run: Run) -> None:
-    """It has had rows all the time."""
+    """A source that always has rows is never reported as IDLE."""
     assert edges(run, "min", "source", 0) == edges(run, "max", "source", 0) == []
 
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None:
-    """Together they cover the files in commits/, with fewer events."""
+    """Coalesced commit events cover each file in commits/ once, with fewer events than files."""
     batches: list[int] = []
     reported = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
     for event in reported:
@@ -110,7 +110,7 @@ def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None
 
 
 def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Each successful attempt starts and finishes, with Spark's number of tasks."""
+    """Each successful stage attempt is reported from start to end, with Spark's number of tasks."""
     streaming = {
         (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
         for entry in spark_log
@@ -135,7 +135,7 @@ def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]
 
 
 def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The failed attempts equal those of Spark's log, and their job finishes."""
+    """Failed stage attempts equal those of Spark's event log and are warnings, because the job finishes."""
     failed = [
         (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
         for entry in spark_log
@@ -155,7 +155,7 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
 
 
 def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
-    """The job allows two attempts per stage, so it fails."""
+    """A stage that fails its last allowed attempt fails the job; the job allows two attempts per stage."""
     assert "allowable number of times: 2" in run.truth()["in vain"]
     reported = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
     assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in reported] == [
@@ -163,5 +163,5 @@ def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
         ("INFO", False),
     ]
     (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
-    # The program catches the error and ends well: a survived failure, if the end follows within the settle time.
+    # The program catches the error and succeeds: a survived failure, if its end follows within the settle time.
     assert (job["severity"], job["attributes"]["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))

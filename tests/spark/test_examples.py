@@ -22,13 +22,13 @@ def python(lab: Lab, *arguments: str | Path) -> Run:
 
 
 def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
-    """Each cell does what its heading announces."""
+    """The notebook runs from top to bottom, and each cell does what its heading announces."""
     done = python(lab, EXAMPLES / "notebook.py")
     output = done.output
     assert "INFO BatchCommitEvent: Query 'clicks' committed batch 0" in output
     assert "FAILED: ZeroDivisionError: " in output
     assert "INFO OrdersImported: 12 orders were imported" in output
-    # The end mentions the failed last job.
+    # The event of the application's end names the last job, which failed.
     last = (
         r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it( \(job \d+ failed\))?>"
     )
@@ -36,7 +36,7 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
 
 
 def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
-    """The log has the reason."""
+    """A failed query stops its sibling, and the log has the reason."""
     done = python(lab, EXAMPLES / "stop_sibling.py")
     assert done.output.endswith("orders is active: False\n")
     assert "WARN  SiblingStopped: stopping orders, because payments failed" in done.log
@@ -50,7 +50,7 @@ def test_the_example_tests_pass(lab: Lab) -> None:
 
 
 def test_a_job_in_plain_sql(lab: Lab) -> None:
-    """Needs only two lines of configuration and no program."""
+    """A job in plain SQL reports its events with two lines of configuration and no program."""
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
     done = lab.run("", "-f", str(EXAMPLES / "sql_job" / "report.sql"), program=("spark-sql",), defaults=defaults)
     assert done.process.returncode != 0

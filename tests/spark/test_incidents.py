@@ -1,4 +1,4 @@
-"""One alarm per failure, with real Spark: live, and replayed from the event log."""
+"""Tests of one alarm per failure with real Spark, live and replayed from the event log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = {
     "spark.eventLog.rolling.enabled": "false",
     "spark.yarn.historyServer.address": "history:18080",
 }
-#: A slow machine may need more than the default time from the failure to the end of the application.
+#: Long settle time: on a slow machine, the application may end later after a failure than the default allows.
 PATIENTLY = {"events.incident.settle": "1min", "spark.ui.enabled": "true", "spark.ui.port": "0"}
 LINES = {**two_lines(), **PATIENT, **LOG, **PATIENTLY}
 HOW = ("udf", "caught", "query", "cancelled")
@@ -30,7 +30,7 @@ ERROR = "ValueError: payment 1003 has no currency"
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """One run for each kind of failure, two at a time."""
+    """Run one application for each kind of failure, two at a time."""
     audit = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
     return {how: lab.background(lab.run, "incidents.py", how, defaults={**LINES, **audit}) for how in HOW}
 
@@ -40,7 +40,7 @@ def alarms(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def members(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """Return entity, severity and role of the events of a failure."""
+    """Return entity, severity and role of all events that belong to an incident."""
     about = [(event["severity"], event["attributes"]) for event in events]
     return [(a["spark.entity"], severity, a["incident.role"]) for severity, a in about if "incident.id" in a]
 
@@ -54,7 +54,7 @@ def replayed(run: Run) -> list[dict[str, Any]]:
 
 
 def test_a_failing_udf_is_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
-    """Stage and job are consequences; the alarm has the root cause, its line and the links."""
+    """A failing UDF is one alarm of the application, with root cause, line and links; others are consequences."""
     run = runs["udf"].result()
     assert run.process.returncode == 1, run.tail()
     (alarm,) = alarms(run.events())
@@ -78,7 +78,7 @@ def test_a_failing_udf_is_one_alarm_of_its_application(runs: dict[str, Future[Ru
 
 
 def test_a_caught_exception_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
-    """The program goes on with another job."""
+    """If the program catches an exception and runs another job, the failure is no alarm."""
     run = runs["caught"].result()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
@@ -86,7 +86,7 @@ def test_a_caught_exception_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_failing_query_is_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
-    """The alarm names the query, its batch and the cause, and has the key of the query."""
+    """The alarm of a failed query names the query, its batch and the cause, and has the query's incident key."""
     run = runs["query"].result()
     assert run.process.returncode == 1, run.tail()
     (alarm,) = alarms(run.events())
@@ -99,7 +99,7 @@ def test_a_failing_query_is_one_alarm_of_its_application(runs: dict[str, Future[
 
 
 def test_a_cancelled_job_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
-    """Nothing is broken."""
+    """A cancelled job raises no alarm, because no work failed."""
     run = runs["cancelled"].result()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
@@ -108,7 +108,7 @@ def test_a_cancelled_job_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str) -> None:
-    """Up to the end of the application, whose outcome older logs lack: then its job or query is the alarm."""
+    """A replay has the live severities; if the log has no outcome, the job or query is the alarm instead."""
     run = runs[how].result()
     live, replay = run.events(), replayed(run)
     assert len(alarms(replay)) == len(alarms(live))

@@ -1,4 +1,4 @@
-"""Tests of the choice of the sidecar's Python, and of how it finds the package."""
+"""Tests of the choice of the sidecar's Python, and of how this Python finds the package."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def make_environment(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     shutil.copytree(Path(spark_events.__file__).parent, site / "spark_events")
-    # Paths in a .pth file come after the folder itself and are not searched for .pth files.
+    # Python searches paths in a .pth file after the folder itself, and not for further .pth files.
     (site / "dependencies.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n", encoding="utf-8")
     return site
 
 
 @pytest.fixture(scope="module")
 def site(lab: Lab) -> Path:
-    """The site-packages of an environment that is not activated."""
+    """Path of the site-packages of an environment that is not activated."""
     return make_environment(lab.folder / "elsewhere")
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab, site: Path) -> dict[str, Future[Run]]:
-    """The jobs of this module, two at a time."""
+    """Run the jobs of this module, two at a time."""
     named = str(site.parents[2] / "bin" / "python")
     path = {"PYTHONPATH": str(REPORTERS)}
     jupyter = lab.folder / "bin" / "jupyter"
@@ -82,7 +82,7 @@ def test_the_configured_python_is_used(runs: dict[str, Future[Run]], site: Path)
 
 
 def test_jupyter_is_not_used(runs: dict[str, Future[Run]], lab: Lab) -> None:
-    """PYSPARK_DRIVER_PYTHON=jupyter is not tried for the sidecar; PYSPARK_PYTHON is."""
+    """The sidecar never runs with jupyter from PYSPARK_DRIVER_PYTHON, but with PYSPARK_PYTHON."""
     assert finished(runs["jupyter"]).truth("interpreter")["executable"] == sys.executable
     assert "-c" not in (lab.folder / "jupyter-calls").read_text().split()
 
@@ -95,5 +95,5 @@ def test_the_environment_of_the_jar_is_used_without_activation(runs: dict[str, F
 
 
 def test_these_tests_run_in_another_environment(site: Path) -> None:
-    """Control: these tests run in another environment."""
+    """Control: these tests run in another environment than the sidecars."""
     assert Path(sysconfig.get_path("purelib")).resolve() != site.resolve()

@@ -1,4 +1,4 @@
-"""Test of a Kafka broker that disappears: the query hangs in its source, and the event says so."""
+"""Test of a Kafka broker that disappears: the query hangs in its source, and an event names the source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker() -> Iterator[Kafka]:
 
 
 def test_a_broker_that_disappears_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
-    """The query neither commits nor reports itself idle; the place is Spark's Kafka source."""
+    """A query that hangs because its broker disappeared is reported as overdue in Spark's Kafka source."""
     settings = {
         **two_lines(),
         **PATIENT,

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.ma
 SETTINGS = {
     "spark.master": "local-cluster[2,1,1024]",
     "spark.executor.memory": "1g",
-    # Both executors run from the first task on, so each has some of the shuffle output.
+    # Both executors run before the first task, so each executor has some of the shuffle output.
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
     "spark.cores.max": "2",
@@ -44,7 +44,7 @@ def edges(run: Run) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """Finished job; the executor of one of two finished tasks of the first stage was killed."""
+    """Finished job, during which the test killed the executor of one of two finished tasks of the first stage."""
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))
@@ -53,7 +53,7 @@ def run(lab: Lab) -> Run:
     stands = psutil.Process(worker(run, 2))
     lost = [executor for executor in run.executors() if executor not in stands.parents()]
     assert len(lost) == 1
-    # Wait, so that the time of the loss differs from the time that Spark reports.
+    # Wait, so that the time of the loss differs from the end of the task, which Spark reports.
     before = time.time()
     run.wait_for("time to pass", lambda: time.time() > before + 2)
     run.signal(lost[0].pid, signal.SIGKILL)
@@ -71,7 +71,7 @@ def log(run: Run) -> Path:
 
 
 def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
-    """Spark reports the loss with the time at which the task had finished, which is too early."""
+    """The status change has the time of the loss; Spark reports the earlier time when the task had finished."""
     reported = edges(run)
     assert [edge["attributes"]["spark.status.new"] for edge in reported] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -89,7 +89,7 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
 
 
 def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
-    """The same status changes with the same times and ids.
+    """A replay has the same status changes, with the same times and ids.
 
     Only the numbers may differ: two threads of Spark report the loss of the executor and of its output, and the
     listener and the log may see them in different orders.

@@ -1,4 +1,4 @@
-"""Tests in a real notebook kernel: cells that run twice, and their output."""
+"""Tests in a real notebook kernel: cells that run twice, cells that await, and displayed events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ADD = (
 
 
 def test_cells_that_run_twice_duplicate_nothing(cell: Cell) -> None:
-    """Each run replaces the previous stream, and the previous callback of the same name."""
+    """A cell that runs twice replaces its stream, and its callback of the same name, and duplicates nothing."""
     cell(START)
     cell(CALLBACK)
     cell(CALLBACK)
@@ -75,7 +75,7 @@ def test_cells_that_run_twice_duplicate_nothing(cell: Cell) -> None:
     cell("first = events")
     cell(START)
     cell(ADD.format(n=2))
-    # The replacement of a callback does not get the events that are still queued for the previous one.
+    # Wait for the call: a replaced callback's queued events are not passed to its replacement.
     cell(CALLED)
     cell(CALLBACK)
     cell(ADD.format(n=3))
@@ -85,7 +85,7 @@ def test_cells_that_run_twice_duplicate_nothing(cell: Cell) -> None:
 
 
 def test_a_cell_can_await(cell: Cell) -> None:
-    """The kernel's own event loop continues."""
+    """A cell can await an event in the kernel's own event loop."""
     cell(START)
     shown = cell(
         "spark_events.add_event(spark_events.EventBuilder('a.b', 'Awaited'))\n"
@@ -95,7 +95,7 @@ def test_a_cell_can_await(cell: Cell) -> None:
 
 
 def test_events_are_displayed(cell: Cell) -> None:
-    """As HTML without active content and as a line of text; the stream as well."""
+    """Events and the stream are displayed as a line of text and as HTML without active content."""
     cell(START)
     cell(ADD.format(n=4))
     shown = cell("found")

@@ -1,4 +1,4 @@
-"""Tests of where the jar comes from: a Maven repository, a stable path, another version, nowhere."""
+"""Tests of the jar's origin: a Maven repository, a stable path, another version, or no jar at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {**PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-que
 
 
 def another_version(folder: Path) -> Path:
-    """Write a copy of the jar that says another version."""
+    """Write a copy of the jar with another version number."""
     target = folder / "other.jar"
     with zipfile.ZipFile(spark_events.jar_path()) as jar, zipfile.ZipFile(target, "w") as copy:
         for name in jar.namelist():
@@ -30,11 +30,11 @@ def another_version(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The jobs of this module, two at a time."""
+    """Run the jobs of this module, two at a time."""
     maven.write_repository(lab.folder / "repository", documented=False)
     package = f"{maven.GROUP}:{maven.ARTIFACT}:{spark_events.__version__}"
     stable = install(lab.folder / "stable")
-    # A Python without the package, as after `pip uninstall`.
+    # This Python has no package, as after `pip uninstall`.
     alone = {**two_lines(stable), "spark.events.python": "/usr/bin/env"}
     settings = {
         "packages": {
@@ -53,7 +53,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_the_jar_comes_from_a_maven_repository(runs: dict[str, Future[Run]]) -> None:
-    """With --packages and the Python package, no path of the jar is configured."""
+    """With --packages and the Python package, the jar needs no configured path."""
     run = runs["packages"].result()
     assert run.process.returncode == 0, run.tail()
     assert run.own_messages == []
@@ -63,7 +63,7 @@ def test_the_jar_comes_from_a_maven_repository(runs: dict[str, Future[Run]]) -> 
 
 
 def test_an_installed_jar_survives_the_package(runs: dict[str, Future[Run]]) -> None:
-    """The installed copy is still there: the job runs, and one message says why it has no events."""
+    """If only the jar's copy is left, the job runs, and one message gives the reason for missing events."""
     run = runs["uninstalled"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -71,7 +71,7 @@ def test_an_installed_jar_survives_the_package(runs: dict[str, Future[Run]]) -> 
 
 
 def test_another_version_is_refused(runs: dict[str, Future[Run]]) -> None:
-    """The job runs without events, and one message names both versions."""
+    """With a jar of another version, the job runs without events, and one message names both versions."""
     run = runs["version"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -81,7 +81,7 @@ def test_another_version_is_refused(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_spark_does_not_start_without_the_listener_s_class(runs: dict[str, Future[Run]]) -> None:
-    """The documentation says so: Spark's own check of spark.extraListeners fails, and no code of ours runs."""
+    """Without the listener's class, Spark's own check of spark.extraListeners fails, as documented."""
     run = runs["no-jar"].result()
     assert run.process.returncode == 1
     assert "ClassNotFoundException: io.sparkevents.EventsListener" in run.log

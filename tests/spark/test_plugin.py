@@ -1,4 +1,4 @@
-"""Tests of the plugin: it registers the listener once, and its figures are in Spark's metrics system."""
+"""Tests of the plugin, which registers the listener once and publishes figures in Spark's metrics system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = {
     "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
     "spark.metrics.conf.*.sink.csv.period": "1",
 }
-#: Spark publishes the drops of its listener bus, and the listener's queue is small.
+#: The listener's queue is small, so that Spark drops events, and Spark publishes their number.
 OVERFLOWING = {
     "spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink",
     "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10",
@@ -40,7 +40,7 @@ def watched(lab: Lab) -> Run:
 
 
 def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
-    """Fill Spark's own queue: dispatcher sync with a slow sidecar."""
+    """Fill Spark's own listener queue by the dispatcher sync and a slow sidecar."""
     folder = lab.folder / "slow"
     lines = {**two_lines(), **make(folder, "is slow"), "events.dispatcher.type": "sync"}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **OVERFLOWING})
@@ -62,13 +62,13 @@ def alone(lab: Lab) -> Future[Run]:
 
 @pytest.fixture(scope="module")
 def both(lab: Lab) -> Future[Run]:
-    """Run with plugin and listener."""
+    """Run with the plugin and with the listener in spark.extraListeners."""
     return lab.background(lab.run, "listening.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
 
 
 @pytest.fixture(scope="module")
 def listening(lab: Lab) -> dict[str, Future[Run]]:
-    """Runs that show the listener's queue, with and without waiting for reporters."""
+    """Runs that record the queue of the listener, with and without waits for reporters."""
     audit = "events.reporter.audit.delivery.guarantee"
     ways = {
         "async-queued": {**two_lines(), **REPORTER},
@@ -80,7 +80,7 @@ def listening(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module")
 def several(lab: Lab) -> Future[Run]:
-    """Run with several contexts one after another, with plugin and listener."""
+    """Run with plugin and listener that has several contexts one after another."""
     at_once = {"events.shutdown.outcome-timeout": "0ms"}
     return lab.background(lab.run, "contexts.py", defaults={**two_lines(), **PLUGIN, **REPORTER, **at_once})
 
@@ -93,7 +93,7 @@ def prometheus(lab: Lab) -> Future[Run]:
 
 @pytest.fixture(scope="module")
 def flood(lab: Lab) -> Future[tuple[Run, list[dict[str, Any]]]]:
-    """Job whose listener was too slow for Spark's queue."""
+    """Job whose slow listener makes Spark's queue overflow."""
     return lab.background(flooded, lab)
 
 
@@ -118,18 +118,18 @@ def metrics_of(run: Run) -> dict[str, float]:
 
 
 def test_the_plugin_alone_misses_nothing(alone: Future[Run]) -> None:
-    """Without a configured listener, all events from start to end are reported."""
+    """With the plugin and no configured listener, all events from start to end are reported."""
     assert_reported_once(alone.result())
 
 
 def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
-    """With both configured, every event is reported once."""
+    """With plugin and listener configured, every event is reported once."""
     assert_reported_once(both.result())
 
 
 @pytest.mark.parametrize("way", ["async-queued", "sync", "guaranteed"])
 def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], way: str) -> None:
-    """It stays in the queue for ``spark.extraListeners``, never in a queue of Spark's own listeners."""
+    """The listener is in the queue for ``spark.extraListeners``, never in a queue of Spark's own listeners."""
     run = listening[way].result()
     assert_reported_once(run)
     assert "shared" in run.truth("queues")
@@ -157,7 +157,7 @@ def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
 
 
 def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Drops, usage and size of the queue, and restarts, with names like those of FLIP-545."""
+    """Prometheus has the queue's drops, usage and size and the restarts, with names like those of FLIP-545."""
     run = prometheus.result()
     assert run.process.returncode == 0, run.tail()
     metrics = metrics_of(run)
@@ -168,7 +168,7 @@ def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
 
 
 def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """The sidecar's figures of a reporter are there, although its name is known only at run time."""
+    """Prometheus has a reporter's figures, although the reporter's name is known only at run time."""
     metrics = metrics_of(prometheus.result())
     audit = {name.removeprefix("events_reporter_audit_"): v for name, v in metrics.items() if "_audit_" in name}
     assert audit == {
@@ -196,7 +196,7 @@ def test_other_sinks_have_the_figures(prometheus: Future[Run]) -> None:
 
 
 def test_drops_of_spark_s_queue_are_reported(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
-    """If Spark's listener queue is full, records have the count, and the log has one warning at first."""
+    """If Spark's listener queue drops events, records have their number, and the log first has one warning."""
     run, reported = flood.result()
     assert run.process.returncode == 0, run.tail()
     assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in reported)

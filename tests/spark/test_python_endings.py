@@ -22,7 +22,7 @@ SUBMIT, PYTHON = "spark-submit", sys.executable
 
 
 class Failing(NamedTuple):
-    """One way to fail: exit code, and the expected status, severity, reason and exception."""
+    """One way in which a program fails: its exit code, and the expected status, severity, reason and exception."""
 
     start: Callable[[Lab], Run]
     code: int
@@ -38,7 +38,7 @@ def alone(how: str, program: str) -> Callable[[Lab], Run]:
 
 
 def hooked(how: str, program: str, way: str = "configure") -> Callable[[Lab], Run]:
-    # spark-submit starts the JVM before the program can configure its class path.
+    # With spark-submit, the JVM starts before the program can configure the class path.
     path = {} if program == PYTHON else {"spark.driver.extraClassPath": str(jar_path())}
     return lambda lab: lab.run("ending_hooked.py", way, how, program=[program], defaults=path)
 
@@ -84,7 +84,7 @@ def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
 
 
 def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the event of the application's end and its failure events; a late stream adds a start event."""
+    """Return the application's last status event (a late stream adds a start event) and its failure events."""
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
     return event, run.named("JobFailureEvent", spark_entity="application")
 
@@ -110,7 +110,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 
 @pytest.mark.parametrize("how", WITHOUT_HOOKS)
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """spark-submit knows the failure; the kernel provides the exit code, and the end of a plain python."""
+    """Without exit hooks, a failed program has the outcome of spark-submit and the kernel's exit code."""
     if how.startswith("plain") and not EXIT_STATUS_IS_READABLE:
         pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
     check(runs[how].result(), WITHOUT_HOOKS[how], EXIT_STATUS_IS_READABLE)
@@ -119,12 +119,12 @@ def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None
 @pytest.mark.any_spark
 @pytest.mark.parametrize("how", WITH_HOOKS)
 def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """The event has the exception and the exit code on any kernel."""
+    """With exit hooks, the events of a failed program have exception and exit code on any kernel."""
     check(runs[how].result(), WITH_HOOKS[how], True)
 
 
 def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, Future[Run]]) -> None:
-    """Spark's handler of uncaught exceptions exits with 52: FAILED, with the error, labelled RESOURCE."""
+    """A driver that Spark exits with 52 after an OutOfMemoryError is FAILED, with the label RESOURCE."""
     run = runs["out-of-memory"].result()
     assert run.process.returncode == 52, run.tail()
     event, (failure,) = ended(run)
@@ -139,7 +139,7 @@ def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, 
 @pytest.mark.any_spark
 @pytest.mark.parametrize("how", GOOD)
 def test_a_program_with_hooks_that_succeeds(runs: dict[str, Future[Run]], how: str) -> None:
-    """The hooks do not change the exit code, and a caught SystemExit does not count."""
+    """Exit hooks do not change a successful program's exit code and ignore a caught SystemExit."""
     run = runs[how].result()
     assert run.process.returncode == 0
     event, failures = ended(run)

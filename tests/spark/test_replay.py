@@ -15,7 +15,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Spark's default form is one of these, depending on its version.
+#: Forms of the event log; one of them is Spark's default, depending on its version.
 LOGS = {
     "plain": {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
     "rolling-zstd": {
@@ -24,16 +24,16 @@ LOGS = {
         "spark.eventLog.compression.codec": "zstd",
     },
 }
-#: These settings enable everything, so that all kinds of events are compared.
+#: Settings that enable all kinds of events, so that the tests compare all of them.
 EVERYTHING = {
     "events.streaming-jobs.enabled": "true",
     "events.streaming-stages.enabled": "true",
-    # Spark waits for the live reporter, so nothing is held.
+    # No event is held, because Spark waits for the live reporter.
     "events.incident.settle": "0ms",
 }
 
 # Data that only live events can have; the same list is in docs/replay.md.
-#: The event log has neither the reason nor the outcome of an application's end.
+#: Of an application's end, the event log has neither the reason nor the outcome.
 END = {
     "event_id",
     "body",
@@ -54,7 +54,7 @@ JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The catalogue job, once for each form of log."""
+    """Run the catalogue job once for each form of the event log."""
     return {name: lab.background(_run, lab, conf) for name, conf in LOGS.items()}
 
 
@@ -70,7 +70,7 @@ def _run(lab: Lab, conf: dict[str, str]) -> Run:
 
 @pytest.fixture(scope="module", params=LOGS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """The finished job."""
+    """Finished job with one form of the event log."""
     found = runs[request.param].result()
     assert found.process.returncode == 0, found.tail()
     return found
@@ -88,7 +88,7 @@ def replay(
 
 @pytest.fixture(scope="module")
 def replayed(run: Run) -> list[dict[str, Any]]:
-    """The events of the run's event log."""
+    """Events that a replay makes from the run's event log."""
     done = replay(run, run.folder / "eventlog")
     assert done.returncode == 0, done.stderr
     assert "damaged" not in done.stderr
@@ -117,12 +117,12 @@ def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
 
 
 def of_the_run(run: Run) -> list[dict[str, Any]]:
-    """Return the events made from Spark's, without the dispatcher's own events."""
+    """Return the run's events without the dispatcher's own events, which no record of Spark causes."""
     return [event for event in run.events() if event["class_scope"] != "spark_events.dispatch"]
 
 
 def test_the_log_has_the_expected_form(run: Run) -> None:
-    """Control: the log really has the form of this test."""
+    """Control: the event log has the form that this test expects."""
     names = [path.name for path in (run.folder / "eventlog").rglob("*") if not path.name.startswith(".")]
     rolling = any(name.startswith("eventlog_v2_") for name in names)
     assert rolling == any(name.endswith(".zstd") for name in names)
@@ -130,7 +130,7 @@ def test_the_log_has_the_expected_form(run: Run) -> None:
 
 
 def test_a_replay_has_the_live_events_in_order(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """The same events in the same order."""
+    """A replay has the same events as the live run, in the same order."""
     live = of_the_run(run)
     assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
     ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not only_live_knows(e) & END]
@@ -146,14 +146,14 @@ def test_a_replay_has_the_live_events_in_order(run: Run, replayed: list[dict[str
 
 
 def test_replayed_events_are_equal_to_live_ones(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """All fields and attributes, except those that only live events can have."""
+    """Replayed events equal live events in all fields and attributes, except those that a log cannot have."""
     live = of_the_run(run)
     found = [text for one, other in zip(live, replayed, strict=True) for text in differences(one, other)]
     assert not found, "\n".join(found[:20])
 
 
 def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """The end of a query is slightly earlier, and a job's stack trace has the same start."""
+    """In a replay, a query ends slightly earlier, and the first line of a job's stack trace is the same."""
     for live, again in zip(of_the_run(run), replayed, strict=True):
         if only_live_knows(live) == TERMINATED:
             assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
@@ -163,14 +163,14 @@ def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None
 
 
 def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
-    """The log does not have the outcome, so the status is ENDED, not FINISHED."""
+    """A replayed application ends with status ENDED, because the event log does not have its outcome."""
     (end,) = [e for e in replayed if e["attributes"].get("spark.entity") == "application" and e["sequence"] > 1]
     assert end["attributes"]["spark.status.new"] == "ENDED"
     assert end["attributes"]["spark.app.end_reason"] == "UNKNOWN"
 
 
 def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """Logs in every form are cut within a line and within a compressed block."""
+    """A replay of a log that is cut within a line or a compressed block has the events before the cut."""
     files = [path for path in (run.folder / "eventlog").rglob("*local-*") if path.is_file()]
     (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
     cut = run.folder / "cut-off"
@@ -185,7 +185,7 @@ def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: lis
 
 
 def test_a_replay_has_events_of_the_clock_before_a_query_s_end(lab: Lab) -> None:
-    """The query becomes IDLE between two idle progress events and is stopped before the second."""
+    """A replay has the IDLE event of a query that becomes idle and stops between two progress events."""
     settings = {"events.watermark.idle-timeout": "8s"}
     seldom = {"spark.sql.streaming.noDataProgressEventInterval": "2500"}
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "{folder}", **LOGS["plain"]}

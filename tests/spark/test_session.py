@@ -24,25 +24,25 @@ def run(lab: Lab, job: str, *arguments: str) -> tuple[Run, Any]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> tuple[Run, Any]:
-    """Script that uses all functions, without a sidecar."""
+    """Run of a script that uses all functions, without a sidecar."""
     return run(lab, "session_alone.py")
 
 
 @pytest.fixture(scope="module")
 def with_stream(lab: Lab) -> tuple[Run, Any]:
-    """Script with a sidecar that makes every possible mistake."""
+    """Run of a script that has a sidecar and calls the functions with every kind of mistake."""
     return run(lab, "session_with_sidecar.py")
 
 
 @pytest.fixture(scope="module")
 def rounds(lab: Lab) -> Any:
-    """Script that starts and stops repeatedly."""
+    """Run of a script that starts and stops streams repeatedly."""
     return run(lab, "session_rounds.py", str(ROUNDS))[1]
 
 
 @pytest.mark.any_spark
 def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
-    """Spark's listener stops waiting, and so does the removal of the listener from Spark's queue."""
+    """A stream that ends while Spark's listener waits for it ends this wait at once."""
     _, took = run(lab, "session_ends.py")
     assert took < 30  # the listener's own timeout is a minute
 
@@ -51,24 +51,24 @@ def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None
 def test_stop_respects_its_time_limit(lab: Lab) -> None:
     """The time limit includes the events in Spark's queue that wait for a slow reporter."""
     _, took = run(lab, "session_stops.py")
-    assert took < 8  # the limit is 5 s; a regression took twice that plus the time of the last answer
+    assert took < 8  # the limit is 5 s; a former version took twice as long plus the time of the last answer
 
 
 def test_configure_sets_everything(alone: tuple[Run, Any]) -> None:
-    """The listener is registered, no sidecar runs, and other configured reporters are not in the stream."""
+    """configure registers the listener without a sidecar; the stream ignores other configured reporters."""
     done, truth = alone
     assert truth["is_configured"] == ["io.sparkevents.EventsListener", "false"]
     assert not (done.folder / "never.jsonl").exists()
 
 
 def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
-    """It knows the names of the application and of a query that started before."""
+    """A stream that starts late knows the names of the application and of a running query."""
     _, truth = alone
     assert truth["early"] == ["early", "alone"]
 
 
 def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
-    """A reporter object, a configured reporter and the history get the same events."""
+    """A reporter object, a configured reporter and the history get the same events, each once."""
     done, truth = alone
     reported = [tuple(one) for one in truth["history"]]
     assert len(reported) == len(set(reported)) > 10
@@ -77,12 +77,12 @@ def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
 
 
 def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, Any]) -> None:
-    """Plain and async callbacks."""
+    """Plain and async callbacks run once per event, outside the main thread."""
     _, truth = alone
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
     assert not any(on_main for _, on_main in truth["calls"])
-    # The job's event is the alarm; that of its stage is not.
+    # Only the job's event is the alarm, not its stage's event.
     assert len(truth["pages"]) == 1
     assert [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
     assert all("ZeroDivisionError" in page for page in truth["pages"])
@@ -101,7 +101,7 @@ def test_callbacks_that_raise_or_block_do_not_affect_others(alone: tuple[Run, An
 
 
 def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
-    """As in the sidecar."""
+    """A failure in a stream is reported with its cause and severity ERROR, as by a sidecar."""
     _, truth = alone
     cause, severity = truth["failure"]
     assert "ZeroDivisionError" in cause
@@ -109,14 +109,14 @@ def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
-    """Between the jobs before and after it, with the application's attributes."""
+    """A custom event is ordered between the jobs before and after it and has the application's attributes."""
     _, truth = alone
     assert truth["mine"] == [12, "alone", "WARN"]
     assert truth["order"] == [True, True]
 
 
 def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
-    """In a thread and in a coroutine; after a timeout, and after the end."""
+    """A failed wait, after a timeout or after the end, lists the events that arrived."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
@@ -125,7 +125,7 @@ def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> 
 
 
 def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
-    """spark.stop() waits for the last events and leaves no thread."""
+    """spark.stop() waits until the last events are delivered and leaves no thread."""
     _, truth = alone
     assert truth["last"][0] == "Application 'alone' finished: its own code stopped it"
     assert truth["last"][1].startswith("Events by reporter: ")
@@ -135,16 +135,16 @@ def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
-    """The counts of both are in the report."""
+    """A callback and a reporter of the same name have separate counts in the report."""
     run, truth = alone
     reported = len(run.events(run.folder / "e.jsonl"))
-    # Without the report itself, which is built from the counts.
+    # The counts do not include the report itself, which is built from them.
     assert truth["accounts"]["spark.events.reporter.audit.accepted"] == reported - 1
     assert truth["accounts"]["spark.events.reporter.audit'.accepted"] == 1
 
 
 def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, Any]) -> None:
-    """The sidecar's file has each event once, including those after the stream's end; the stream got the same ones."""
+    """A stream and a sidecar report the same events once; the sidecar continues after the stream's end."""
     done, truth = with_stream
     in_file = [(e["name"], e["event_id"]) for e in done.events()]
     assert len(in_file) == len(set(in_file))
@@ -157,19 +157,19 @@ def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, A
     assert set(reported) <= set(in_file)
     assert truth["mine"] in [event_id for _, event_id in in_file]
     last = done.events()[-2]
-    # The script ends without stop(): its exit hooks do not know the exit code, but the kernel may.
+    # The script ends without stop(): its exit hooks do not know the exit code, but the kernel may report it.
     status = "FINISHED" if EXIT_STATUS_IS_READABLE else "ENDED"
     assert (last["name"], last["attributes"]["spark.status.new"]) == ("JobStatusChangeEvent", status)
 
 
 def test_a_failed_start_restores_the_thread_s_properties(with_stream: tuple[Run, Any]) -> None:
-    """Thread-local properties of Spark, such as the scheduler pool and job group, are restored."""
+    """A failed start restores the thread's Spark properties, such as the scheduler pool and the job group."""
     _, truth = with_stream
     assert truth["pool"] == "mine"
 
 
 def test_scala_and_java_can_add_events(with_stream: tuple[Run, Any]) -> None:
-    """The same builder in the JVM, with the same attributes and order."""
+    """Events added by Scala and Java have the same attributes and order as events added by Python."""
     done, truth = with_stream
     assert truth["added"] is True
     details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
@@ -211,7 +211,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_raises_one_clear_error(with_stream: tuple[Run, Any], mistake: str) -> None:
-    """The message has the location, the value and the allowed values; the job continues."""
+    """A mistake raises one error with the argument, the value and the allowed values; the job continues."""
     _, truth = with_stream
     assert set(truth["mistakes"]) == set(MISTAKES)
     assert all(part in truth["mistakes"][mistake] for part in MISTAKES[mistake]), truth["mistakes"][mistake]
@@ -219,7 +219,7 @@ def test_a_mistake_raises_one_clear_error(with_stream: tuple[Run, Any], mistake:
 
 @pytest.mark.any_spark
 def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
-    """Counts threads, processes and descriptors in Python and in the JVM, although callbacks used Spark."""
+    """A hundred starts and stops leave no thread, process or descriptor, even if callbacks used Spark."""
     assert rounds["rounds"] == list(range(ROUNDS))
     before, after = rounds["before"], rounds["after"]
     assert after["jvm_own_threads"] == before["jvm_own_threads"] == []
@@ -232,7 +232,7 @@ def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
-    """Two sessions share one stream; a second stream is rejected or replaces the first one."""
+    """Two Spark sessions share one stream; a second stream is rejected or replaces the first stream."""
     assert "already has an event stream, started in " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True
@@ -240,14 +240,14 @@ def test_an_application_has_one_stream(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
-    """The child has no stream, and the parent's continues."""
+    """A forked child has no stream, and the parent's stream continues."""
     assert rounds["fork"] == [0, True]
     assert rounds["after_fork"] == "AfterTheFork"
 
 
 @pytest.mark.any_spark
 def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
-    """Four threads with fifty events each."""
+    """Events that several threads add arrive once, in the order of each thread."""
     reported = rounds["from_threads"]
     assert sorted(reported) == list(range(200))
     for thread in range(4):
@@ -257,7 +257,7 @@ def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None
 
 @pytest.mark.any_spark
 def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
-    """The stopped stream raises a clear error; the new contexts are separate applications with one end each."""
+    """A stopped stream raises a clear error; a new context is a separate application with its own stream."""
     assert rounds["stopped"] == rounds["stopped_add"] == "the SparkSession was stopped: start a new one"
     first, second = rounds["applications"]
     assert first != second
@@ -266,7 +266,7 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> None:
-    """Neither the stream nor the session is stopped."""
+    """A script that stops neither its stream nor its session delivers every event."""
     script, reported = tmp_path / "ends.py", tmp_path / "reported.jsonl"
     script.write_text(
         "import spark_events\n"
@@ -284,7 +284,7 @@ def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> 
 
 @pytest.mark.any_spark
 def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> None:
-    """The JVM ends as without a stream, not after `shutdown.timeout`."""
+    """After its Python is killed, the JVM ends as without a stream, and not after `shutdown.timeout`."""
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, spark_events\n"
@@ -302,7 +302,7 @@ def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> Non
 
 @pytest.mark.any_spark
 def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Path) -> None:
-    """The message also says what to do instead."""
+    """The error about a missing jar names the configuration line to add and the alternative."""
     script = tmp_path / "bare.py"
     script.write_text(
         "import sys, spark_events\n"

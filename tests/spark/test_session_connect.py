@@ -1,4 +1,4 @@
-"""Tests with Spark Connect: the listener runs in the server, and a client gets its own queries."""
+"""Tests with Spark Connect: the listener runs in the server; a client gets events of its own queries."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ since_4 = pytest.mark.skipif(IS_3_5, reason="3.5 runs its clients' listeners on 
 
 @pytest.fixture(scope="module")
 def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
-    """Server with the two lines, and the events of its client."""
+    """Server with the two lines of configuration, and the events of its client."""
     folder = tmp_path_factory.mktemp("client")
     server, port = connect_server(lab, {**two_lines(), **PATIENT, **file_reporter(folder / "server.jsonl")})
     command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), port]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
-    # Wait, because the server is killed and would not report later events.
+    # Wait for the events, because the test kills the server next.
     last = {"Query 'unseen' started"}
     server.wait_for("the last query", lambda: last & {e["body"] for e in server.events(folder / "server.jsonl")})
     server.end()
@@ -36,7 +36,7 @@ def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
 
 
 def test_the_server_reports_everything(connected: tuple[Run, Any]) -> None:
-    """Jobs, the client's queries and their failure."""
+    """The server reports its application, the client's queries and a query's failure."""
     _, truth = connected
     bodies = [event["body"] for event in truth["server"]]
     assert any(body.startswith("Application ") and body.endswith(" started") for body in bodies)
@@ -47,7 +47,7 @@ def test_the_server_reports_everything(connected: tuple[Run, Any]) -> None:
 
 @since_4
 def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
-    """From start to end, with the server's application; callbacks and reporters work as elsewhere."""
+    """A client's callbacks and reporters get its own queries from start to end, with the server's application."""
     _, truth = connected
     assert truth["kind"] == "pyspark.sql.connect.session"
     assert truth["commit"].startswith("Query 'good' committed batch ")
@@ -62,7 +62,7 @@ def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
 
 @since_4
 def test_a_client_and_the_server_report_the_same_ids(connected: tuple[Run, Any]) -> None:
-    """Same ids, so that a destination can remove duplicates."""
+    """A client and the server report the same event ids, so that a destination can remove duplicates."""
     _, truth = connected
     queries = [e for e in truth["client"] if e["attributes"].get("spark.entity") == "query"]
     assert len(queries) >= 4
@@ -70,7 +70,7 @@ def test_a_client_and_the_server_report_the_same_ids(connected: tuple[Run, Any])
 
 
 def test_unsupported_calls_raise_clear_errors(connected: tuple[Run, Any]) -> None:
-    """One warning at the start, and an error at each unsupported call."""
+    """A Connect client gets one warning at the start and a clear error at each unsupported call."""
     _, truth = connected
     if IS_3_5:
         assert truth["start"].startswith("Spark Connect 3.5.")

@@ -55,7 +55,7 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """All jobs, two at a time."""
+    """Run all jobs of this module, two at a time."""
     return {how: lab.background(start, lab) for how, start in JOBS.items()}
 
 
@@ -68,7 +68,10 @@ def statuses(run: Run, entity: str) -> list[str]:
 
 
 def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Run]]) -> None:
-    """A missing table, an existing path, a broadcast timeout; a failed job is reported by its own event."""
+    """SQL that fails in the driver has one event: a missing table, an existing path or a broadcast timeout.
+
+    SQL that fails because of its job has no event besides the job's failure.
+    """
     run = runs["driver"].result()
     assert len(run.truth()) == 4
     assert all(run.truth()), run.truth()
@@ -82,7 +85,7 @@ def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Ru
 
 
 def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Run]]) -> None:
-    """The job itself succeeds."""
+    """A driver out of memory in collect is an error of the SQL execution, although its job succeeds."""
     run = runs["memory"].result()
     assert run.truth()
     (event,) = failures(run, "sql")
@@ -93,7 +96,7 @@ def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Ru
 
 
 def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[Run]]) -> None:
-    """The same cause and the same error type."""
+    """A failed application has the same cause and error type as the SQL that failed it."""
     run = runs["exists"].result()
     (sql,), (application,) = failures(run, "sql"), failures(run, "application")
     assert sql["attributes"]["error.type"] == application["attributes"]["error.type"] == "PATH_ALREADY_EXISTS"
@@ -102,7 +105,7 @@ def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[R
 
 
 def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
-    """By cancelAllJobs, and by the end of the application."""
+    """A job is CANCELLED by cancelAllJobs and by the end of its application."""
     run = runs["cancelled"].result()
     assert statuses(run, "job") == ["RUNNING", "CANCELLED", "RUNNING", "CANCELLED"]
     assert failures(run, "sql") == []
@@ -121,7 +124,7 @@ def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
 def test_the_failed_statement_of_spark_sql_is_the_reason(
     runs: dict[str, Future[Run]], how: str, error: str, message: str
 ) -> None:
-    """Class and message; without an exit code from Spark, with the application's end."""
+    """The failed statement is the application's failure or, without Spark's exit code, its outcome hint."""
     run = runs[how].result()
     assert run.process.returncode == 1
     if SPARK_4:
@@ -133,17 +136,17 @@ def test_the_failed_statement_of_spark_sql_is_the_reason(
         end = run.named("JobStatusChangeEvent", spark_entity="application")[-1]
         assert error in end["attributes"]["spark.app.outcome_hint"]
         assert message in end["attributes"]["spark.app.outcome_hint"]
-    # The shell's own output is unchanged.
+    # The shell still prints its own message.
     assert message in run.log
 
 
 @pytest.mark.parametrize("how", ["driver", "cancelled"])
 def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) -> None:
-    """From Spark's event log, with all attributes."""
+    """A replay of Spark's event log has the same failures as the live run, with all attributes."""
     run = runs[how].result()
     log = next(path for path in run.folder.glob("local-*"))
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
-    # Spark waits for the live reporter, so nothing is held.
+    # No event is held, because Spark waits for the live reporter.
     conf = run.folder / "replay.conf"
     conf.write_text("events.incident.settle 0ms\n", encoding="utf-8")
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent", "--conf", str(conf)]
@@ -159,6 +162,6 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
 
 
 def test_no_warning_is_logged(runs: dict[str, Future[Run]]) -> None:
-    """spark-events adds no warning to the driver's log."""
+    """spark-events adds no warning to the driver's log of any of these jobs."""
     for future in runs.values():
         assert future.result().own_messages == []

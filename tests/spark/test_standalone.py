@@ -1,4 +1,4 @@
-"""Tests on a real standalone cluster: ends in client and cluster deploy mode, and a driver whose worker dies."""
+"""Tests of application ends on a real standalone cluster, in both deploy modes and after a worker's death."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCE = Path(__file__).parent / "standalone" / "StandaloneProgram.java"
 
 @dataclass
 class Cluster:
-    """A master, the workers that the tests start, and programs in cluster deploy mode."""
+    """Standalone master with the workers that tests start; submits programs in cluster deploy mode."""
 
     folder: Path
     port: int = field(default_factory=free_port)
@@ -41,7 +41,7 @@ class Cluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def worker(self) -> subprocess.Popen[bytes]:
-        """Start a worker."""
+        """Start a worker of this master."""
         return self._daemon("worker.Worker", "--webui-port", "0", "--cores", "2", self.master)
 
     def submit(self, folder: Path, how: str) -> None:
@@ -62,7 +62,7 @@ class Cluster:
         assert submitted.returncode == 0, submitted.stderr.decode(errors="replace")[-2_000:]
 
     def close(self) -> None:
-        """Kill all processes."""
+        """Kill all processes of the cluster."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -85,7 +85,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster, without workers."""
+    """Standalone cluster without workers."""
     started = Cluster(tmp_path_factory.mktemp("standalone"))
     yield started
     started.close()
@@ -93,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def worker(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """The only worker, until the test has ended."""
+    """The cluster's only worker; it runs until the test has ended."""
     started = cluster.worker()
     yield started
     started.kill()
@@ -124,14 +124,14 @@ def _end(folder: Path) -> dict[str, Any]:
 def test_the_end_in_cluster_mode(
     cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path, how: str, status: str
 ) -> None:
-    """The worker starts the driver, and the driver starts its sidecar there."""
+    """In cluster mode, where the worker starts the driver, the sidecar reports the application's end."""
     cluster.submit(tmp_path, how)
     assert _end(tmp_path)["spark.status.new"] == status
     assert worker.poll() is None
 
 
 def test_the_end_in_client_mode(cluster: Cluster, worker: subprocess.Popen[bytes], lab: Lab) -> None:
-    """A Python program with executors on the worker."""
+    """In client mode, the end of a Python program with executors on the worker is reported."""
     small = {**SMALL_SPARK, "spark.master": cluster.master}
     lines = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
     run = lab.run("ending.py", small=small, defaults=lines)
@@ -144,7 +144,7 @@ def test_the_end_in_client_mode(cluster: Cluster, worker: subprocess.Popen[bytes
 def test_a_driver_without_its_worker_has_failed(
     cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """The worker is killed by SIGKILL, so it cannot stop the driver; the driver notices the loss and exits."""
+    """A driver that exits because its worker was killed has FAILED; a killed worker cannot stop its driver."""
     cluster.submit(tmp_path, "wait")
     wait_for("the driver", (tmp_path / "ready").exists)
     worker.kill()

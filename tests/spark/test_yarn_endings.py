@@ -1,4 +1,4 @@
-"""Tests of program ends in YARN's cluster mode: the driver runs in the ApplicationMaster of a real one-node cluster."""
+"""Tests of program ends in YARN's cluster mode, with drivers in the ApplicationMaster of a one-node cluster."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _JARS = ROOT / ".tools" / "yarn" / "jars"
 _SOURCES = Path(__file__).parent / "yarn"
 _DEADLINE_SECONDS = 600
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: The YARN client opens these JDK packages for Hadoop; here the client runs in the cluster's process.
+#: JDK packages that Hadoop's YARN client needs; here the client runs in the cluster's process.
 _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
 
 
 class Expected(NamedTuple):
-    """Expected report of YARN and expected last event of a program."""
+    """Expected final state in YARN and expected last event of a program."""
 
     state: str
     status: str
@@ -71,7 +71,7 @@ def _compile(java: Path, classes: Path, path: str) -> Path:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Settings of small drivers without executors, which do not affect the ends."""
+    """Settings of small drivers without executors; executors would not affect the ends."""
     dynamic = "spark.dynamicAllocation"
     return {
         **two_lines(),
@@ -96,7 +96,7 @@ def _settings(folder: Path) -> dict[str, str]:
 def _packed(folder: Path) -> dict[str, str]:
     """Pack an environment with spark-events, and return the settings of docs/platforms/yarn.md.
 
-    Nothing of this machine's own environment is configured: neither its Python nor its jar.
+    The settings contain no path of this machine's own environment, neither of its Python nor of its jar.
     """
     venv.create(folder / "environment")
     (site,) = (folder / "environment").glob("lib/python3*/site-packages")
@@ -124,7 +124,7 @@ def _own_settings(name: str, folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the cluster; each program has a folder of its name in it."""
+    """Folder of the cluster, with one subfolder per program, named after the program."""
     if not _JARS.is_dir():
         missing("there is no YARN cluster in .tools/yarn; make yarn fetches it")
     return tmp_path_factory.mktemp("yarn")
@@ -169,7 +169,7 @@ def _of_the_application(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: str) -> None:
-    """FAILED or FINISHED as in YARN's report, with the exit code of the ApplicationMaster and the exception."""
+    """The outcome equals YARN's state; the events have the exit code and the exception."""
     expected = PROGRAMS[name]
     assert states[name] == expected.state
     events = _of_the_application(folder / name)
@@ -187,7 +187,7 @@ def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: s
 
 
 def test_each_attempt_of_the_application_master_is_reported(states: dict[str, str], folder: Path) -> None:
-    """The first attempt has failed, though YARN reports the application as FINISHED by the second one."""
+    """A failed first attempt is reported as FAILED, although a second attempt makes YARN report FINISHED."""
     assert states["python-raise-first"] == "FINISHED"
     attempts = [
         (event["attributes"]["spark.app.attempt_id"], event["attributes"]["spark.status.new"])

@@ -124,7 +124,7 @@ query.stop()
 note(query, "unnamed")
 
 
-# Batch jobs: one that succeeds and one that fails in the user's code; a cancelled job is not included.
+# Two batch jobs: one succeeds, one fails in the user's code. No job is cancelled.
 @F.udf("int")
 def broken(value: int) -> int:
     return 1 // value  # the batch error

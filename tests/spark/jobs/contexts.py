@@ -1,6 +1,6 @@
 """Several SparkContexts one after another in one JVM; the first one fails to start.
 
-After each has stopped, the job writes down the threads of spark-events and the JVM's open pipes.
+After each context has stopped, the job records the threads of spark-events and the JVM's open pipes.
 """
 
 import contextlib

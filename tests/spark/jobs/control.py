@@ -1,4 +1,4 @@
-"""Communication of a job and its test through files in the run's folder, the job's first argument."""
+"""Let a job and its test communicate through files in the run's folder, the job's first argument."""
 
 import json
 import os

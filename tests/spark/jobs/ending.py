@@ -1,4 +1,4 @@
-"""Small job that ends in the way that its second argument names."""
+"""Small job whose second argument selects how it ends."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ if how == "wait":
     while not received("stop"):
         spark.range(1).count()
 if how == "be-stopped":
-    # Without an active query, because Spark may not end a query when its context ends.
+    # Run no query here, because Spark may not end a query when its context ends.
     while not spark.sparkContext._jsc.sc().isStopped():
         time.sleep(0.02)
     spark.range(1).count()
@@ -33,7 +33,7 @@ if how == "stop-then-exit-3":
 if how == "missing-table":
     spark.table("no_such_table")
 if how == "out-of-memory":
-    # In local mode the task's OutOfMemoryError ends the driver: by Spark's own handler, with 52.
+    # In local mode, Spark's handler of the task's OutOfMemoryError exits the driver with 52.
     spark.range(1).selectExpr("sum(length(repeat('x', 2000000000 + cast(id as int))))").collect()
 if how == "segfault":
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,4 +1,4 @@
-"""Program with the exit hooks of configure or start that ends in the way that its argument names."""
+"""Program with the exit hooks of configure or start; its argument selects how it ends."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Stream that a service on loopback enriches.
+"""Stream enriched by a service on loopback.
 
-Arguments: the folder, the service's port, and optionally `wait`: wait for the word `go` after the second batch settles.
+Arguments: the folder, the service's port, and optionally `wait`: after the second batch settles, wait for `go`.
 """
 
 import importlib.util

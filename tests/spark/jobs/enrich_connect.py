@@ -45,7 +45,7 @@ common: dict[str, Any] = {"output": "name string, score double", "resource": ope
 
 out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
 truth["names"] = [row.name for row in out.collect()]
-# With Connect, 3.5 returns numpy integers.
+# Spark Connect 3.5 returns numpy integers.
 truth["count"] = int(out.count())
 truth["joined"] = int(out.join(out.withColumnRenamed("name", "other").select("id", "other"), "id").count())
 random = enrich_batch(spark.range(200, 210).withColumn("random", rand()), lookup, **common)

@@ -1,4 +1,4 @@
-"""Batch with a rate limit that starts after one of two executors was lost and before its replacement arrives.
+"""Batch with a rate limit; it starts after one of two executors is lost, before its replacement registers.
 
 Arguments: the folder, the service's port, and optionally `standalone`: a cluster without an executor limit.
 """
@@ -21,7 +21,7 @@ by_value(__name__)
 builder = SparkSession.builder.appName("enrich-lost")
 cluster = None
 if "standalone" in sys.argv[3:]:
-    # local-cluster starts the same Master and Worker; here the application only has the Master's address.
+    # Start the Master and Worker of local-cluster, but give the application only the Master's address.
     SparkContext._ensure_initialized()
     assert SparkContext._jvm is not None
     cluster = SparkContext._jvm.org.apache.spark.deploy.LocalSparkCluster.apply(2, 1, 1024, SparkConf()._jconf)

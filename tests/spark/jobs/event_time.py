@@ -1,4 +1,4 @@
-"""Inputs that become idle and active under both watermark policies, a retried stage, and batch stages."""
+"""Inputs that become idle and active again under both watermark policies, and batch jobs with a retried stage."""
 
 import glob
 import json
@@ -51,13 +51,13 @@ def start(policy: str) -> StreamingQuery:
 
 
 def drive(query: StreamingQuery) -> None:
-    """Drive one query at a time, because a query that waits for the other would be idle."""
+    """Run one query at a time: a query that waits for the other query would be idle."""
 
     def give(side: str, number: int, second: int) -> None:
         put(os.path.join(FOLDER, query.name, side), number, rows(second))
 
     query.processAllAvailable()
-    # The right source is silent; the left one continues until the right one is reported idle.
+    # The right source is silent; the left source continues until the right source is reported idle.
     deadline = time.monotonic() + 300
     number = 0
     idle = {"spark_status_new": "IDLE", "spark_watermark_policy": query.name}
@@ -72,7 +72,7 @@ def drive(query: StreamingQuery) -> None:
         ):
             break
 
-    # The right source returns with rows far below the maximum of both watermarks.
+    # The right source has rows again, far below the maximum of both watermarks.
     give("right", 1, 100)
     query.processAllAvailable()
     give("left", number + 1, 100 + 20 * (number + 1))
@@ -97,7 +97,7 @@ truth: dict[str, Any] = {
     for name, reports in progress.items()
 }
 
-# Several stages in one job.
+# One job with several stages.
 spark.sparkContext.setJobDescription("several stages")
 spark.range(0, 1000, 1, 3).groupBy(F.col("id") % 7).count().orderBy("count").collect()
 

@@ -1,4 +1,4 @@
-"""Successful jobs, a failed job, and successful jobs again, with the program's own timing."""
+"""Successful jobs, a failed job, and successful jobs again; the program measures their durations."""
 
 import sys
 import time

@@ -44,7 +44,7 @@ def killed(_: int) -> int:
 
 def misleading(_: int) -> int:
     class PaymentError(Exception):
-        """Exception class inside a function, whose Python name contains ``<locals>``."""
+        """Exception class defined inside a function: its Python name contains ``<locals>``."""
 
     raise PaymentError("payment failed\nCaused by: com.acme.Bank: no money\nmore")  # the misleading error
 
@@ -62,7 +62,7 @@ def cancel_when_it_runs() -> None:
 
 
 def once(value: int) -> int:
-    """Healthy stage: the first attempt of one task fails, the other tasks are slow."""
+    """Work of a stage that succeeds: the first attempt of one task fails, and the other tasks are slow."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0 and context.partitionId() == 0:
@@ -95,7 +95,7 @@ attempt("cancelled", lambda: with_udf(slow).collect())
 healthy = with_udf(once).groupBy("v").count()
 attempt("beside a healthy stage", lambda: healthy.union(with_udf(broken).groupBy("v").count()).collect())
 
-# The shuffle output of the first job is missing when the second reads it; Spark recomputes it.
+# The second job reads the first job's shuffle output, which is missing; Spark recomputes the output.
 spark.sparkContext.setJobDescription("missing shuffle output")
 grouped = spark.sparkContext.parallelize(range(10), 2).map(lambda v: (v % 2, v)).groupByKey(2)
 grouped.count()

@@ -1,4 +1,4 @@
-"""More tasks than a small listener queue of Spark can hold while a listener waits."""
+"""Job with so many tasks that a small listener queue of Spark overflows while a listener waits."""
 
 from control import received
 from pyspark.sql import SparkSession

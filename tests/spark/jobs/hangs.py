@@ -1,4 +1,4 @@
-"""Work that hangs, one kind after the other, until the test releases it: a source, a foreachBatch, a task, a commit."""
+"""Work that hangs until the test releases it: a source, then a foreachBatch, a task and a commit."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from pyspark.sql.functions import udf
 
 import spark_events
 
-# `configure` also lets the sidecar ask this Python for the line of the foreachBatch.
+# With `configure`, the sidecar can also ask this Python process for the line of the foreachBatch.
 spark = spark_events.configure(SparkSession.builder.appName("hangs")).getOrCreate()
 os.makedirs(f"{FOLDER}/in", exist_ok=True)
 put(f"{FOLDER}/in", 0, [{"n": 1}])

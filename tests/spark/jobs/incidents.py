@@ -1,4 +1,4 @@
-"""One failure of a chosen kind; the program catches it or ends with it."""
+"""One failure of a chosen kind; the program catches the error or fails with it."""
 
 import sys
 import threading

@@ -12,7 +12,7 @@ rows = (
     .option("kafka.bootstrap.servers", servers)
     .option("subscribe", topic)
     .option("startingOffsets", "earliest")
-    # Longer than the test: the query hangs in its source and does not fail.
+    # This timeout exceeds the test's duration, so that the query hangs in its source and does not fail.
     .option("kafka.default.api.timeout.ms", "600000")
     .load()
 )

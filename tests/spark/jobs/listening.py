@@ -1,4 +1,4 @@
-"""Small job that writes down which of Spark's listener queues have listeners."""
+"""Small job that records which of Spark's listener queues have listeners."""
 
 from control import write_down
 from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Shuffle whose last task blocks while the executor of a finished task is killed."""
+"""Shuffle whose last task blocks while the test kills the executor of a finished task."""
 
 import os
 import time
@@ -14,7 +14,7 @@ go = os.path.join(FOLDER, "go")
 
 
 def work(index: int, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Block the last task until it is released; keep the other tasks busy until both executors have one."""
+    """Block the last task until its release; keep the other tasks busy until each executor runs one."""
     os.makedirs(here, exist_ok=True)
     with open(os.path.join(here, str(index)), "a") as file:
         file.write(f"{os.getpid()}\n")

@@ -25,7 +25,7 @@ memory = MemoryReporter()
 before = spark.readStream.format("rate").load().writeStream.format("noop").queryName("early").start()
 events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type": "file", "path": folder / "e.jsonl"}})
 
-# A query that started before the stream is known by its name.
+# The stream knows the name of this query, which started earlier.
 commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
@@ -67,7 +67,7 @@ async def page(event: Event) -> None:
 
 @events.on("OrdersImported")
 def audit(event: Event) -> None:
-    """Callback with the name of a reporter."""
+    """Callback that has the same name as a reporter."""
 
 
 @events.on
@@ -94,13 +94,13 @@ failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark
 truth["failure"] = failure.attributes["failure.root_cause"], failure.severity.value
 blocked.wait(120)
 
-# The event gets its position in the order of Spark's events.
+# The event keeps its position among Spark's events.
 spark.sparkContext.parallelize([1], 1).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12).set_severity("WARN"))
 spark.sparkContext.parallelize([1], 1).count()
 mine = events.wait_for("OrdersImported", timeout=120)
 truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mine.severity.value
-# Wait for the history; another reporter may get the event later.
+# Wait for the event in the history; another reporter may get it later.
 jobs = [e for e in events.history if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
 truth["order"] = [
     any(job.sequence < mine.sequence and job.attributes["spark.status.new"] == "FINISHED" for job in jobs[-4:]),

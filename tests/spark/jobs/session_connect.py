@@ -69,7 +69,7 @@ def unwatched() -> None:
     while not query.recentProgress:
         time.sleep(0.1)
     query.stop()
-    with contextlib.suppress(Exception):  # fails on purpose; the client asks the server for the reason
+    with contextlib.suppress(Exception):  # this query fails on purpose; the client asks the server for the reason
         start("bad", failing).awaitTermination(300)
 
 

@@ -26,11 +26,11 @@ def session() -> SparkSession:
 
 def counts(spark: SparkSession) -> dict[str, Any]:
     for thread in threading.enumerate():
-        # A stream does not wait for the thread that supervises the others.
+        # stop() does not wait for the thread that supervises the reporters' threads.
         if thread.name.startswith("spark-events"):
             thread.join(60)
     gc.collect()
-    # Every second a thread of py4j releases JVM objects over a connection that it opens at the first release.
+    # A thread of py4j releases JVM objects every second; it opens its connection at the first release.
     assert spark.sparkContext._gateway is not None
     while spark.sparkContext._gateway._gateway_client.finalizer_deque:
         time.sleep(0.1)
@@ -68,14 +68,14 @@ truth["before"] = counts(spark)
 truth["rounds"] = [once(spark, number) for number in range(rounds)]
 truth["after"] = counts(spark)
 deadline = time.monotonic() + 60
-# The JVM closes its ends of closed connections with a delay.
+# The JVM closes its side of a closed connection with a delay.
 while any(truth["after"][one] > truth["before"][one] + 3 for one in ("jvm_threads", "jvm_descriptors")):
     if time.monotonic() > deadline:
         break
     time.sleep(0.1)
     truth["after"] = counts(spark)
 
-# Two sessions of one application share a stream.
+# Two Spark sessions of one application share a stream.
 first = spark_events.start(spark)
 try:
     spark_events.start(spark.newSession())
@@ -97,7 +97,7 @@ truth["fork"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), replaced.is_
 spark_events.add_event(EventBuilder("a.b", "AfterTheFork"))
 truth["after_fork"] = replaced.wait_for("AfterTheFork", timeout=120).name
 
-# Threads: every event once.
+# Each event of several threads is reported once.
 memory = MemoryReporter()
 replaced.stop()
 events = spark_events.start(spark, reporters=[memory])

@@ -1,4 +1,4 @@
-"""A job that never gets an executor, until the test releases the program."""
+"""Job that waits for an executor in vain until the test releases the program."""
 
 from threading import Thread
 

@@ -1,6 +1,6 @@
 """Stream that commits batches one after the other until it is stopped.
 
-Arguments: the folder, and the number of batches after which it stops by itself (0: never).
+Arguments: the folder, and the number of batches after which the stream stops by itself (0: never).
 """
 
 import itertools
@@ -28,7 +28,7 @@ for number in itertools.count(1):
     if received("stop") or number == most:
         break
     if received("flood"):
-        # Start jobs with records so large that a pipe holds only a few.
+        # Start jobs whose records are so large that a pipe holds only a few of them.
         spark.sparkContext.setJobDescription("x" * 60_000)
         spark.range(1).count()
         spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # it takes the description away

@@ -1,4 +1,4 @@
-"""Stream with a trigger every 150 ms up to a number of commits. Arguments: the folder and the number."""
+"""Stream with a trigger every 150 ms. Arguments: the folder, and the number of commits after which it stops."""
 
 import os
 import sys

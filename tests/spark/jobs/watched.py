@@ -1,4 +1,4 @@
-"""Run until Spark's metrics show the reporters of spark-events; write down the servlet's output."""
+"""Run until Spark's metrics show the reporters of spark-events; record the servlet's output."""
 
 import os
 import re
@@ -17,7 +17,7 @@ text = ""
 
 
 def all_is_shown() -> bool:
-    """Return whether the last figures are there: those of the second reporter, also in a file."""
+    """Return whether both sinks have the metrics of the second reporter, which appear last."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
     delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
     return delivered and any("on-call.oldest" in name for name in files)

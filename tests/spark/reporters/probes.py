@@ -20,7 +20,7 @@ class InterpreterConfig:
 
 
 class Interpreter(Reporter):
-    """Writes down the Python of the sidecar and the location of the package."""
+    """Records the path of the sidecar's Python and the location of the package."""
 
     Config = InterpreterConfig
 
@@ -40,7 +40,7 @@ class SignsConfig:
 
 
 class FileWithSigns(FileReporter):
-    """``file`` reporter that communicates with a test by files in a folder."""
+    """``file`` reporter that communicates with a test through files in a folder."""
 
     Config = SignsConfig  # type: ignore[assignment]  # a folder more, and nothing else of a file's
 
@@ -78,7 +78,7 @@ class TimedConfig:
 
 
 class Timed(Reporter):
-    """Delivers with a delay and writes down when each event arrived and was answered."""
+    """Delivers with a delay; records when each event arrived and when its delivery ended."""
 
     Config = TimedConfig
 

@@ -2,7 +2,7 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import org.apache.spark.sql.SparkSession;
 
-/** A program that starts Spark, creates the file of its first argument, and ends as its second argument says. */
+/** A program that starts Spark and creates the file of its first argument; the second argument selects how it ends. */
 public final class StandaloneProgram {
   private StandaloneProgram() {}
 

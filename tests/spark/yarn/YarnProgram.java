@@ -2,7 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 
-/** A program that ends as its argument says. */
+/** A program whose argument selects how it ends. */
 public final class YarnProgram {
   private YarnProgram() {}
 
@@ -23,7 +23,7 @@ public final class YarnProgram {
         spark.stop();
         throw new IllegalStateException("no price for order 7");
       default:
-        // It just returns.
+        // The program returns from main.
     }
   }
 }

@@ -1,4 +1,4 @@
-"""Program that ends as its argument specifies."""
+"""Program whose argument selects how it ends."""
 
 import sys
 
