@@ -194,7 +194,7 @@ def test_a_replacement_executor_keeps_the_rate(
 ) -> None:
     """A replacement executor that starts during the batch does not increase the rate.
 
-    A standalone cluster does not announce the replacement, but the batch remembers two executors.
+    A standalone cluster does not announce the replacement, but it had two executors before.
     """
     service.script(rules=[rule("0|10", HELD)])
     # The executors' Java is a script, so that the test can delay their start.
