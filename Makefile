@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker browser collector junit connect kafka-connector yarn check lint types spelling test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar broker browser collector junit connect kafka-connector yarn check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -45,7 +45,7 @@ kafka-connector: setup ## fetch Spark's Kafka source for tests/spark/test_lost_b
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5
 
-check: lint types spelling ## run lint, types, spelling and the import rule
+check: lint types spelling docs ## run lint, types, spelling, the documentation site and the import rule
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
 
 lint: setup ## run ruff: lint and format check
@@ -57,6 +57,12 @@ types: setup ## run mypy in strict mode
 
 spelling: setup ## run codespell
 	@git ls-files -z | xargs -0 .venv/bin/codespell
+
+docs: setup ## build the documentation site into build/site; a broken link or a page without navigation is an error
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+
+screenshots: browser ## make the screenshots of the documentation site and of README with Chromium
+	$(call in,.venv) -m website.screenshots
 
 # Without arguments: tests without Spark first, with a coverage figure whose floor is in pyproject.toml, then tests with
 # Spark. They are distributed by file to three processes: one more than CI has cores, because some tests wait for time

@@ -22,12 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
         # A character that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
-    parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
-    parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (conf, check, send_test, tail, replay, watch, report, uninstall):
-        command.add_to(commands)
-    chosen = parser.parse_args(arguments)
+    chosen = argument_parser().parse_args(arguments)
     code = 0
     try:
         code = _code(chosen)
@@ -45,6 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         return 130
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser with all commands; docs/cli.md is compared with it."""
+    parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
+    parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (conf, check, send_test, tail, replay, watch, report, uninstall):
+        command.add_to(commands)
+    return parser
 
 
 def _code(chosen: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""The documentation site: hooks of mkdocs, and its pictures."""

@@ -1,0 +1,110 @@
+"""Make the pictures of the documentation: ``make screenshots``.
+
+The report shows the invented day of the tests (``tests/report/stories.py``), the terminal real jobs (``make demo``). The
+pictures are written to build/screenshots, where the site finds them, and the one of README to docs/images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from spark_events.event import encode_lines
+
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(_ROOT / "tests"))
+_COLUMNS = 118
+_CLI = "import sys; from spark_events.cli import main; sys.exit(main())"
+_TERMINAL = """<pre id="terminal" style="display: inline-block; margin: 0; padding: 16px 20px; background: #1e2430;
+color: #d8dee9; font: 13px/1.45 'DejaVu Sans Mono', monospace">$ {command}
+{output}</pre>"""
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """Open Chromium, which ``make browser`` installs."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def invented_day(target: Path) -> None:
+    """Write the events of the tests' busy day."""
+    from report.stories import busy_day
+
+    target.write_bytes(encode_lines(busy_day().events))
+
+
+def page_picture(chromium: Any, events: Path, target: Path, height: int) -> None:
+    """Take a picture of the report's page."""
+    page = events.with_suffix(".html")
+    command = [sys.executable, "-c", _CLI, "report", str(events), "--sla", "60s", "--html", str(page)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    shown = chromium.new_page(viewport={"width": 1200, "height": height})
+    shown.goto(page.as_uri())
+    shown.screenshot(path=target)
+    shown.close()
+
+
+def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path, lines: int) -> None:
+    """Take a picture of the output of a ``spark-events`` command in a terminal, at most so many lines of it."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color", "TZ": "UTC"}
+    command = [sys.executable, "-c", _CLI, *words]
+    with subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=subprocess.DEVNULL, env=environment):
+        os.close(theirs)
+        output = b""
+        with contextlib.suppress(OSError):  # EIO: the command has ended
+            while some := os.read(ours, 65_536):
+                output += some
+    os.close(ours)
+    console = Console(record=True, width=_COLUMNS, file=io.StringIO(), legacy_windows=False)
+    for line in output.decode().splitlines()[:lines]:
+        console.print(Text.from_ansi(line), soft_wrap=True)
+    html = console.export_html(inline_styles=True, theme=MONOKAI, code_format="{code}")
+    shown = chromium.new_page(device_scale_factor=1.5)
+    shown.set_content(_TERMINAL.format(command=" ".join(["spark-events", *words]), output=html))
+    shown.locator("#terminal").screenshot(path=target)
+    shown.close()
+
+
+def main() -> int:
+    """Make all pictures."""
+    target = _ROOT / "build" / "screenshots"
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, browser() as chromium:
+        folder = Path(scratch)
+        shutil.copytree(_ROOT / "examples", folder / "jobs")  # events name the path of a job
+        demo = [sys.executable, str(folder / "jobs" / "run_demo.py"), "--dir", str(folder / "demo")]
+        subprocess.run(demo, check=True, stdout=subprocess.DEVNULL)
+        shutil.copy(folder / "demo" / "events.jsonl", folder / "events.jsonl")
+        invented_day(folder / "day.jsonl")
+        page_picture(chromium, folder / "day.jsonl", target / "report.png", 1_000)
+        page_picture(chromium, folder / "day.jsonl", _ROOT / "docs" / "images" / "report.png", 620)
+        terminal_picture(chromium, ["tail", "--min-severity", "info", "events.jsonl"], folder, target / "tail.png", 60)
+        terminal_picture(chromium, ["report", "day.jsonl", "--sla", "60s"], folder, target / "report-terminal.png", 45)
+        conf = folder / "spark-defaults.conf"
+        shutil.copy(folder / "demo" / "conf" / "spark-defaults.conf", conf)
+        terminal_picture(chromium, ["check", "--conf", conf.name], folder, target / "check.png", 30)
+    print(f"wrote the pictures of the site to {target}, and docs/images/report.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
