@@ -59,7 +59,7 @@ spelling: setup ## run codespell
 	@git ls-files -z | xargs -0 .venv/bin/codespell
 
 docs: setup ## build the documentation site into build/site; a broken link or a page without navigation is an error
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 screenshots: browser ## make the screenshots of the documentation site and of README with Chromium
 	$(call in,.venv) -m website.screenshots

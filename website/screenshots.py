@@ -1,7 +1,7 @@
 """Make the pictures of the documentation: ``make screenshots``.
 
-The report shows the invented day of the tests (``tests/report/stories.py``), the terminal real jobs (``make demo``). The
-pictures are written to build/screenshots, where the site finds them, and the one of README to docs/images.
+The report shows the invented day of the tests (``tests/report/stories.py``), the terminal real jobs (``make demo``).
+The pictures are written to build/screenshots, where the site finds them, and the one of README to docs/images.
 """
 
 from __future__ import annotations
