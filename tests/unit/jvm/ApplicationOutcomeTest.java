@@ -32,7 +32,7 @@ final class ApplicationOutcomeTest {
     is(ending("main", "org.apache.spark.SparkContext.stop App.main org.apache.spark.deploy.JavaMainApplication.start " + submit), "STOPPED");
   }
 
-  /** Spark stops itself, too: in a thread for that, in those of a cluster's backend, and where it cannot start. */
+  /** Spark stops itself in its own thread, in a cluster backend's thread, and in a start that fails. */
   @Test
   void endingsThatAreSparksOwn() {
     String backend = "org.apache.spark.scheduler.cluster.";
@@ -45,7 +45,7 @@ final class ApplicationOutcomeTest {
     is(ending("bus", stop + "Mine.onJobEnd org.apache.spark.scheduler.SparkListenerBus.doPostEvent"), "STOPPED");
   }
 
-  /** A hook of the program's stops the context whatever it is that ends the JVM; Spark stops itself for a reason. */
+  /** If a program's shutdown hook stops the context, the end of the JVM decides; if Spark does, its reason decides. */
   @Test
   void endingsWhileTheJvmEnds() {
     String hooks = "java.lang.ApplicationShutdownHooks.runHooks java.lang.Shutdown.";
@@ -63,7 +63,7 @@ final class ApplicationOutcomeTest {
     return ending(false, thread, frames);
   }
 
-  /** Threads and their frames, in turns; the topmost frame is the first. */
+  /** Returns the outcome for pairs of a thread's name and its frames, topmost frame first. */
   private static ApplicationOutcome ending(boolean mainThrew, String... threads) {
     Map<Thread, StackTraceElement[]> seen = new LinkedHashMap<>();
     for (int i = 0; i < threads.length; i += 2) {

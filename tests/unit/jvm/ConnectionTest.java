@@ -46,7 +46,7 @@ final class ConnectionTest {
                   Connection before = Connection.open(conf(first));
                   before.queue.offer(RestoreStateTest.application());
                   await(first, "application_start");
-                  Connection unused = Connection.open(conf(second)); // its context is never created
+                  Connection unused = Connection.open(conf(second)); // the context of this connection is never created
                   List<String> received = await(first, "goodbye");
                   is(kinds(received), "start application_start application_end goodbye");
                   is(received.get(2).contains("\"ending\":\"UNKNOWN\""), true);
@@ -85,7 +85,7 @@ final class ConnectionTest {
     }
   }
 
-  /** A new context settles the end of the previous one; the JVM's exit settles that of the last one, by its outcome. */
+  /** The end of an application is settled by the next context; that of the last one by the JVM's exit. */
   @Test
   void aStoppedApplicationIsHeldUntilItsOutcomeIsKnown() throws Exception {
     withDouble(
@@ -107,7 +107,7 @@ final class ConnectionTest {
             }));
   }
 
-  /** A second listener of the same application does not end it. */
+  /** A second listener in an application does not end the application. */
   @Test
   void aSecondListenerEndsNothing() throws Exception {
     withDouble(
@@ -142,13 +142,13 @@ final class ConnectionTest {
         });
   }
 
-  /** With a slow reporter the end does not wait for each record in Spark's queue, which would take 25 s. */
+  /** With a slow reporter, the end does not wait 25 s for the records in Spark's queue one after the other. */
   @Test
   void theEndDoesNotWaitForEachRecord() throws Exception {
     theEndIsInTimeWith(SLOW);
   }
 
-  /** The end is in time even if it begins during a wait for an answer that never arrives. */
+  /** The application ends in time even if its end begins during a wait for an answer that never arrives. */
   @Test
   void theEndDoesNotWaitForALateAnswer() throws Exception {
     theEndIsInTimeWith(SILENT);

@@ -68,7 +68,7 @@ final class EventLogTest {
     if (took > 30_000) {
       throw new AssertionError("the end took " + took + " ms");
     }
-    // The appender may hold one of them.
+    // The appender may hold one of the events.
     if (missing < EventLog.CAPACITY + more - 1) {
       throw new AssertionError("only " + missing + " are reported missing");
     }
@@ -113,7 +113,7 @@ final class EventLogTest {
             });
   }
 
-  /** An appender that throws loses that event; the log reports the loss as soon as the appender works again. */
+  /** If an appender throws, its event is lost; the log reports the loss as soon as the appender works again. */
   @Test
   void anAppenderThatThrowsLosesOneEvent() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();

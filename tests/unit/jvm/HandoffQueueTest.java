@@ -135,7 +135,7 @@ final class HandoffQueueTest {
     queue.finish();
     running.set(false);
     writer.join();
-    // Set only here: while the writer runs, {@code written} may be empty for a moment.
+    // The flag is cleared only here, because {@code written} may be empty for a moment while the writer runs.
     writing.set(false);
     acknowledger.join();
     is(wrong, "[]");
@@ -143,34 +143,34 @@ final class HandoffQueueTest {
     is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
   }
 
-  /** A full queue drops the oldest routine record first, and a lifecycle record only for another one. */
+  /** A full queue drops the oldest routine record first, and a lifecycle record only for another lifecycle record. */
   @Test
   void aFullQueueDropsTheLowestPriorityFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(3, true);
     queue.offer(lifecycle());
     queue.offer(routine());
     queue.offer(routine());
-    queue.offer(routine()); // drops 2
-    queue.offer(lifecycle()); // drops 3
-    queue.offer(lifecycle()); // drops 4
-    is(queue.offer(routine()), 0); // dropped itself
-    queue.offer(lifecycle()); // drops 1
+    queue.offer(routine()); // drops record 2
+    queue.offer(lifecycle()); // drops record 3
+    queue.offer(lifecycle()); // drops record 4
+    is(queue.offer(routine()), 0); // the new record itself is dropped
+    queue.offer(lifecycle()); // drops record 1
     is(queue.dropped(), 5);
     queue.finish();
     is(kinds(takeAll(queue)), "l5 l6 l8 d9");
   }
 
-  /** A full queue evicts written records before it drops one; a record that is being written stays. */
+  /** A full queue evicts written records before it drops unwritten ones; a record that is being written stays. */
   @Test
   void writtenRecordsAreEvictedFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(take(queue)), "r1");
-    is(kinds(take(queue)), "r2"); // so 1 is written
+    is(kinds(take(queue)), "r2"); // so record 1 is written
     queue.offer(routine());
     is(queue.dropped(), 0);
-    queue.offer(routine()); // 2 is being written, so 3 is dropped
+    queue.offer(routine()); // record 2 is being written, so record 3 is dropped
     is(queue.dropped(), 1);
     is(queue.size(), 2);
   }
@@ -186,11 +186,11 @@ final class HandoffQueueTest {
   void largeRecordsAreLimitedByBytes() throws Exception {
     HandoffQueue queue = new HandoffQueue(1_024, true, 10_000);
     for (int i = 0; i < 30; i++) {
-      queue.offer(large(1_000)); // 19 of them fit into 20,000 bytes
+      queue.offer(large(1_000)); // 19 such records fit into 20,000 bytes
     }
     queue.offer(routine());
     is(queue.dropped(), 11);
-    queue.offer(large(50_000)); // drops all others, because they have no higher priority
+    queue.offer(large(50_000)); // drops all other records, because their priority is not higher
     is(queue.size(), 1);
     for (int i = 0; i < 5; i++) {
       queue.offer(routine());
@@ -217,7 +217,7 @@ final class HandoffQueueTest {
   }
 
   /**
-   * When a sidecar dies, only evicted records that it had not acknowledged are lost and counted; the rest is resent.
+   * When a sidecar dies, only evicted records that it had not acknowledged are lost and counted; other records are resent.
    */
   @Test
   void aDeathCostsOnlyEvictedRecords() throws Exception {
@@ -229,12 +229,12 @@ final class HandoffQueueTest {
     }
     queue.acknowledge(1);
     queue.rewind();
-    is(queue.dropped(), 1); // Record 2; record 1 was acknowledged, 3 and 4 are still queued.
+    is(queue.dropped(), 1); // record 2; record 1 was acknowledged, records 3 and 4 are still queued
     queue.finish();
     is(kinds(takeAll(queue)), "r3 r4 d5");
   }
 
-  /** Drops are reported at once and then at intervals, and finally before the end. */
+  /** Dropped records are reported at once, then at intervals, and finally before the end. */
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
@@ -257,7 +257,7 @@ final class HandoffQueueTest {
     is(queue.unreported(), "{}");
   }
 
-  /** An account of drops is resent if its sidecar dies. */
+  /** A report of dropped records is resent if its sidecar dies. */
   @Test
   void anAccountIsResentAfterADeath() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
@@ -268,7 +268,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)).endsWith("d3"), true);
   }
 
-  /** After close(), the counts of an unacknowledged account are unreported again. */
+  /** After close(), the counts of an unacknowledged report of drops are unreported again. */
   @Test
   void anUnacknowledgedAccountIsUnreportedAfterClose() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
@@ -314,7 +314,7 @@ final class HandoffQueueTest {
     is(queue.unreported(), "{routine=2}");
   }
 
-  /** A record after the application's end is no loss, unless the queue was closed before. */
+  /** A record after the application's end does not count as lost, unless the queue was closed before. */
   @Test
   void recordsAfterTheEndAreNotCounted() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -338,21 +338,21 @@ final class HandoffQueueTest {
     HandoffQueue queue = new HandoffQueue(10, true);
     queue.offer(lifecycle());
     queue.finish();
-    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so the writer sends the goodbye
+    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so that the writer sends the goodbye message
     is(queue.offer(Records.jvmShutdown()), 0);
     queue.acknowledge(1);
     is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
   }
 
-  /** If an evicted account is lost with its sidecar, all its counts are reported again. */
+  /** If an evicted report of drops is lost with its sidecar, all its counts are reported again. */
   @Test
   void anEvictedAccountIsReportedAgain() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
     for (int i = 0; i < 6; i++) {
       queue.offer(routine());
     }
-    is(kinds(takeAll(queue)), "r6 d7"); // the account of five drops, which evicts 6
-    queue.offer(routine()); // evicts 7 too
+    is(kinds(takeAll(queue)), "r6 d7"); // record 7 reports five drops and evicts record 6
+    queue.offer(routine()); // evicts record 7, too
     is(kinds(takeAll(queue)), "r8");
     queue.rewind();
     is(queue.dropped(), 6);
@@ -381,7 +381,7 @@ final class HandoffQueueTest {
     return new Record("holding", Record.Priority.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
   }
 
-  /** Every evicted record is counted when its sidecar dies, however many there were. */
+  /** When a sidecar dies, its evicted records are counted, however many there are. */
   @Test
   void allEvictedRecordsAreCounted() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -395,7 +395,7 @@ final class HandoffQueueTest {
     }
     take(queue);
     queue.rewind();
-    // One was dropped for lack of room; the two that are still queued are resent.
+    // One record was dropped because the queue was full; the two that are still queued are resent.
     is(queue.dropped(), 1 + 2 + 3_000 - 2);
     queue.close();
     is(queue.unreported(), "{lifecycle=3, routine=3000}");
@@ -423,9 +423,9 @@ final class HandoffQueueTest {
     queue.offer(routine());
     is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(600_000), "true false");
     take(queue);
-    is(queue.hasStalledFor(0), true); // written, not read
+    is(queue.hasStalledFor(0), true); // the record is written, but not read
     queue.read(1);
-    is(queue.hasStalledFor(0), false); // read, not acknowledged: a reporter may be unavailable for days
+    is(queue.hasStalledFor(0), false); // read, not acknowledged: no stall, a reporter may be unavailable
     queue.rewind();
     is(queue.hasStalledFor(0), true);
     take(queue);

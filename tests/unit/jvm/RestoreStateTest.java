@@ -126,13 +126,13 @@ final class RestoreStateTest {
     is(restored(queue), "[application_start, query_started]");
   }
 
-  /** A dropped end is not undone by the beginning that is acknowledged after it. */
+  /** If the end of a query is dropped before its start is acknowledged, the restored query has ended. */
   @Test
   void aDroppedEndIsNotUndone() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
     UUID run = new UUID(0, 1);
     queue.offer(started(run));
-    queue.take(new ArrayList<>(), 0); // 1 is being written
+    queue.take(new ArrayList<>(), 0); // record 1 is being written
     queue.offer(terminated(run));
     queue.offer(started(new UUID(0, 2)));
     is(queue.dropped(), 1);
@@ -142,12 +142,12 @@ final class RestoreStateTest {
     is(known.get(1).kind + " " + known.get(1).seq(), "query_terminated 2");
   }
 
-  /** A job whose end was dropped does not run forever. */
+  /** A job whose end was dropped is not restored as running. */
   @Test
   void aJobWhoseEndWasDroppedIsOver() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
     queue.offer(jobStarted(1));
-    queue.take(new ArrayList<>(), 0); // 1 is being written
+    queue.take(new ArrayList<>(), 0); // record 1 is being written
     queue.offer(jobEnded(1));
     queue.offer(application());
     is(queue.dropped(), 1);
@@ -155,7 +155,7 @@ final class RestoreStateTest {
     is(restored(queue), "[]");
   }
 
-  /** Whatever the order of the records, a restored subject has no record that a newer one of its kind replaces. */
+  /** In any order of records, a restored subject has only the newest record of each kind. */
   @Test
   void theStateKeepsTheNewestRecords() {
     Record.Rank[] ranks = Record.Rank.values();
@@ -167,7 +167,7 @@ final class RestoreStateTest {
         String subject = String.valueOf(random.nextInt(seed % 5 == 0 ? 3_000 : 20));
         Record.Change change = Record.Change.add(subject, ranks[random.nextInt(3)]);
         Record record = new Record("kind " + random.nextInt(3), Record.Priority.ROUTINE, change, json -> {});
-        // Some records arrive late.
+        // Some records have lower numbers than earlier records.
         record.assign(random.nextInt(4) == 0 ? n * 10L - random.nextInt(2_000) : n * 10L);
         context.apply(record);
         newest.merge(subject + record.kind, record, (one, other) -> one.seq() > other.seq() ? one : other);

@@ -51,7 +51,7 @@ final class ShimTest {
       stages.taskEnded(stage, 0, index, outcome, UnknownReason$.MODULE$, time);
     }
 
-    /** Returns what was recorded since the last call: "status@time running+finished". */
+    /** Returns the records since the last call as texts of the form "status@time running+finished". */
     String take() throws Exception {
       List<String> texts = new ArrayList<>();
       for (Record record : records) {
@@ -73,9 +73,9 @@ final class ShimTest {
     is(checks.take(), "");
     checks.started(1, 1, 11);
     is(checks.take(), "ALL_RUNNING_OR_FINISHED@11 2+0");
-    checks.started(1, 1, 12); // speculation
+    checks.started(1, 1, 12); // a speculative attempt
     checks.ended(1, 1, Stages.Outcome.SUCCEEDED, 13);
-    checks.ended(1, 1, Stages.Outcome.KILLED, 14); // the other attempt
+    checks.ended(1, 1, Stages.Outcome.KILLED, 14); // the other attempt of the task
     is(checks.take(), "");
     checks.ended(1, 0, Stages.Outcome.SUCCEEDED, 15);
     is(checks.take(), "ALL_FINISHED@15 0+2");
@@ -139,7 +139,7 @@ final class ShimTest {
       if (rule == 0) {
         checks.stages.executorRemoved("7", 60);
         is(checks.take(), lost);
-        checks.stages.outputLost(1, 0, 0, "7"); // already reverted
+        checks.stages.outputLost(1, 0, 0, "7"); // this loss has been applied already
       } else if (rule == 1) {
         checks.started(1, 0, 60);
         is(checks.take(), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
@@ -199,7 +199,7 @@ final class ShimTest {
     is(many.nextPauseMillis(99), 5_000);
   }
 
-  /** The shim parses the settings that it needs leniently; the sidecar reports what is wrong. */
+  /** The shim parses the settings that it needs leniently; the sidecar reports invalid values. */
   @Test
   void settings() {
     SparkConf conf = new SparkConf(false);
@@ -237,7 +237,7 @@ final class ShimTest {
       String type = "dispatcher.type";
       is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny, true);
       is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny, false);
-      // The value may be guaranteed; the sidecar may be able to resolve it and decides when it is ready.
+      // The value may mean "guaranteed"; the sidecar, which may be able to resolve it, decides when it is ready.
       is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny, true);
       is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis, 2_000);
       is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python, "/$1\\${env:UNIT}/s");

@@ -92,7 +92,7 @@ final class SidecarTest {
     throw new AssertionError("there is no " + text + " in the diary");
   }
 
-  /** A defect while records are written costs one sidecar, which is restarted, and no events. */
+  /** After an unexpected error in writing records, the sidecar is restarted and no event is lost. */
   @Test
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
@@ -129,7 +129,7 @@ final class SidecarTest {
     return new Sidecar(settings, "app", candidates, queue, new SyncBarrier(settings, queue, () -> false), new Statistics());
   }
 
-  /** A defect before the first sidecar is ready is final, and a waiting thread gets it at once. */
+  /** An unexpected error before the first sidecar is ready is final, and a waiting thread gets it at once. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
@@ -142,7 +142,7 @@ final class SidecarTest {
     sidecar.finish();
   }
 
-  /** Restarts pause between deaths even while the application ends. */
+  /** Restarts of a sidecar that dies repeatedly are delayed even while the application ends. */
   @Test
   void restartsPauseAtTheEnd() throws Exception {
     withDouble(
@@ -223,7 +223,7 @@ final class SidecarTest {
     is(kills + " " + logged.size(), "1 1");
   }
 
-  /** A sidecar that starts more slowly than the stall timeout is not killed: its time begins when it is ready. */
+  /** A sidecar that starts slowly is not killed, because the stall timeout begins when the sidecar is ready. */
   @Test
   void aSlowStartIsNoStall() throws Exception {
     withDouble(
@@ -244,7 +244,7 @@ final class SidecarTest {
   private static final String FROZEN =
       "#!/bin/sh\n" + "echo start >> \"$0.diary\"\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exec sleep 600\n";
 
-  /** After too many stalls the sidecar is not restarted, and its losses are known for the log. */
+  /** After too many stalls the sidecar is not restarted, and its lost records are counted for the log. */
   @Test
   void aFrozenSidecarIsRestartedAndItsLossesCounted() throws Exception {
     withDouble(

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of waits for the reporters' answers. */
 final class SyncBarrierTest {
-  /** At the end Spark's queue may hold more records than ours; none is dropped while there is time. */
+  /** At the end no record is dropped while time is left, even if Spark's queue is larger than the handoff queue. */
   @Test
   void theEndDoesNotOverrunTheQueue() throws Exception {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
@@ -29,7 +29,7 @@ final class SyncBarrierTest {
         start(
             wrong,
             () -> {
-              // Needs the same time for each batch, however large.
+              // The reporter needs the same time for each batch, however large.
               while (running.get()) {
                 List<Record> batch = HandoffQueueTest.takeAll(queue);
                 Thread.sleep(20);
@@ -44,7 +44,7 @@ final class SyncBarrierTest {
     running.set(false);
     reporter.join();
     is(queue.dropped() + " " + wrong, "0 []");
-    // One by one they would take at least ten seconds; the shares of the time limit add up to 4.5 s.
+    // Waits for single records would take at least ten seconds; the shares of the time limit add up to 4.5 s.
     is(gate.spentAtTheEndMillis() < 9_000, true);
   }
 }
