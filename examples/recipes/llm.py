@@ -1,0 +1,33 @@
+"""Classify texts with an OpenAI-compatible model: structured output, and the tokens used by each row."""
+
+import json
+
+import openai
+
+from spark_events import Limits, OnFailure, enrich_batch
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"topic": {"enum": ["billing", "outage", "other"]}, "urgent": {"type": "boolean"}},
+    "required": ["topic", "urgent"],
+    "additionalProperties": False,
+}
+
+
+def enriched(df, base_url, api_key, model, requests_per_second):
+    async def classify(row, ctx):
+        answer = await ctx.resource.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": f"Classify this ticket: {row.text}"}],
+            response_format={"type": "json_schema", "json_schema": {"name": "t", "strict": True, "schema": SCHEMA}},
+        )
+        return {**json.loads(answer.choices[0].message.content), "tokens": answer.usage.total_tokens}
+
+    return enrich_batch(
+        df,
+        classify,
+        output="topic string, urgent boolean, tokens long",
+        resource=lambda: openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0),  # the engine retries
+        limits=Limits(rate_limit=requests_per_second, timeout=60, total_timeout=600),  # of the whole job
+        on_failure=OnFailure("dead_letter", max_ratio=0.1),
+    )

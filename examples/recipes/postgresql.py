@@ -1,0 +1,28 @@
+"""Look up rows in PostgreSQL through a pool of asyncpg, a hundred rows in one query."""
+
+import asyncpg
+
+from spark_events import Limits, enrich_batch
+
+CONNECTIONS = 8  # per worker process; PostgreSQL's max_connections limits their sum
+
+
+def enriched(df, dsn):
+    def open_pool():
+        return asyncpg.create_pool(dsn, min_size=1, max_size=CONNECTIONS)
+
+    async def lookup(rows, ctx):
+        ids = [row.id for row in rows]
+        found = await ctx.resource.fetch("select id, name, balance from accounts where id = any($1::bigint[])", ids)
+        by_id = {one["id"]: {"name": one["name"], "balance": float(one["balance"])} for one in found}
+        return [by_id.get(row.id, {"name": None, "balance": None}) for row in rows]
+
+    # A failover or a lost connection is retried; a mistake in the SQL fails the batch at once.
+    return enrich_batch(
+        df,
+        lookup,
+        output="name string, balance double",
+        resource=open_pool,
+        batch_size=100,
+        limits=Limits(max_in_flight=CONNECTIONS),
+    )

@@ -1,0 +1,190 @@
+"""Tests of the recipes in examples/recipes against real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import ModuleType
+from urllib.parse import quote
+
+import pytest
+from aiohttp import web
+from fakes import ROOT
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from reporters.peers.postgresql import PASSWORD, PostgreSQL
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
+
+RECIPES = ROOT / "examples" / "recipes"
+
+
+def recipe(name: str) -> ModuleType:
+    """Import a recipe; its classes are pickled by value, because workers cannot import it."""
+    spec = importlib.util.spec_from_file_location(f"recipe_{name}", RECIPES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module
+
+
+class Service:
+    """The services of the recipes; counts what they are asked."""
+
+    def __init__(self) -> None:
+        self.logins = 0
+        self.expired = 0
+        self.uses: dict[str, int] = {}
+        self.rejections = 0
+        self.legacy: list[str] = []
+        self.bulk: list[int] = []
+        self.url = ""
+
+    async def login(self, _: web.Request) -> web.Response:
+        self.logins += 1
+        return web.json_response({"token": f"t{self.logins}"})
+
+    async def score(self, request: web.Request) -> web.Response:
+        """Answer ten times for each token, then 401."""
+        token = request.headers["Authorization"]
+        self.uses[token] = self.uses.get(token, 0) + 1
+        if self.uses[token] > 10:
+            self.expired += 1
+            raise web.HTTPUnauthorized
+        return web.json_response({"score": int(request.match_info["id"]) / 2})
+
+    async def completions(self, request: web.Request) -> web.Response:
+        """Answer as an OpenAI-compatible server does; reject every fifth request once."""
+        body = await request.json()
+        schema = body["response_format"]["json_schema"]["schema"]
+        assert set(schema["required"]) == {"topic", "urgent"}
+        self.rejections += 1
+        if self.rejections % 5 == 0:
+            raise web.HTTPTooManyRequests(headers={"Retry-After": "0", "x-ratelimit-remaining-tokens": "0"})
+        text = body["messages"][0]["content"]
+        content = json.dumps({"topic": "outage" if "down" in text else "billing", "urgent": "down" in text})
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
+        answer = {"id": "c1", "object": "chat.completion", "created": int(time.time()), "model": body["model"]}
+        return web.json_response({**answer, "choices": [choice], "usage": usage})
+
+    async def batch_get(self, request: web.Request) -> web.Response:
+        """Return at most 40 items; the other keys are unprocessed."""
+        keys = (await request.json())["keys"]
+        self.bulk.append(len(keys))
+        items = [{"id": key, "price": key * 1.5} for key in keys[:40] if key != 7]
+        return web.json_response({"items": items, "unprocessed": keys[40:]})
+
+    async def slow(self, request: web.Request) -> web.Response:
+        customer = request.match_info["customer"]
+        self.legacy.append(customer)
+        await asyncio.sleep(0.05)
+        if customer == "c3":
+            raise web.HTTPNotFound
+        return web.json_response({"segment": f"segment of {customer}"})
+
+    def serve(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
+        async def run() -> None:
+            app = web.Application()
+            app.router.add_post("/login", self.login)
+            app.router.add_get("/scores/{id}", self.score)
+            app.router.add_post("/v1/chat/completions", self.completions)
+            app.router.add_post("/batch-get", self.batch_get)
+            app.router.add_get("/legacy/{customer}", self.slow)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            self.over = asyncio.Event()
+            ready.set_result(asyncio.get_running_loop())
+            await self.over.wait()
+            await runner.cleanup()
+
+        asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """Running services."""
+    made, ready = Service(), Future[asyncio.AbstractEventLoop]()
+    thread = threading.Thread(target=made.serve, args=(ready,))
+    thread.start()
+    loop = ready.result(60)
+    yield made
+    loop.call_soon_threadsafe(made.over.set)
+    thread.join()
+
+
+def test_recipes_are_short() -> None:
+    """A recipe has at most 30 lines of code."""
+    recipes = sorted(RECIPES.glob("*.py"))
+    assert len(recipes) == 5
+    for path in recipes:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        assert len(lines) <= 30, path
+
+
+def test_an_expired_token_is_renewed(spark: SparkSession, service: Service) -> None:
+    """Every row has its answer although each token is valid for ten requests only."""
+    out = recipe("expiring_token").enriched(spark.range(0, 40, 1, 1), service.url, "ada", "secret")
+    assert [row.score for row in out.orderBy("id").collect()] == [number / 2 for number in range(40)]
+    assert service.logins >= 4
+    assert service.expired > 0
+
+
+def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
+    """A lookup reads a hundred rows in one query; a missing row has nulls."""
+    server = PostgreSQL()
+    try:
+        server.start()
+        server.psql(
+            "create table accounts (id bigint primary key, name text, balance numeric)",
+            "insert into accounts select n, 'n' || n, n * 10 from generate_series(0, 498) n",
+        )
+        dsn = f"postgresql://ada:{quote(PASSWORD, safe='')}@127.0.0.1:{server.port}/events"
+        rows = recipe("postgresql").enriched(spark.range(0, 500, 1, 2), dsn).orderBy("id").collect()
+    finally:
+        server.remove()
+    assert [(row.name, row.balance) for row in rows[:499]] == [(f"n{n}", n * 10.0) for n in range(499)]
+    assert (rows[499].name, rows[499].balance) == (None, None)
+
+
+def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) -> None:
+    """Rejected requests are repeated; each row has its structured answer and its tokens."""
+    texts = spark.createDataFrame(
+        [(n, "db is down" if n % 2 else "an invoice") for n in range(20)], "id int, text string"
+    )
+    good, dead = recipe("llm").enriched(texts, f"{service.url}/v1", "key", "small", 200)
+    rows = good.orderBy("id").collect()
+    assert [(row.topic, row.urgent, row.tokens) for row in rows] == [("billing", False, 25), ("outage", True, 25)] * 10
+    assert dead.count() == 0
+    assert service.rejections > 20
+
+
+def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) -> None:
+    """A request has at most 100 keys; keys that come back unprocessed are requested again."""
+    rows = recipe("bulk_reads").enriched(spark.range(0, 250, 1, 1), service.url).orderBy("id").collect()
+    assert [row.price for row in rows] == [None if n == 7 else n * 1.5 for n in range(250)]
+    assert max(service.bulk) == 100
+    assert len(service.bulk) >= 7
+
+
+def test_a_blocking_client_runs_in_threads(spark: SparkSession, service: Service) -> None:
+    """Equal customers make one call; a failed one is reported in the row."""
+    rows = [(n, f"c{n % 5}") for n in range(50)]
+    customers = spark.createDataFrame(rows, "id int, customer string").coalesce(1)
+    found = recipe("legacy_service").enriched(customers, service.url).collect()
+    for row in found:
+        assert row.segment == (None if row.customer == "c3" else f"segment of {row.customer}")
+        assert (row.failure is None) is (row.customer != "c3")
+    assert sorted(service.legacy) == ["c0", "c1", "c2", "c3", "c4"]
