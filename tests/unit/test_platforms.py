@@ -55,7 +55,7 @@ class Root:
             assert package.__file__ is not None
             (self.packages / package.__name__).symlink_to(Path(package.__file__).parent)
         self.program("sudo", 'exec "$@"')
-        # aws s3 cp --quiet FROM TO and gcloud storage cp FROM TO; everything else is recorded.
+        # Only `aws s3 cp --quiet FROM TO` and `gcloud storage cp FROM TO` copy; other commands are recorded.
         self.program(
             "aws", f'if [[ $1 == s3 ]]; then cp "${{4#s3:/}}" "${{5#s3:/}}"; else echo "${{@: -1}}" >{self.calls}; fi'
         )

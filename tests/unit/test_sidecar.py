@@ -100,7 +100,7 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
 
 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
-    """The report adds the driver's drops and the settled events of earlier sidecars; held ones are sent again."""
+    """The report adds the driver's drops and the settled events of earlier sidecars; held events are sent again."""
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
@@ -372,7 +372,7 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
 def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
     """Refused connections do not delay the sidecar's end; the other reporter gets every event; losses are counted."""
     with socket.socket() as nobody:
-        # Bound but not listening: connections are refused, and no other process gets the port.
+        # The socket is bound but not listening: connections are refused, and no other process gets the port.
         nobody.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         collector = {"type": "otlp", "endpoint": endpoint, "protocol": "http/protobuf"}

@@ -82,7 +82,7 @@ def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureF
 
 
 def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the package is installed from a wheel, `conf` prints no Python, which the shim finds next to the jar."""
+    """If the package is installed from a wheel, `conf` omits the Python: the shim finds it next to the jar."""
     import sysconfig
 
     inside = Path(sysconfig.get_path("purelib")).resolve() / "spark_events" / "jars" / "shim.jar"

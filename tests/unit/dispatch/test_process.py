@@ -203,7 +203,7 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
         links = {fd: os.readlink(f"/proc/{child().pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child().pid}/fd")}
     finally:
         os.close(secret)
-    # Requests, answers, the loop's selector and socket pair, and the file.
+    # The descriptors are for requests, answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
     assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
@@ -334,7 +334,7 @@ def with_details(error: Exception, **details: object) -> Exception:
     ],
 )
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
-    """Any error is transferred through the pipe: one that is too long, cannot be encoded, or whose text raises."""
+    """An error is transferred through the pipe even if it is too long, cannot be encoded, or its text raises."""
     data = messages.encode(messages.failure(error))
     answer = messages.answers_of()(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES

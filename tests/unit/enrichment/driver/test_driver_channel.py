@@ -190,7 +190,7 @@ def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverC
 @pytest.mark.parametrize(
     ("second", "repeated"),
     [
-        (FIRST._replace(task=11, number=1), True),  # speculation is no replacement: Spark uses the copy that ends first
+        (FIRST._replace(task=11, number=1), True),  # no replacement: Spark uses the copy that ends first
         (FIRST._replace(task=11, partition=4), False),
     ],
 )

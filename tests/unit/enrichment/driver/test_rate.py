@@ -148,7 +148,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # Possible cores; if the executors' and tasks' sizes are known, only whole executors and whole tasks count.
+        # All possible cores count, or only those of whole executors and whole tasks if their sizes are known.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
