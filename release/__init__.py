@@ -1,1 +1,1 @@
-"""What is published: sdist, wheel, Maven artifacts, bill of materials and checksums, in dist/ (``make release``)."""
+"""Published files in dist/: sdist, wheel, Maven artifacts, bill of materials and checksums (``make release``)."""

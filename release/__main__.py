@@ -1,4 +1,4 @@
-"""Build everything that is published, twice, and compare: ``python -m release [--once] [DIR]``.
+"""Build all published files twice and compare them: ``python -m release [--once] [DIR]``.
 
 The second build runs in another folder, from the sdist of the first one. Equal checksums show that the build is
 reproducible and that the sdist is complete.
@@ -44,7 +44,7 @@ def build(folder: Path, epoch: int) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file by its path below the folder."""
+    """Return the SHA-256 of each file in the folder by the file's relative path."""
     files = [path for path in _files(folder, "*") if path.is_file() and path.name not in (_SUMS, ".gitignore")]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 

@@ -1,4 +1,4 @@
-"""The Maven artifacts ``io.sparkevents:spark-events``: pom, jar, sources and javadoc, as a repository in a folder."""
+"""Maven repository in a folder with ``io.sparkevents:spark-events``: pom, jar, sources and javadoc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GROUP, ARTIFACT = "io.sparkevents", "spark-events"
 HOME = "https://github.com/spark-events/spark-events"
 
-# jvm-shim is not a package, so import by path.
+# Import by path, because jvm-shim is not a package.
 _spec = importlib.util.spec_from_file_location("spark_events_shim_build", ROOT / "jvm-shim" / "build.py")
 assert _spec is not None
 assert _spec.loader is not None
@@ -67,7 +67,7 @@ def pom(version: str) -> str:
 
 
 def write_repository(folder: Path, *, documented: bool = True) -> Path:
-    """Write a Maven repository with this version; return the folder of its files.
+    """Write a Maven repository with this version; return the folder of the version's files.
 
     Args:
         folder: the repository's root, which ``spark-submit --repositories file://…`` accepts.
@@ -86,7 +86,7 @@ def write_repository(folder: Path, *, documented: bool = True) -> Path:
             _javadoc(Path(scratch))
             shim.write_jar(target / f"{stem}-javadoc.jar", _entries(Path(scratch)))
     for path in list(target.iterdir()):
-        for name in ("md5", "sha1"):  # the two that every Maven client reads
+        for name in ("md5", "sha1"):  # the two checksums that every Maven client reads
             digest = hashlib.new(name, path.read_bytes(), usedforsecurity=False).hexdigest()
             path.with_name(f"{path.name}.{name}").write_text(digest, encoding="ascii")
     return target
@@ -103,7 +103,7 @@ def _license() -> bytes:
 
 
 def _javadoc(target: Path) -> None:
-    """Document the public classes of ``io.sparkevents``; the packages below it are internal."""
+    """Write the javadoc of the public classes of ``io.sparkevents``; its subpackages are internal."""
     command = [
         *(str(shim.find_jdk() / "bin" / "javadoc"), "-quiet", "-notimestamp", "-encoding", "UTF-8"),
         *("-docencoding", "UTF-8", "-charset", "UTF-8", "-Xdoclint:none", "-locale", "en_US"),

@@ -1,4 +1,4 @@
-"""The bill of materials (CycloneDX 1.6): the published files, and what each of them depends on."""
+"""Bill of materials (CycloneDX 1.6) of the published files and their dependencies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
 def bill_of_materials(version: str, files: Iterable[Path], requirements: Sequence[str], epoch: int) -> dict[str, Any]:
-    """Return the document.
+    """Return the bill of materials as a JSON document.
 
-    The package requires ranges of versions, and the installer chooses; so a dependency has its range as a property and
-    no version.
+    The package requires ranges of versions, from which an installer chooses. Therefore a dependency has no version; its
+    range is a property.
 
     Args:
         version: of this project.

@@ -1,4 +1,4 @@
-"""Generated applications as the shim may report them, and the invariants of their events."""
+"""Generated applications, as records that the shim may send, and the invariants of their events."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class _Query:
     now_at: int = 0
 
     def watermark_now(self) -> int:
-        """Compute the watermark as Spark does: each source's newest event less 10 s, then the policy; never back."""
+        """Compute the watermark as Spark does: the policy over each source's newest event minus 10 s, never lower."""
         each = [max(0, newest - 10_000) for newest in self.newest]
         self.now_at = max(self.now_at, min(each) if self.policy == "min" else max(each))
         return self.now_at
 
 
 class Application:
-    """Builds the records of an application in order; every step advances the time."""
+    """Builds the records of an application in order; each step advances the application's clock."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -58,11 +58,11 @@ class Application:
         self.records.append({**record, "at": self.now})
 
     def passes(self, millis: int) -> None:
-        """Advance the time without records."""
+        """Advance the clock without adding records."""
         self.now += millis
 
     def job(self, properties: dict[str, str], fails: bool, retries: int) -> None:
-        """Add a job of one stage, with retried attempts."""
+        """Add a job of one stage, with ``retries`` attempts that are retried."""
         self._jobs += 1
         self._stages += 1
         self._add({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
@@ -93,7 +93,7 @@ class Application:
         self._add({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
 
     def trigger(self, which: int, rows: list[int], jobs: int, took: int) -> None:
-        """Add a micro-batch of a query; start the query if it does not run."""
+        """Add a micro-batch of a query; first start the query if it does not run."""
         query = self._queries[which]
         if not query.run:
             query.runs += 1
@@ -147,7 +147,7 @@ class Application:
             self._add({"kind": "query_progress", "progress": {**idle, "durationMs": {"latestOffset": 1}}})
 
     def ends(self, which: int, fails: bool) -> None:
-        """Stop a query, or let it fail in a job of its next batch."""
+        """Stop a query, or fail a job of the query's next batch."""
         query = self._queries[which]
         if query.run:
             if fails:
@@ -158,7 +158,7 @@ class Application:
             query.run = ""
 
     def over(self) -> None:
-        """Add a regular end of the application."""
+        """End the application regularly."""
         for which in range(len(self._queries)):
             self.ends(which, False)
         self._add(application_end(time=self.now))
@@ -193,7 +193,7 @@ def applications(draw: st.DrawFn) -> Application:
 
 
 def check(events: Iterable[Event]) -> None:
-    """Check the invariants for any records: no repeated event, no invalid transition."""
+    """Check the invariants that hold for any records: no repeated event, no invalid transition."""
     checked = list(events)
     assert len({event.event_id for event in checked}) == len(checked)
     assert [event.sequence for event in checked] == list(range(1, len(checked) + 1))
@@ -204,7 +204,7 @@ def check(events: Iterable[Event]) -> None:
         subject, table = _subject(event)
         old, new = event.attributes.get("spark.status.old"), event.attributes["spark.status.new"]
         assert new in table
-        # A run of a query begins with the last status of the run before it.
+        # The first status of a query run names the last status of the previous run.
         restart = event.attributes.get("spark.streaming.query.restart", False)
         if old is not None and not restart:
             assert new in table[str(old)], event

@@ -1,4 +1,4 @@
-"""Tests of the engine under random schedules: order, one call per row, order per key, bounds, and early stops."""
+"""Tests of the engine under random schedules: order of rows and keys, one call per row, bounds, early stops."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ outcomes = st.builds(
     failures=st.integers(0, _ATTEMPTS),
     end=st.sampled_from(["answer"] * 8 + ["mistake", "cancel"]),
 )
-#: Far above the duration of an answer even on a busy machine. A row that hangs costs it three times; one schedule in
-#: five has such a row.
+#: Timeout far above the duration of an answer, even on a busy machine. A row that hangs costs three timeouts; one
+#: schedule in five has such a row.
 _TIMEOUT = 0.5
 
 
@@ -50,7 +50,7 @@ class Schedule:
 
 
 def with_hanging_row(rows: list[RowOutcome], index: int) -> list[RowOutcome]:
-    """Return the same rows, of which the one at ``index`` hangs."""
+    """Return the rows, with the row at ``index`` replaced by a row that hangs."""
     return [dataclasses.replace(outcome, end="hang") if n == index else outcome for n, outcome in enumerate(rows)]
 
 
@@ -131,7 +131,7 @@ def run_of(world: World, **plan: Any) -> Run:
 
 
 def check(world: World, run: Run, answers: list[Any]) -> None:
-    """Assert what holds for every run that was not stopped."""
+    """Assert the invariants of a run that was not stopped."""
     schedule = world.schedule
     assert len(answers) == len(schedule.rows)
     for row, (outcome, answer) in enumerate(zip(schedule.rows, answers, strict=True)):
@@ -156,7 +156,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_rows_are_answered_in_order_without_superfluous_calls(schedule: Schedule) -> None:
-    """Each row gets its answer in order after the expected number of calls, whatever fails, hangs or overtakes."""
+    """Rows get answers in order after the expected number of calls, even if calls fail, hang or overtake others."""
     world = World(schedule)
     run = run_of(world)
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))
@@ -165,7 +165,7 @@ def test_rows_are_answered_in_order_without_superfluous_calls(schedule: Schedule
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
-    """Also with permanent failures, retries and timeouts in between."""
+    """Calls of a key never overlap and keep their order, even with failures, retries and timeouts in between."""
     world = World(schedule)
     run = run_of(world, key="k", on_failure="null")
     rows = range(len(schedule.rows))
@@ -179,7 +179,7 @@ def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedul
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans(), st.booleans(), st.integers(1, 7))
 def test_equal_requests_share_one_call_and_its_outcome(schedule: Schedule, cached: bool, bulk: bool, size: int) -> None:
-    """Each row has the answer of the first row with its request."""
+    """Rows with equal requests share one call and the answer or failure of this call."""
     calls: Counter[int] = Counter()
 
     async def one(row: int) -> int:
@@ -217,7 +217,7 @@ async def _pause(row: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.integers(0, 5), st.booleans())
 def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, keyed: bool) -> None:
-    """``close`` returns after all calls in flight were cancelled, and no call begins later."""
+    """A run that is closed early has cancelled its calls in flight on return and begins no call later."""
     world = World(schedule)
     run = run_of(world, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None
@@ -227,7 +227,7 @@ def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, 
     answers.close()
     begun = len(world.begun)
     assert world.flying == 0
-    # Another run keeps the loop turning, so that calls of the first run would show.
+    # Another run keeps the event loop busy, so that remaining calls of the first run would become visible.
     assert len(Run(_pause).of(range(3))) == 3
     assert len(world.begun) == begun
     assert max(world.attempts.values(), default=0) <= _ATTEMPTS

@@ -1,4 +1,4 @@
-"""Faulty reporters do not affect a working reporter, and all counters balance."""
+"""Tests that faulty reporters do not affect a working reporter, and that all counters balance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from spark_events.dispatch.entries import Entry
     slices=st.lists(st.integers(1, 40), min_size=1, max_size=12),
 )
 def test_a_working_reporter_gets_every_event_despite_faulty_ones(kinds: list[str], slices: list[int]) -> None:
-    """A kind may occur twice. Faulty reporters lose only their own events, and each loss is counted."""
+    """A working reporter gets every event, whatever faulty reporters of any kinds run beside it.
+
+    Faulty reporters lose only their own events, and each loss is counted. A kind may occur twice.
+    """
     RELEASE.clear()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events.jsonl")

@@ -16,7 +16,7 @@ from spark_events.dispatch.mailbox import Mailbox
 
 
 class Held(NamedTuple):
-    """Event in the model."""
+    """Event as the model represents it."""
 
     number: int
     severity: Severity
@@ -29,7 +29,7 @@ def _weight(all_of: Sequence[Held]) -> int:
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """Puts, takes and settles in any order; a list serves as the model."""
+    """State machine that enqueues, dequeues and settles events in any order; lists are the model."""
 
     @initialize(capacity=st.integers(4, 8))
     def begin(self, capacity: int) -> None:
@@ -48,7 +48,7 @@ class MailboxMachine(RuleBasedStateMachine):
         )
     )
     def put(self, events: list[tuple[Severity, int, int]]) -> None:
-        """Record numbers never decrease; some events are large."""
+        """Enqueue events with non-decreasing record numbers; some events are large."""
         entries = []
         for severity, step, weight in events:
             self.number += 1
@@ -56,7 +56,7 @@ class MailboxMachine(RuleBasedStateMachine):
             entries.append(Entry(self.record, event(self.number, severity), weight))
             self.waiting.append(Held(self.number, severity, self.record, weight))
         while _weight([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
-            # The oldest of the least severe; min() returns the first.
+            # Shed the oldest of the least severe events; min() returns the first.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
             self.shed += 1
         self.box.put(Entries(entries))
@@ -64,7 +64,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.in_flight)
     @rule(most=st.integers(1, 4))
     def take(self, most: int) -> None:
-        """The model takes events up to the weight, and at least one."""
+        """Dequeue events up to the weight ``most``, but at least one event."""
         count = max(n for n in range(len(self.waiting) + 1) if n <= 1 or _weight(self.waiting[:n]) <= most)
         self.in_flight, self.waiting = self.waiting[:count], self.waiting[count:]
         assert numbers(self.box.take(most)) == [held.number for held in self.in_flight]

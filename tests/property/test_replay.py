@@ -1,4 +1,4 @@
-"""A sidecar that dies at any record has a successor with the same events and event ids."""
+"""Tests that the successor of a sidecar that dies at any record makes the same events with the same ids."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
 def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """The events after a restart equal those without the restart."""
+    """The events after a sidecar's restart equal the events without the restart."""
     cut = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(AT_ONCE), story)
     before = translate(Translator(AT_ONCE), story[:cut])
@@ -70,11 +70,11 @@ def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str,
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
 def test_resent_records_give_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """Records that were reported but not acknowledged give the same event ids again."""
+    """Records that were reported and not acknowledged are sent again and give the same event ids."""
     acknowledged = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(AT_ONCE), story)
     successor = Translator(AT_ONCE)
-    # The driver keeps the records that a successor needs: of jobs, only running ones (`RestoreState.java`).
+    # The driver keeps the records that a successor needs; of jobs, it keeps only running jobs (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
         if record.get("job_id") in over:

@@ -1,8 +1,8 @@
 """Invariants of a spool under random faults of the disk and the processes.
 
-The writer runs in the test's thread when a rule says so. The files are real. The disk fails where the database is
-called: while opening, before a write, or after a commit, which is then reported as failed. A hanging write lets the
-worker take events from the mailbox meanwhile. Files are corrupted and deleted; processes are killed.
+Some rules run the writer, in the test's thread. The files are real. The disk fails in calls of the database: while
+opening, before a write, or after a commit, which is then reported as failed. During a hanging write the worker takes
+events from the mailbox. Rules also corrupt and delete files and kill processes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import Event
 
 _MEMORY = "/dev/shm"
-#: Small, so that at most 64 events are held for the reporter.
+#: Spool size so small that the spool holds at most 64 events for the reporter.
 _MAX_BYTES = 1 << 20
 
 
 class WriterOnDemand(SpoolWriter):
-    """Spool writer that works in the caller's thread; ``join`` runs it to its end."""
+    """Spool writer without a thread: ``join`` runs the writer in the caller's thread until its end."""
 
     def start(self) -> None:
         return
@@ -42,11 +42,11 @@ class WriterOnDemand(SpoolWriter):
 
 
 class SpoolMachine(RuleBasedStateMachine):
-    """Puts, takes, settles, kills and restarts in any order; lists of promised and delivered events are the model."""
+    """State machine that enqueues, dequeues, settles, kills and restarts in any order; event lists are the model."""
 
     @initialize()
     def begin(self) -> None:
-        # In memory if possible, because only this machine should inject hangs and failures.
+        # Files in memory if possible, because only this state machine should cause hangs and failures.
         self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.path.isdir(_MEMORY) else None))
         self.disk = Disk()
         self.disk.hang = self._in_a_write
@@ -55,7 +55,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.delivered: list[int] = []
         self.taken: list[int] = []
         self.dropped: set[int] = set()
-        # Acknowledged events in a file that was corrupted or deleted.
+        # Numbers of acknowledged events in a file that was corrupted or deleted.
         self.at_risk: set[int] = set()
         self.is_ordered = True
         self.others: list[Spool] = []
@@ -111,7 +111,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.taken)
     @rule(most=st.integers(1, 20))
     def take(self, most: int) -> None:
-        # A spool that cannot be opened may have events of an earlier run.
+        # If the spool cannot be opened, its files may have events of an earlier run, which are delivered later.
         if not self.spool.files:
             self.is_ordered = False
         self.taken = numbers(self.spool.take(most))
@@ -170,10 +170,10 @@ class SpoolMachine(RuleBasedStateMachine):
             found.unlink()
 
     def _put_at_risk(self) -> None:
-        # The files of the other drivers have newer events, which this spool may not know yet.
+        # Files of other drivers have newer events, which this spool may not have read yet.
         oldest = self.number + 1 if self.others else self.spool.oldest_record() or self.number + 1
         self.at_risk.update(range(1, oldest))
-        # Events that are sent again after a loss may have been delivered before.
+        # After a loss, the driver sends events again that may have been delivered before.
         self.is_ordered = False
 
     # --- the processes ----------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @rule()
     def end(self) -> None:
-        """End with enough time; events that were never written are lost and counted."""
+        """End the sidecar with a long deadline; events that were never written are lost and counted."""
         held = self.spool.oldest_record()
         self.spool.close(time.monotonic() + 20)
         self.counts_balance()
@@ -208,7 +208,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.opening is None and self.disk.writing is None and len(self.others) < 3)
     @rule(count=st.integers(0, 10))
     def end_another_driver_of_the_same_name(self, count: int) -> None:
-        """Let another driver of the same name end; its events are delivered too, in no defined order."""
+        """End another driver of the same name; this driver delivers its events too, in no defined order."""
         lies, self.disk.lies = self.disk.lies, False
         hangs, self.hangs = self.hangs, None
         other = self._spool()
@@ -216,7 +216,7 @@ class SpoolMachine(RuleBasedStateMachine):
         other.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
         self.number += count
         self.is_ordered = False
-        # It may find the file that this application has released, as the application's next run would.
+        # The other driver may use a file that this application has released, as the application's next run would.
         other.close(time.monotonic() + 20)
         self.disk.lies, self.hangs = lies, hangs
 
@@ -242,7 +242,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return set(range(1, self.number + 1)) - set(self.delivered) - self.dropped
 
     def teardown(self) -> None:
-        """With a working disk and reporter, everything is delivered and no file remains."""
+        """Check that with a working disk and reporter all events are delivered and no file remains."""
         if not hasattr(self, "folder"):
             return
         try:
@@ -265,7 +265,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
 
 def event_of(number: int) -> Event:
-    """Build an event that is the same each time it is sent."""
+    """Build the event of this number; repeated calls build equal events."""
     return msgspec.structs.replace(event(number), event_id=f"{number:032x}")
 
 

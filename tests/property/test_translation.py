@@ -25,7 +25,7 @@ def translate(records: list[dict[str, Any]], translator: Translator) -> list[Eve
 @settings(max_examples=60, deadline=None)
 @given(application=applications(), config=st.sampled_from([TranslateConfig(), EVERYTHING, COALESCED]))
 def test_complete_records_give_complete_events(application: Application, config: TranslateConfig) -> None:
-    """With records in order and complete, no transition is invalid, and every commit is reported exactly once."""
+    """Complete records in order cause no invalid transition, and each commit is reported exactly once."""
     translator = Translator(config)
     events = translate(application.records, translator)
     check(events)
@@ -44,8 +44,8 @@ def test_complete_records_give_complete_events(application: Application, config:
 def test_invariants_hold_for_any_records(
     application: Application, config: TranslateConfig, data: st.DataObject
 ) -> None:
-    """Any selection of the records in any order, with ticks at any time between them."""
-    # As from a driver: a record that is sent again keeps its number.
+    """The invariants hold for any selection of records in any order, with ticks at any time between them."""
+    # A record that is sent again keeps its number, as from a driver.
     records = [{"seq": number, **record} for number, record in enumerate(application.records, 1)]
     chosen = data.draw(st.lists(st.sampled_from(records), max_size=2 * len(records)))
     if data.draw(st.booleans()):
@@ -64,7 +64,7 @@ def test_invariants_hold_for_any_records(
 @settings(max_examples=60, deadline=None)
 @given(application=applications(), config=st.sampled_from([EVERYTHING, COALESCED]), data=st.data())
 def test_ticks_change_no_event(application: Application, config: TranslateConfig, data: st.DataObject) -> None:
-    """Ticks between the records, however frequent, give the same events in the same order."""
+    """Ticks between records, even frequent ticks, do not change the events or their order."""
     plain = translate(application.records, Translator(config))
     translator, events, now = Translator(config), [], START
     for record in application.records:
@@ -78,7 +78,7 @@ def test_ticks_change_no_event(application: Application, config: TranslateConfig
 
 
 def began(record: dict[str, Any]) -> int:
-    """Return the time before which nothing of a record had happened."""
+    """Return the earliest time at which anything in a record can have happened."""
     if record["kind"] != "query_progress":
         return int(record["at"])
     took = record["progress"]["durationMs"].get("triggerExecution", 0)
@@ -86,7 +86,7 @@ def began(record: dict[str, Any]) -> int:
 
 
 def test_the_generator_covers_every_event() -> None:
-    """The properties above cover all kinds of events."""
+    """The generated applications of these tests cause every kind of event."""
     application = Application()
     for second in range(30):
         application.passes(1_000)
@@ -111,7 +111,7 @@ def test_the_generator_covers_every_event() -> None:
 
 @pytest.mark.parametrize("jobs", [0, 4])
 def test_a_stream_of_360_batches_gives_360_commits_a_start_and_a_stop(jobs: int) -> None:
-    """Jobs and stages of batches are not reported, however many there are."""
+    """A stream has one event per commit, a start and a stop; jobs and stages of batches are not reported."""
     application = Application()
     for _ in range(360):
         application.passes(10_000)
@@ -127,12 +127,12 @@ def test_a_stream_of_360_batches_gives_360_commits_a_start_and_a_stop(jobs: int)
         ("query", "FINISHED"),
         ("application", "FINISHED"),
     ]
-    # Each source has one partition without data: one event for each, not one per minute.
+    # Each source has one partition without data, which is reported once, not every minute.
     assert len(partitions) == 2
 
 
 def test_settings_report_jobs_and_stages_of_batches() -> None:
-    """events.streaming-jobs.enabled and events.streaming-stages.enabled work independently."""
+    """events.streaming-jobs.enabled and events.streaming-stages.enabled are independent of each other."""
     application = Application()
     application.trigger(0, [4, 4], 3, 10)
     application.over()

@@ -1,4 +1,4 @@
-"""Events of generated applications, as reporters store them."""
+"""Events of generated applications, in the form that reporters store."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause:
 
 
 def busy_day(seed: int = 1) -> Story:
-    """Return a day with a streaming application that restarts, a nightly batch, and everything else that is shown."""
+    """Return a day with a restarted streaming application, a nightly batch, and all other contents of a report."""
     pick = random.Random(seed)
     story = Story()
     at = START

@@ -1,4 +1,4 @@
-"""Tests of ``spark-events report``, called as a user calls it."""
+"""Tests of ``spark-events report`` with the arguments and output of the command line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Call:
 
 
 def test_the_terminal_shows_everything(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """Findings first, then numbers, details and failures."""
+    """The terminal shows the findings first, then numbers, details and failures."""
     call = Call(capsys, stored(busy_day().events), "--sla", "60s")
     assert call.code == 0
     lines = call.output.splitlines()
@@ -57,7 +57,7 @@ def test_the_terminal_shows_everything(capsys: pytest.CaptureFixture[str], store
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Rotated and compressed files, a pattern, a folder and a database with the same events count once."""
+    """Events that are in several sources (files, a pattern, a folder, a database) are counted once."""
     events = busy_day().events
     folder = tmp_path / "logs [1]"
     folder.mkdir()
@@ -83,7 +83,7 @@ def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
-    """A log of Spark gives the same report as its replayed events."""
+    """An event log of Spark gives the same report as the events that a replay makes from it."""
     call = Call(capsys, FIXTURES / "foreachbatch-4.3.jsonl", "--json")
     assert call.code == 0
     assert call.report["sources"][0]["kind"] == "event log"
@@ -105,7 +105,7 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_wrong_options(capsys: pytest.CaptureFixture[str], stored: Store, arguments: list[str], message: str) -> None:
-    """One message, which quotes the value and what is allowed; exit code 2."""
+    """A wrong option ends with exit code 2 and one message with the value and the allowed values."""
     call = Call(capsys, stored(busy_day().events[:9]), *arguments)
     assert call.code == 2
     assert call.errors.startswith(f"spark-events: {message}")
@@ -113,7 +113,7 @@ def test_wrong_options(capsys: pytest.CaptureFixture[str], stored: Store, argume
 
 
 def test_bad_sources(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """One clear message for each."""
+    """Each unusable source causes one message with the path and the reason."""
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     (tmp_path / "folder").mkdir()
@@ -141,7 +141,7 @@ def test_bad_sources(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 
 
 def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Lines that are no events are counted; a compressed file that is cut off is read up to the cut."""
+    """Invalid lines are skipped and counted; a truncated compressed file is read up to its end."""
     lines = encode_lines(busy_day().events)
     plain = tmp_path / "events.jsonl"
     plain.write_bytes(b'{"name": "x"}\nno json\n' + lines[: len(lines) - 50])
@@ -156,7 +156,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
 
 
 def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """Exit code 1 if a commit is over the SLA, else 0; the report is printed in both cases."""
+    """With --fail-on-sla, the exit code is 1 if a commit exceeds the SLA, else 0; the report is printed anyway."""
     path = stored(busy_day().events)
     for sla, code in (("60s", 1), ("1h", 0)):
         call = Call(capsys, path, "--sla", sla, "--fail-on-sla")
@@ -164,7 +164,7 @@ def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
 
 
 def test_times_have_zones(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """A time without an offset is UTC."""
+    """A time without an offset is read as UTC."""
     path = stored(busy_day().events)
     periods = []
     for since in ("2026-11-18T12:00", "2026-11-18T12:00Z", "2026-11-18T14:00+02:00"):
@@ -173,7 +173,7 @@ def test_times_have_zones(capsys: pytest.CaptureFixture[str], stored: Store) -> 
 
 
 def test_a_missing_extra_is_named(stored: Store) -> None:
-    """Without DuckDB, the message says what to install."""
+    """Without DuckDB, the message has the command that installs it."""
     program = (
         "import sys; sys.modules['duckdb'] = None; from spark_events.cli import main; sys.exit(main(sys.argv[1:]))"
     )
@@ -184,7 +184,7 @@ def test_a_missing_extra_is_named(stored: Store) -> None:
 
 
 def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
-    """The page holds its data, and no text of an event ends its script."""
+    """The HTML file includes its data, and no text of an event can end the page's script."""
     story = Story()
     evil = "</script><img src=x onerror=alert(1)><!--"
     story.application(evil, "app-1").failure(START, "job", evil)
@@ -216,7 +216,10 @@ def fetch(url: str, **headers: str) -> tuple[int, str]:
 
 
 def test_the_server_computes_again(stored: Store) -> None:
-    """Page and data are served on loopback only, under its own name; an unreadable source is an answer."""
+    """The server computes the report again and answers only requests for its own host name.
+
+    If a source cannot be read, the answer is 503 with the reason.
+    """
     times: list[int] = []
     story = Story()
     story.application("a", "app-1").status("RUNNING", START)
@@ -256,7 +259,7 @@ def _computed(arguments: list[str]) -> EventReport:
 
 
 def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """Durations are before now."""
+    """A duration given as --since or --until is subtracted from now."""
     story = Story()
     story.application("a", "app-1").status("RUNNING", START)
     story.application("a", "app-1").status("FINISHED", START + MINUTE)

@@ -26,7 +26,7 @@ from spark_events.report.table import EventTable
 
 
 def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> EventReport:
-    """Return the report on events in a file, as of a year later if ``now`` is not given."""
+    """Return the report on the events; default of ``now``: about a year after the events."""
     with EventTable() as table, tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events.jsonl")
         path.write_bytes(encode_lines(events))
@@ -41,7 +41,7 @@ def subject(report: EventReport, name: str) -> SubjectReport:
 
 
 class RunPlan(NamedTuple):
-    """One run of a generated query: seconds after the start of the run before, duration, end, commits, failures."""
+    """One run of a generated query: seconds since the previous run's start, duration, end, commits, failures."""
 
     pause: int
     lasts: int
@@ -84,7 +84,7 @@ def story_of(plans: Sequence[RunPlan]) -> tuple[Story, list[tuple[int, int | Non
 
 
 def swept(runs: list[tuple[int, int | None, str, int]], until: int) -> tuple[int, int]:
-    """Return up and down time, by looking at the middle of each millisecond step between two changes."""
+    """Return uptime and downtime, computed from the state between each two consecutive changes."""
     latest = max(start for start, *_ in runs)
     settled = []
     for start, end, ending, last in runs:
@@ -116,7 +116,7 @@ def quantile(values: list[float], part: float) -> float:
 @settings(max_examples=40)
 @given(plans=st.lists(PLANS, min_size=1, max_size=8), data=st.data())
 def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataObject) -> None:
-    """Uptime, downtime, commits and failures of any runs, whatever the order and number of the events' copies."""
+    """Uptime, downtime, commits and failures equal a simple computation, in any order and with repeated events."""
     story, runs = story_of(plans)
     events = list(story.events)
     copies = data.draw(st.lists(st.sampled_from(events), max_size=5))
@@ -155,7 +155,7 @@ def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataO
 
 
 def test_a_batch_application_is_not_down_between_its_runs() -> None:
-    """Only applications with queries are long-running."""
+    """A batch application has no downtime between its runs; only applications with queries have."""
     report = report_of(busy_day().events)
     nightly, stream = subject(report, "nightly-report"), subject(report, "clickstream")
     assert (nightly.downtime_ms, nightly.uptime_percent, nightly.failed_runs) == (0, None, 1)
@@ -167,7 +167,7 @@ def test_a_batch_application_is_not_down_between_its_runs() -> None:
 
 
 def test_findings_of_a_busy_day() -> None:
-    """Problems that persist come first, with their cause."""
+    """The findings of a day begin with the problems that persist, with their causes."""
     report = report_of(busy_day().events, sla_ms=60_000)
     now = [finding.text for finding in report.findings if finding.now]
     assert now == [
@@ -182,7 +182,7 @@ def test_findings_of_a_busy_day() -> None:
 
 
 def test_a_failed_query_is_down_until_now() -> None:
-    """While the data is at most a day old, the period ends now."""
+    """A failed query is down until now if the newest event is at most a day old."""
     story = Story()
     query = story.application("stream", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -199,7 +199,7 @@ def test_a_failed_query_is_down_until_now() -> None:
 
 
 def test_the_period_clips_but_knows_what_began_before_it() -> None:
-    """A run, downtime and overdue work from before the period count from its start."""
+    """A run, a downtime and overdue work that began before the period count from the period's start."""
     story = Story()
     app = story.application("stream", "app-1")
     app.status("RUNNING", START)
@@ -225,7 +225,7 @@ def test_the_period_clips_but_knows_what_began_before_it() -> None:
 
 
 def test_overlaps_missing_ends_and_clocks_are_shown() -> None:
-    """Unusual data is named, not hidden."""
+    """The report notes overlapping runs, missing starts and ends, and clocks that differ."""
     story = Story()
     first, second = story.application("a", "app-1"), story.application("a", "app-2")
     first.status("RUNNING", START)
@@ -248,7 +248,7 @@ def test_overlaps_missing_ends_and_clocks_are_shown() -> None:
 
 
 def test_failures_are_grouped_by_fingerprint_where_there_is_one() -> None:
-    """Messages with numbers in them are one cause."""
+    """Failures with one fingerprint are one group, even if their messages contain different numbers."""
     story = Story()
     app = story.application("a", "app-1")
     for number in range(3):
@@ -258,7 +258,7 @@ def test_failures_are_grouped_by_fingerprint_where_there_is_one() -> None:
 
 
 def test_idle_times_and_enrichments() -> None:
-    """Idle intervals add up; an open one ends with its run."""
+    """Idle intervals of a source are added up, and an open interval ends with its run; calls are summed."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -276,7 +276,7 @@ def test_idle_times_and_enrichments() -> None:
 
 
 def test_selection_by_application_and_query() -> None:
-    """Names, ids and patterns choose; an unknown one lists what there is."""
+    """Names, ids and patterns select applications and queries; an unknown name lists the known names."""
     events = busy_day().events
     assert [one.name for one in report_of(events, applications=["night*"]).subjects] == ["nightly-report"]
     chosen = report_of(events, queries=["sessions"])
@@ -287,7 +287,7 @@ def test_selection_by_application_and_query() -> None:
 
 
 def test_no_failure_is_lost_by_aggregation() -> None:
-    """The counts of the markers add up to the failures, though at most about a thousand are drawn."""
+    """The counts of the markers add up to all failures, although at most about a thousand are drawn."""
     story, pick = Story(), random.Random(5)
     expected: dict[str, int] = defaultdict(int)
     for number in range(6_000):
@@ -305,7 +305,7 @@ def test_no_failure_is_lost_by_aggregation() -> None:
 
 
 def test_at_most_ten_thousand_points_are_drawn() -> None:
-    """The page's data is bounded, whatever the number of events and queries."""
+    """The page draws at most ten thousand points for any number of events and queries."""
     story, pick = Story(), random.Random(5)
     for number in range(60):
         app = story.application(f"app{number}", f"id-{number}")
@@ -336,7 +336,7 @@ def test_severities_decide_without_an_sla() -> None:
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    """The frame has no access to the notebook; the text names what is wrong."""
+    """A notebook shows the page in a frame without access to the notebook; the text has the findings."""
     shown = inline_report(busy_day().events, sla_ms=60_000)
     assert "Application 'nightly-report': its last run is FAILED" in repr(shown)
     frame = shown._repr_html_()

@@ -29,7 +29,7 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        # The sandbox of Chromium does not run as root, as in most containers.
+        # Disable Chromium's sandbox, which does not work as root, the user in most containers.
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -75,7 +75,7 @@ def cells(page: Any, key: str) -> dict[str, float | str]:
 
 
 def test_numbers_equal_those_of_the_events(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """The page shows what a simple computation over the events gives."""
+    """The page's numbers equal a simple computation over the events."""
     events, report = day
     page = opened(report)
     took: dict[str, list[float]] = defaultdict(list)
@@ -124,7 +124,7 @@ def is_end(event: Event) -> bool:
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
 def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], scheme: str, width: int) -> None:
-    """Axe finds no violation, on the page and in the dialog of a failure; nothing is wider than the window."""
+    """Axe finds no violation on the page and in a failure's dialog; no element is wider than the window."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(day[1], width, 740, color_scheme=scheme)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
@@ -139,7 +139,7 @@ def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], s
 
 
 def test_themes(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """The button wins over the preference of the system."""
+    """The theme of the button overrides the theme that the system prefers."""
     page = opened(day[1], color_scheme="dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Switch to the light theme").click()
@@ -149,7 +149,7 @@ def test_themes(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """Everything works without a mouse."""
+    """All functions of the page can be used by keyboard."""
     page = opened(day[1])
     window, plots = page.locator("#window"), page.locator("#plots")
     plots.focus()
@@ -178,7 +178,7 @@ def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> Non
 
 
 def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """Dragging zooms all plots; a double click shows the whole period."""
+    """A drag over a plot zooms all plots; the reset button shows the whole period."""
     page = opened(day[1])
     page.locator("#h-timeline").scroll_into_view_if_needed()
     box = page.locator("#charts").bounding_box()
@@ -195,7 +195,7 @@ def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_foreign_text_is_only_text(opened: Open) -> None:
-    """Names, messages and stacks of events are shown as they are and never run."""
+    """HTML and scripts in names, messages and stacks of events are shown as text and never run."""
     evil = "</script><img src=x onerror=alert(1)>'\"&amp;<!--\u2028"
     story = Story()
     app = story.application(evil, "app-1")
@@ -212,7 +212,7 @@ def test_foreign_text_is_only_text(opened: Open) -> None:
 
 
 def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """Times are UTC, or of the reader's zone, whose name is shown."""
+    """Times are in UTC or in the reader's time zone, and the page shows the zone's name."""
     page = opened(day[1], timezone_id="America/New_York")
     assert "2026-11-18 11:06:40 to 2026-11-19 07:05:14 UTC" in page.locator("#period").text_content()
     page.get_by_role("button", name="Times: UTC").click()
@@ -221,7 +221,7 @@ def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """A printed page is light and shows what is folded."""
+    """A printed page has the light theme and shows folded parts."""
     page = opened(day[1], color_scheme="dark")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0
@@ -232,7 +232,7 @@ def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_live(opened: Open) -> None:
-    """A served page shows new events without being loaded again, and says when it cannot."""
+    """A served page shows new events without a reload."""
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)
@@ -244,7 +244,7 @@ def test_live(opened: Open) -> None:
         assert outcome.text_content() == "RUNNING"
         app.status("FAILED", START + MINUTE)
         server._valid_until = 0.0
-        # Not wait_for_function, whose eval the page's policy forbids.
+        # wait_for_function does not work here: the page's policy forbids its eval.
         sync_api.expect(outcome).to_have_text("FAILED", timeout=60_000)
     finally:
         server.shutdown()
@@ -252,7 +252,7 @@ def test_live(opened: Open) -> None:
 
 
 def test_the_page_of_a_large_report_is_small(opened: Open) -> None:
-    """Many failures, runs and commits are a page of at most a few megabytes that draws quickly."""
+    """The page of a report with many failures, runs and commits has at most a few megabytes and renders quickly."""
     story = Story()
     for number in range(150):
         app = story.application(f"app-{number:03d}", f"id-{number}")

@@ -1,4 +1,4 @@
-"""Reporters in their own pipeline, built from settings as in the sidecar."""
+"""Reporter in its own pipeline, which is built from settings as in the sidecar."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMPATIENT = {"retry.initial": "20ms", "retry.max": "50ms", "circuit-breaker.fail
 
 
 class Running:
-    """Running reporter. A context manager that stops the reporter and verifies its accounting.
+    """Running reporter. A context manager that stops the reporter and verifies its counters.
 
     Args:
         type_name: type of the reporter.

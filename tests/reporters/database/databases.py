@@ -15,11 +15,11 @@ __all__ = ["Database", "OfPostgreSQL", "OfSQLite", "event_at"]
 
 
 class Database(Protocol):
-    """Database under test."""
+    """Database that a test uses."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings of a reporter that writes to this database."""
+        """Return the settings of a reporter that writes to this database."""
 
     def query(self, query: str) -> list[tuple[Any, ...]]:
         """Run a statement in its own transaction and return its rows."""

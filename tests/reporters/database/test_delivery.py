@@ -52,7 +52,7 @@ def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
 
 
 def test_a_redelivered_event_is_one_row(database: Database) -> None:
-    """Redelivery in the same batch, the next batch and by another driver; the event id decides."""
+    """An event that is delivered again, also by another driver, is one row, identified by the event id."""
     events = [event(n) for n in range(5)]
     for _ in range(2):
         with Running("database", database.settings) as running:
@@ -159,7 +159,7 @@ def test_characters_outside_the_database_s_encoding_are_rejected(
             "ALTER TABLE spark_events DROP CONSTRAINT spark_events_pkey",
             "ALTER TABLE spark_events ADD PRIMARY KEY (event_id, observed_ts_millis)",
         ],
-        # A role that may insert rows need not be allowed to read them.
+        # This role may insert rows, but not read them.
         [
             "ALTER TABLE spark_events ENABLE ROW LEVEL SECURITY",
             "CREATE POLICY add ON spark_events FOR INSERT WITH CHECK (true)",
@@ -168,7 +168,7 @@ def test_characters_outside_the_database_s_encoding_are_rejected(
     ids=["parts", "policies"],
 )
 def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgreSQL, changes: list[str]) -> None:
-    """Changes to the table by its owner must not block delivery."""
+    """Delivery works if the table's owner partitions the table or restricts reading."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
     for change in (*WRITER, *changes):
@@ -184,7 +184,7 @@ def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgr
 
 
 def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
-    """Eight drivers start concurrently on an empty database; none fails and every event is stored."""
+    """Eight drivers that start concurrently on an empty database all succeed, and every event is stored."""
     with contextlib.ExitStack() as drivers:
         running = [drivers.enter_context(Running("database", {**database.settings, **IMPATIENT})) for _ in range(8)]
         for number, driver in enumerate(running):
@@ -198,7 +198,7 @@ def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
 
 
 def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
-    """Includes SQLite's journal files next to the database."""
+    """Only the owner can read a new SQLite file and the journal files next to it."""
     with Running("database", {"url": f"sqlite:///{tmp_path / 'e.db'}"}) as running:
         running.deliver([event(1)])
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}

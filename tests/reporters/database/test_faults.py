@@ -36,7 +36,7 @@ def bodies(database: Database) -> list[int]:
 def test_a_restarted_server_gets_every_event_in_order(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stop and restart the server during delivery: one row per event, inserted in order."""
+    """A server that is stopped and restarted during delivery gets one row per event, in order."""
     in_postgresql.query("CREATE TABLE arrivals (n SERIAL, body TEXT)")
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "batch.size": "7"}) as running:
         running.deliver([event(n) for n in range(20)])
@@ -59,7 +59,7 @@ def test_a_restarted_server_gets_every_event_in_order(
 
 
 def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql: OfPostgreSQL) -> None:
-    """The server ends the session at the third row once; the reporter retries the whole batch without duplicates."""
+    """If the connection is lost within a batch, the reporter retries the whole batch, without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.query("CREATE SEQUENCE cuts")
@@ -78,7 +78,7 @@ def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql:
 def test_a_frozen_server_costs_a_thread_but_no_event(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A frozen server keeps connections open without answering; a new thread delivers, without duplicate rows."""
+    """If a frozen server does not answer, a new thread delivers the events later, without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         in_postgresql.server.freeze()
@@ -88,7 +88,7 @@ def test_a_frozen_server_costs_a_thread_but_no_event(
         running.deliver()
         assert running.counters.delivered == 5
     assert bodies(in_postgresql) == list(range(5))
-    # The abandoned thread ends with an open connection; collect it within this test.
+    # The abandoned thread leaves an open connection; collect the connection within this test.
     eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "spark-events-peer"])
     del running
     gc.collect()
@@ -96,7 +96,7 @@ def test_a_frozen_server_costs_a_thread_but_no_event(
 
 @pytest.mark.usefixtures("patience")
 def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> None:
-    """PostgreSQL cancels the statement itself, so the thread is free for the retry."""
+    """On a locked table, PostgreSQL itself cancels the statement, so the reporter's thread is free to retry."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         url = in_postgresql.server.url(in_postgresql.name)
@@ -110,7 +110,7 @@ def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> 
 
 
 def test_a_locked_sqlite_file_is_retried(tmp_path: Path) -> None:
-    """A long transaction of another program costs an attempt, but no event."""
+    """If another program locks the SQLite file, an attempt fails and is retried, and no event is lost."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
@@ -137,7 +137,7 @@ def test_a_reader_does_not_delay_writes(tmp_path: Path) -> None:
 def test_wrong_credentials_are_logged_once_and_events_wait(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has PostgreSQL's message without the password; after a password change no restart is needed."""
+    """Wrong credentials are logged once, without the password; after a password change, delivery resumes."""
     wrong = {**in_postgresql.settings, "password": "letmein#7"}
     in_postgresql.query("DROP ROLE IF EXISTS bob")
     in_postgresql.query("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
@@ -154,7 +154,7 @@ def test_wrong_credentials_are_logged_once_and_events_wait(
 
 
 def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """INSERT and reading the schema version are sufficient rights; without INSERT, events are retried."""
+    """The rights to insert and to read the schema version suffice; without INSERT, events are retried."""
     with Running("database", in_postgresql.settings):
         pass
     in_postgresql.query("DROP ROLE IF EXISTS eve")
@@ -179,7 +179,7 @@ def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplo
 def test_events_wait_while_the_database_is_read_only(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For example a standby: the log has the error, and events are delivered once writes are possible."""
+    """On a read-only database, such as a standby, the error is logged, and events wait until it accepts writes."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         name = in_postgresql.name
@@ -196,7 +196,7 @@ def test_events_wait_while_the_database_is_read_only(
 
 
 def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The log has SQLite's message and the path."""
+    """If the SQLite file is read-only, events wait, and the log has SQLite's message and the path."""
     path = tmp_path / "events.db"
     with Running("database", {"url": f"sqlite:///{path}"}) as running:
         running.deliver([event(0)])
@@ -221,7 +221,7 @@ def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
 
 
 def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> None:
-    """The database is dropped and created again during delivery."""
+    """If the database is dropped and created again, the reporter creates its tables and continues."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.server.psql(
@@ -234,7 +234,7 @@ def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> No
 
 
 def test_a_dropped_table_is_created_again(database: Database) -> None:
-    """The reporter recreates the table and its views and keeps the operator's thresholds."""
+    """The reporter recreates a dropped table and its views and keeps the operator's thresholds."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         database.query("UPDATE spark_events_thresholds SET slow_commit_ms = 7")
@@ -276,7 +276,7 @@ print(json.dumps(errors))
 
 
 def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
-    """Every attempt raises TransientError; once there is space, all events are stored once and in order."""
+    """While the disk is full, each attempt is a TransientError; later, all events are stored once and in order."""
     database = OfSQLite(tmp_path / "events.db")
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(database.path)],
@@ -292,7 +292,7 @@ def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_does_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """The shutdown deadline holds, and the log has the address."""
+    """With an unreachable server, the reporter stops by its deadline, and the log has the address."""
     port = free_port()
     running = Running("database", {"url": f"postgresql://ada@127.0.0.1:{port}/events", **IMPATIENT})
     running.put([event(1)])
@@ -323,21 +323,21 @@ def problem(**settings: str) -> str:
     ],
 )
 def test_an_unsupported_url_is_rejected_with_the_allowed_values(url: str) -> None:
-    """The message names the key and the allowed values but does not quote the URL, which may hold a password."""
+    """The message about an unsupported URL has the key and the allowed values, but not the URL and its password."""
     message = problem(url=url)
     assert message.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
     assert "s3cret" not in message
 
 
 def test_an_unparsable_url_is_rejected_without_quoting_it() -> None:
-    """For example an unescaped password; the library's own message would show a part of it."""
+    """The message about an unparsable URL, for example with an unescaped password, quotes no part of the URL."""
     message = problem(url="postgresql://ada:s3cret@db:port/events")
     assert message.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: not a valid URL")
     assert "s3cret" not in message
 
 
 def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """A percent-encoded password in the URL works, and errors show the URL without it."""
+    """A percent-encoded password in the URL works, and errors show the URL without the password."""
     escaped = quote(PASSWORD, safe="")
     url = in_postgresql.server.url(in_postgresql.name).replace("ada@", f"ada:{escaped}@")
     with Running("database", {"url": url, **IMPATIENT}) as running:
@@ -354,7 +354,7 @@ def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, capl
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
 def test_a_missing_library_is_reported_with_the_install_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings are rejected with one sentence before the first event."""
+    """If a library is missing, the settings are rejected with the install command before the first event."""
     monkeypatch.setitem(sys.modules, module, None)
     message = problem(url="postgresql://ada@db/events")
     assert message.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
@@ -397,7 +397,7 @@ def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database
 
 
 def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
-    """The upgrade is one transaction: after a failure, drivers of the old version continue."""
+    """A failed schema upgrade, which is one transaction, changes nothing: drivers of the old version continue."""
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
         password = database.settings.get("password")
@@ -418,7 +418,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
 
 
 def test_the_statement_timeout_equals_the_reporter_timeout() -> None:
-    """The dispatcher and the database config both declare the key; their defaults must agree."""
+    """The key timeout has the same default in the dispatcher's and in the database reporter's config."""
     from spark_events.dispatch.config import DeliveryConfig
 
     assert DatabaseConfig().timeout == DeliveryConfig().timeout

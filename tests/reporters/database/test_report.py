@@ -1,4 +1,4 @@
-"""Tests of reports on a database."""
+"""Tests of reports whose source is a database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.reporters.database.reporter import DatabaseReporter
 
 
 def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
-    """All events are read, and runs and failures are those of the views."""
+    """A report on a database counts all events and has the runs and failures of the database's views."""
     password = database.settings.get("password")
     url = database.settings["url"]
     config = DatabaseConfig(database_url.parse(url), None if password is None else Secret(password))

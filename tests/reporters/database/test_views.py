@@ -32,7 +32,7 @@ def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
 
 def written(database: Database, *events: Event) -> None:
     with Running("database", database.settings) as running:
-        # Shuffled, because two drivers may write to one table.
+        # Write in random order, because two drivers may write to one table.
         running.deliver(sorted(events, key=lambda event: event.event_id))
         assert running.counters.failures == 0
 
@@ -45,7 +45,7 @@ RUNS = "SELECT status, started_ts_millis / 1000, ended_ts_millis / 1000, uptime_
 
 
 def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -> None:
-    """10 s up, 5 s down after a failure, 20 s up, normal end; no downtime after the end."""
+    """The time from a failure to the next start is downtime; the time after a normal end is not."""
     written(
         database,
         *query("a", "r1", (100, "RUNNING"), (110, "FAILED")),
@@ -65,7 +65,7 @@ def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -
 
 
 def test_a_query_ends_with_its_application(database: Database) -> None:
-    """A killed driver reports no end of its queries: they count as up until the loss and as down afterwards."""
+    """Queries of a killed driver, which reports no end, count as up until the loss and then as down."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "LOST")),
@@ -78,7 +78,7 @@ def test_a_query_ends_with_its_application(database: Database) -> None:
 
 
 def test_uptime_and_downtime_last_until_now(database: Database) -> None:
-    """The views use the database's clock, so both durations grow between reads."""
+    """Uptime and downtime last until now by the database's clock, so they grow between two reads."""
     written(
         database,
         *application("alive", "a", (100, "RUNNING")),
@@ -94,7 +94,7 @@ def test_uptime_and_downtime_last_until_now(database: Database) -> None:
 
 
 def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
-    """After a machine failure the run counts as up until its application's last event, then as down."""
+    """A run without an end event counts as up until the last event of its application, and then as down."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING")),
@@ -106,7 +106,7 @@ def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
 
 
 def test_failures_have_entity_and_cause(database: Database) -> None:
-    """One row per failure, with columns to sort and group by."""
+    """The failures view has one row per failure, with entity and cause in columns."""
     about: dict[str, Any] = {
         "failure.label.type": "USER",
         "failure.root_cause": "ValueError: no currency",
@@ -123,7 +123,7 @@ def test_failures_have_entity_and_cause(database: Database) -> None:
 
 
 def test_slow_commits_use_editable_thresholds(database: Database) -> None:
-    """Default one minute; a threshold per query name overrides it; a WARN event always counts as slow."""
+    """A commit is slow above the threshold of its query, or of one minute, or if its event has severity WARN."""
     written(
         database,
         event_at("BatchCommitEvent", 1, query_name="clicks", batch=1, took=59_000),

@@ -21,7 +21,7 @@ MINUTE = 60_000
 
 
 class Kept:
-    """Destination that keeps its events."""
+    """Destination that stores its events in a list."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -57,7 +57,7 @@ def watcher_of(config: DatabaseConfig, sink: Kept) -> Watcher:
 
 
 def test_a_lost_application_is_reported_once_and_recorded_in_the_database(database: Database) -> None:
-    """Two watchers leave one row, and the views show the loss."""
+    """Two watchers that report a lost application leave one row, and the views show the loss."""
     config = config_of(database)
     write(config, "good", ends=True)
     write(config, "bad")
@@ -80,7 +80,7 @@ def test_a_lost_application_is_reported_once_and_recorded_in_the_database(databa
 
 
 def test_the_applications_of_one_name(database: Database) -> None:
-    """The next run of an application looks for its predecessors only."""
+    """Given an application's name, the database returns the sightings of this application only."""
     config = config_of(database)
     write(config, "a")
     write(config, "b")

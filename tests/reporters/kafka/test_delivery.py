@@ -35,7 +35,7 @@ def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
 
 @pytest.mark.parametrize(("key", "keys"), [("application", {b"a"}), ("none", {None})])
 def test_the_message_key_is_configurable(topic: Topic, key: str, keys: set[bytes | None]) -> None:
-    """Keyed by application, all events of a driver share a partition; without a key they are spread."""
+    """With key=application, all events of a driver share a key and so a partition; with key=none, they are spread."""
     sent = [event(n, **{"spark.app.id": "a", "spark.streaming.query.id": f"q{n}"}) for n in range(3)]
     with Running("kafka", {**topic.settings, "key": key}) as running:
         running.deliver(sent)
@@ -43,7 +43,7 @@ def test_the_message_key_is_configurable(topic: Topic, key: str, keys: set[bytes
 
 
 def test_events_of_a_query_are_in_one_partition_in_order(kafka: Kafka) -> None:
-    """Uses the partitions that Java's producer would choose."""
+    """All events of a query are in order in one partition, which Java's producer would choose too."""
     kafka.make_topic("partitioned", 3)
     settings = {"bootstrap.servers": kafka.servers, "topic": "partitioned", "batch.size": "64", **QUICK}
     with Running("kafka", settings) as running:
@@ -78,7 +78,7 @@ def test_properties_reach_librdkafka(topic: Topic) -> None:
 
 
 def test_sasl_login_and_tls(kafka: Kafka, topic: Topic) -> None:
-    """SASL with a password, and TLS with verification of the certificate."""
+    """Events are delivered over SASL with a password, and over TLS with a verified certificate."""
     from reporters.peers.kafka import PASSWORD
 
     kafka.allow_eve(topic.name)
@@ -96,7 +96,7 @@ def test_sasl_login_and_tls(kafka: Kafka, topic: Topic) -> None:
 
 
 def test_a_batch_larger_than_the_client_s_queue_is_sent_in_parts(topic: Topic) -> None:
-    """librdkafka's queue is bounded; remaining messages wait until others are delivered, in order."""
+    """If a batch exceeds librdkafka's bounded queue, it is sent in parts, in order."""
     small = f"{QUICK['properties']}; queue.buffering.max.messages=10"
     with Running("kafka", {**topic.settings, "properties": small}) as running:
         running.deliver([event(n) for n in range(300)])

@@ -24,7 +24,7 @@ LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl
 def test_a_restarted_broker_gets_every_event_once_and_in_order(
     kafka: Kafka, topic: Topic, how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stop or kill the broker during delivery and restart it: every event arrives once and in order."""
+    """A broker that is stopped or killed during delivery and restarted gets every event once and in order."""
     with Running("kafka", {**topic.settings, "batch.size": "7", "timeout": "2s"}) as running:
         running.deliver([event(n) for n in range(20)])
         kafka.stop(how)
@@ -53,7 +53,7 @@ def test_messages_of_a_timed_out_attempt_are_sent_once(kafka: Kafka, topic: Topi
 
 
 def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
-    """The topic's lower limit rejects whole requests; the reporter then sends each message alone."""
+    """If the topic's limit rejects a request, the reporter sends each message alone and loses only the large one."""
     topic = Topic(kafka, "narrow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 13 else 200)) for n in range(40)]
     with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:
@@ -65,7 +65,7 @@ def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
 
 
 def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
-    """With a small queue: most messages are not yet enqueued when an earlier one fails permanently."""
+    """A client that fails permanently is replaced, and messages that were not yet enqueued are delivered."""
     topic = Topic(kafka, "narrow-and-slow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 3 else 200)) for n in range(60)]
     properties = f"{QUICK['properties']}; queue.buffering.max.messages=5"
@@ -76,7 +76,7 @@ def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
 
 
 def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    """The log names the missing topic; events wait."""
+    """While the topic is missing, the log names it, and events wait until it is created."""
     settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}
     with Running("kafka", settings) as running:
         running.put([event(n) for n in range(5)])
@@ -90,7 +90,7 @@ def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.Log
 
 
 def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is lost and the order is kept."""
+    """While rights are revoked, events wait; then all of them are delivered in order."""
     kafka.allow_eve(topic.name)
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": PASSWORD}
     with Running("kafka", {**settings, "batch.size": "5"}) as running:
@@ -108,7 +108,7 @@ def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog
 def test_a_wrong_password_is_reported_but_not_logged(
     kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The attempt fails before its timeout, and the events wait."""
+    """With a wrong password, the attempt fails before its timeout, events wait, and the log has no password."""
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": "wr0ng"}
     with Running("kafka", {**settings, "timeout": "1min"}) as running:
         running.put([event(1)])
@@ -122,7 +122,7 @@ def test_a_wrong_password_is_reported_but_not_logged(
 def test_a_certificate_that_does_not_match_is_rejected(
     kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker is addressed by a name that its certificate does not contain."""
+    """A broker whose certificate does not contain the configured host name is rejected."""
     elsewhere = kafka.with_tls.replace("localhost", "127.0.0.1")
     tls = {"bootstrap.servers": elsewhere, "security.protocol": "ssl", "ssl.ca.location": str(kafka.authority)}
     with Running("kafka", {**topic.settings, **tls, "timeout": "1min"}) as running:
@@ -133,7 +133,7 @@ def test_a_certificate_that_does_not_match_is_rejected(
 
 
 def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """The log has the addresses once; the deadline holds and lost events are counted."""
+    """With unreachable brokers, the reporter stops by its deadline and counts lost events; they are logged once."""
     port = free_port()
     running = Running("kafka", {"bootstrap.servers": f"localhost:{port}", "topic": "t", **QUICK})
     running.put([event(n) for n in range(100)])
@@ -146,7 +146,7 @@ def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixt
 
 
 def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topic) -> None:
-    """Connection errors between two events must not fail the second delivery."""
+    """A broker that restarts between two events causes no failed delivery."""
     with Running("kafka", topic.settings) as running:
         running.deliver([event(0)])
         kafka.stop(signal.SIGKILL)
@@ -183,7 +183,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[st
 
 
 def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
-    """Validating a configuration must work outside the cluster."""
+    """A reporter opens no connection when it is built, so that settings can be checked outside the cluster."""
     keys = {"type": "kafka", "bootstrap.servers": kafka.servers, "topic": "t"}
     import psutil
 
@@ -197,7 +197,7 @@ def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
 
 
 def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error appears before the first event."""
+    """If the library is missing, the error has the install command and is raised before the first event."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     keys = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t"}
     with pytest.raises(ConfigError, match=r"confluent_kafka is not installed; run: pip install '.*\[kafka\]'"):

@@ -1,4 +1,4 @@
-"""Kafka topics for the tests."""
+"""Kafka topics that the tests create and read."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
 
 @contextlib.contextmanager
 def delivery(settings: OtlpConfig, *, patience: float = 5.0, **changes: Any) -> Iterator[Delivery]:
-    """Run a delivery with short retries; wait at most ``end`` seconds for its shutdown."""
+    """Run a delivery with short retry pauses; stop it within ``patience`` seconds."""
     sizes = {"retry_initial": 0.02, "retry_max": 0.1, "batch_size": 10, **changes}
     patient = BreakerConfig(failures=1000)
     made = Delivery("otlp", lambda: OtlpReporter(settings), DeliveryConfig(**sizes), 10_000, breaker=patient)

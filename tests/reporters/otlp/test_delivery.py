@@ -66,7 +66,7 @@ def test_every_field_arrives(collector: Collector, protocol: str, compression: s
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_any_text_arrives_unchanged(collector: Collector, protocol: str) -> None:
-    """Line breaks, quotes, NUL and supplementary characters; a lone surrogate becomes a question mark."""
+    """Any text, even NUL and supplementary characters, arrives unchanged; lone surrogates become question marks."""
     texts = {"lines": "a\r\nb\u2028c", "quotes": "\"'\\`", "nul": "a\x00b", "emoji": "😀 zoë", "empty": ""}
     whole = event(1, **texts)
     fields = {name: getattr(whole, name) for name in Event.__struct_fields__}
@@ -82,7 +82,7 @@ def test_any_text_arrives_unchanged(collector: Collector, protocol: str) -> None
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_of_different_scopes_arrive_in_order(collector: Collector, protocol: str) -> None:
-    """Events are not regrouped by scope or application."""
+    """Events of different scopes and applications arrive in order and are not regrouped."""
     events = []
     for number in range(300):
         builder = EventBuilder(f"spark.scope{number % 3}", "Test").set_body(f"{protocol} {number}")
@@ -106,7 +106,7 @@ def test_events_of_different_scopes_arrive_in_order(collector: Collector, protoc
 def test_the_standard_variables_set_the_endpoint(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, protocol: str, variables: dict[str, str]
 ) -> None:
-    """A cluster with OTEL_* variables needs no further settings."""
+    """The OTEL_* environment variables set the endpoint, without further settings."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(grpc=collector.grpc_port, http=collector.http_port))
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by the environment")
@@ -131,7 +131,7 @@ def settings_of_names(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None:
-    """For users whose service name differs from the Spark application's name."""
+    """Settings can replace the service's name and version, which default to the Spark application's."""
     already = len(collector.received())
     send(config(GRPC, collector.endpoint(GRPC), **settings_of_names()), [failure()])
     collector.await_bodies(already + 1)
@@ -144,7 +144,7 @@ def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None
 def test_events_reach_the_collector_through_a_spool(
     collector: Collector, tmp_path: Path, protocol: str, isolation: str
 ) -> None:
-    """Full pipeline from settings, also with the reporter in its own process."""
+    """Events reach the collector through a spool, with the reporter in a thread or in its own process."""
     keys = {
         "type": "otlp",
         "protocol": protocol,

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protocol: str) -> None:
-    """Nothing is lost during the outage, and later events arrive in order."""
+    """A restarted collector gets all events of the outage and later events, in order."""
     with Collector(tmp_path) as collector, delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(50)])
         assert to.wait_until_settled(20)
@@ -42,7 +42,7 @@ def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protoco
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_collector_that_starts_late_gets_every_event(tmp_path: Path, protocol: str) -> None:
-    """The application may start before the collector."""
+    """A collector that starts after the application gets every event."""
     collector = Collector(tmp_path)
     with delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(30)])
@@ -54,7 +54,7 @@ def test_a_collector_that_starts_late_gets_every_event(tmp_path: Path, protocol:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_an_unreachable_collector_does_not_delay_shutdown(protocol: str, witness: Witness) -> None:
-    """The dispatcher's deadline applies; no retry loop of the library continues afterwards."""
+    """With an unreachable collector, the reporter stops by its deadline; no retry loop of the library continues."""
     settings = config(protocol, "http://127.0.0.1:9")
     with delivery(settings, patience=0.0) as to:
         put(to, [event(number) for number in range(30)])
@@ -68,7 +68,7 @@ def test_an_unreachable_collector_does_not_delay_shutdown(protocol: str, witness
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_receiver_that_never_answers_does_not_delay_shutdown(protocol: str, witness: Witness) -> None:
-    """The receiver accepts connections and never answers; the attempt is cancelled in time."""
+    """If a receiver accepts connections and never answers, the attempt is cancelled by the deadline."""
     with (
         socket.create_server(("127.0.0.1", 0)) as hole,
         delivery(config(protocol, f"http://127.0.0.1:{hole.getsockname()[1]}"), timeout=30.0, patience=0.0) as to,
@@ -110,7 +110,7 @@ def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> None:
-    """A batch is sent in several requests, one of which fails temporarily."""
+    """If one of a batch's requests fails temporarily, events of its other requests are not sent again."""
     import grpc
 
     from reporters.peers.otlp import Status
@@ -157,7 +157,7 @@ def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
 
 
 def test_two_reporters_are_independent(tmp_path: Path) -> None:
-    """Each reporter has its own thread, event loop and connection, although both share the gRPC library."""
+    """Reporters that share the gRPC library have their own thread, event loop and connection."""
     with Collector(tmp_path) as collector:
         dead = config(GRPC, "http://127.0.0.1:9")
         with (
@@ -176,7 +176,7 @@ def test_two_reporters_are_independent(tmp_path: Path) -> None:
 def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
     tmp_path: Path, protocol: str, witness: Witness
 ) -> None:
-    """With TLS to a server without TLS: the log has the error, standard error has no output of libraries."""
+    """With TLS to a server without TLS, the sidecar ends in time, and libraries write nothing to standard error."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
         threading.Thread(target=hang_up, args=(hole,), daemon=True).start()
@@ -202,7 +202,7 @@ def is_failure(answer: dict[str, Any]) -> bool:
 
 
 def hang_up(server: socket.socket) -> None:
-    """Close every connection after its first bytes."""
+    """Close every connection after the first received byte."""
     with contextlib.suppress(OSError):
         while True:
             connection, _ = server.accept()

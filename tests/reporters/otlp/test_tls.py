@@ -48,7 +48,7 @@ def guarded(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: str) -> None:
-    """TLS with a private authority and a client certificate."""
+    """Events are delivered over TLS with a private authority and a client certificate."""
     certificate, key = certificates.issued("driver")
     known = {"certificate": certificates.trusted, "client_certificate": certificate, "client_key": key}
     already = len(guarded.received())
@@ -69,7 +69,7 @@ def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: st
 def test_a_certificate_that_does_not_match_is_logged(
     certificates: Certificates, guarded: Collector, protocol: str, host: str, trusts: bool, message: str
 ) -> None:
-    """Events are neither sent nor dropped: they wait, and the log has the reason."""
+    """If a certificate does not match, the error is transient and has the reason, so that the events wait."""
     endpoint = guarded.endpoint(protocol, "https").replace("127.0.0.1", host)
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
     assert isinstance(refusal, UnavailableError)
@@ -78,7 +78,7 @@ def test_a_certificate_that_does_not_match_is_logged(
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_an_invalid_certificate_file_is_named(certificates: Certificates, tmp_path: Path, protocol: str) -> None:
-    """The message has the path of a missing or invalid file."""
+    """The error about a missing or invalid certificate file has the path of the file."""
     missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
     garbage.write_text("hello")
     own, _ = certificates.issued("driver")

@@ -1,4 +1,4 @@
-"""Tests of the ``otlp`` reporter's handling of responses: rejected, throttled, retried; and which events are kept."""
+"""Tests of responses that the ``otlp`` reporter gets: rejected, throttled and retried events."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ THROTTLED = [
 
 
 def serving(answer: object) -> tuple[str, Any]:
-    """Protocol of a response, and the endpoint of a receiver that always returns it."""
+    """Return the protocol of a response, and a receiver that always returns this response."""
     if isinstance(answer, Response):
         return HTTP, http_receiver(lambda _: answer)
     return GRPC, grpc_receiver(lambda _: answer)
@@ -106,7 +106,7 @@ def test_errors_not_about_the_events_are_retried(answer: object, message: str) -
 
 @pytest.mark.parametrize(("answer", "message"), REFUSED)
 def test_errors_about_the_events_are_permanent(answer: object, message: str) -> None:
-    """As the specification requires, a retry would be useless."""
+    """Errors about the events are permanent, as the specification requires: a retry would fail again."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -116,7 +116,7 @@ def test_errors_about_the_events_are_permanent(answer: object, message: str) -> 
 
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
 def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> None:
-    """RetryInfo, and both forms of Retry-After; capped at five minutes."""
+    """The delay in RetryInfo or in either form of Retry-After is used, up to five minutes."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(ThrottledError) as caught:
         send(config(protocol, endpoint), [event(1)])
@@ -125,14 +125,14 @@ def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> Non
 
 @pytest.mark.parametrize("value", ["soon", "-1", "1.5", ""])
 def test_an_invalid_retry_after_is_ignored(value: str) -> None:
-    """The reporter's own back-off applies."""
+    """An invalid Retry-After is ignored, so that the reporter's own back-off applies."""
     with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(UnavailableError):
         send(config(HTTP, endpoint), [event(1)])
 
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
-    """The dispatcher waits for the requested time, then delivers."""
+    """The dispatcher waits for the delay that a receiver requests, and then delivers."""
     asked = {"left": 1}
 
     def answer(_: list[str]) -> object:
@@ -152,7 +152,7 @@ def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
-    """The reporter bisects the batch: the others arrive once and in order, and one event counts as rejected."""
+    """The reporter bisects a rejected batch: one event counts as rejected, the others arrive once and in order."""
 
     def answer(bodies: list[str]) -> object:
         if "17" in bodies:
@@ -170,7 +170,7 @@ def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
 
 
 def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> None:
-    """The bisection stops when every part is rejected."""
+    """If a receiver rejects every part of a batch, the reporter stops to bisect before each event is alone."""
     with grpc_receiver(lambda _: Status(Codes.INVALID_ARGUMENT)) as (receiver, endpoint):
         with pytest.raises(PermanentError, match="512 of 512 events"):
             send(config(GRPC, endpoint), [event(number) for number in range(512)])
@@ -193,7 +193,7 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
 
 
 def test_a_partial_success_in_json_is_counted() -> None:
-    """Some receivers answer in JSON regardless of the request's format."""
+    """A partial success in JSON is counted: some receivers answer in JSON to a request in protobuf."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
     expected = pytest.raises(PermanentError, match="2 of 3 events refused: too old")
@@ -203,14 +203,14 @@ def test_a_partial_success_in_json_is_counted() -> None:
 
 
 def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing rejected, but with a message: the specification calls it a warning."""
+    """A success with a message and no rejected event is logged; the specification calls it a warning."""
     with grpc_receiver(lambda _: partial(0, "please upgrade")) as (_, endpoint):
         send(config(GRPC, endpoint), [event(1)])
     assert [record.getMessage() for record in caplog.records if "please upgrade" in record.getMessage()]
 
 
 def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -> None:
-    """The receiver accepts 1 MiB, the reporter sends up to 4 MiB: it halves requests and keeps the smaller size."""
+    """For a receiver with a limit of 1 MiB, the reporter halves requests of 4 MiB and keeps the smaller size."""
     with (
         Collector(tmp_path, most_mib=1) as collector,
         delivery(config(GRPC, collector.endpoint(GRPC)), batch_size=64) as to,
@@ -222,7 +222,7 @@ def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -
 
 
 def test_only_the_event_that_is_too_large_is_lost(tmp_path: Path) -> None:
-    """The error has the size of the event and the limit."""
+    """Only the event that is too large is lost; the error has its size and the limit."""
     with Collector(tmp_path) as collector:
         settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
         sent = [event(0), event(1, text="x" * 100_000), event(2)]
@@ -232,7 +232,7 @@ def test_only_the_event_that_is_too_large_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_long_text_is_truncated_with_a_mark(tmp_path: Path) -> None:
-    """An event with a huge stack trace is still delivered."""
+    """A long text, such as a huge stack trace, is truncated with a mark, and its event is delivered."""
     with Collector(tmp_path) as collector:
         send(config(GRPC, collector.endpoint(GRPC), attribute_max_length=100), [event(1, text="x" * 5_000)])
         collector.await_bodies(1)
@@ -243,7 +243,7 @@ def test_a_long_text_is_truncated_with_a_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: str) -> None:
-    """The collector's real memory limiter rejects the requests."""
+    """Requests that the collector's real memory limiter rejects are retried."""
     with Collector(tmp_path, is_short_of_memory=True) as collector:
         refusal = eventually(lambda: verdict(config(protocol, collector.endpoint(protocol))))
     assert isinstance(refusal, UnavailableError)
@@ -265,7 +265,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
             put(to, [event(number) for number in range(10)])
             assert to.wait_until_settled(20)
             token.write_text("another")
-            # The collector reloads the file after a moment.
+            # Wait until the collector has reloaded the file.
             eventually(
                 lambda: verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer abc"))),
                 what="the old token to be refused",
@@ -274,7 +274,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
             eventually(lambda: to.counters().failures >= 3, what="refused attempts")
             token.write_text("abc")
             assert to.wait_until_settled(20)
-            # The received events include those of the probes above.
+            # The received events include those of the single attempts above.
             eventually(lambda: "29" in [one.body for one in collector.received()], what="the last one")
             numbered = [int(one.body) for one in collector.received()]
             assert [number for number in numbered if number >= 10] == list(range(10, 30))
@@ -283,7 +283,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
-    """For example a tenant and a token, percent-encoded as in the standard variable."""
+    """Headers such as a tenant and a token, percent-encoded, are in every request and never logged."""
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
     settings = config(protocol, "http://x", headers=Secret("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D"))
     with make(lambda _: None) as (receiver, endpoint):
@@ -304,7 +304,7 @@ def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
     ids=str,
 )
 def test_headers_that_a_receiver_quotes_are_not_logged(answer: object) -> None:
-    """The receiver's message may quote the request's headers."""
+    """If a receiver's message quotes the request's headers, the logged error does not have them."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(Exception, match=r"no: \*\*\*") as caught:
         send(config(protocol, endpoint, headers=Secret("authorization=Bearer%20s3cret%3D")), [event(1)])
@@ -312,7 +312,7 @@ def test_headers_that_a_receiver_quotes_are_not_logged(answer: object) -> None:
 
 
 def test_unusable_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network in NO_PROXY, and a SOCKS proxy in ALL_PROXY."""
+    """A network in NO_PROXY and a SOCKS proxy in ALL_PROXY have no effect."""
     monkeypatch.setenv("NO_PROXY", "fd00::/8,127.0.0.1")
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     with http_receiver(lambda _: None) as (receiver, endpoint):
@@ -325,21 +325,21 @@ def test_unusable_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch
     [(GRPC, "http://127.0.0.1:9"), (HTTP, "http://127.0.0.1:9"), (GRPC, "http://no-such-host.invalid:4317")],
 )
 def test_an_unreachable_endpoint_is_reported(protocol: str, endpoint: str) -> None:
-    """No server at this address: the message has the system's reason."""
+    """If no server listens at the endpoint, the error is transient and has the system's reason."""
     refusal = verdict(config(protocol, endpoint))
     assert isinstance(refusal, UnavailableError)
     assert any(word in str(refusal) for word in ("refused", "failed", "resolution")), refusal
 
 
 def test_the_port_of_the_other_protocol_is_reported(tmp_path: Path) -> None:
-    """gRPC to the HTTP port and vice versa: both attempts fail without hanging and are retried."""
+    """An attempt with gRPC at the HTTP port, or vice versa, fails without hanging and is retried."""
     with Collector(tmp_path) as collector:
         crossed = [verdict(config(GRPC, collector.endpoint(HTTP))), verdict(config(HTTP, collector.endpoint(GRPC)))]
     assert [type(one) for one in crossed] == [UnavailableError, UnavailableError], crossed
 
 
 def test_the_http_receiver_records_requests() -> None:
-    """The HTTP receiver records requests, which the tests above depend on."""
+    """Control: the HTTP receiver records its requests."""
     with http_receiver(lambda _: None) as (receiver, endpoint):
         send(config(HTTP, endpoint), [event(1)])
         assert isinstance(receiver, HttpReceiver)

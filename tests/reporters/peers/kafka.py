@@ -1,4 +1,4 @@
-"""Single Apache Kafka broker in KRaft mode: with plain, SASL and TLS listeners."""
+"""Single Apache Kafka broker in KRaft mode with plain, SASL and TLS listeners."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _java() -> Path:
 
 
 class Kafka:
-    """One broker. ``stop`` and ``start`` keep data and ports; :meth:`remove` deletes everything.
+    """One Kafka broker. ``stop`` and ``start`` keep data and ports; :meth:`remove` deletes all files.
 
     Attributes:
         servers: address without authentication; every client has all rights.
@@ -66,7 +66,7 @@ class Kafka:
             f"{_JARS}/*",
         ]
         self.server = Server(self._folder, [*run, "kafka.Kafka", "server.properties"])
-        # As in Kafka's own ids, no leading "-", which the command would read as an option.
+        # The id has no leading "-", which the command would read as an option; Kafka's own ids have none either.
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self._format = [*run, "kafka.tools.StorageTool", "format", "--config", "server.properties"]
         self._format += ["--cluster-id", cluster]
@@ -140,7 +140,7 @@ broker.heartbeat.interval.ms=500
         from confluent_kafka.admin import NewTopic
 
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        # The admin client must live until the future is done.
+        # Keep a reference to the admin client until the future is done.
         admin = self.admin()
         (done,) = admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
         done.result(20)
@@ -167,7 +167,7 @@ broker.heartbeat.interval.ms=500
             one.result(20)
 
     def messages(self, topic: str, count: int, within: float = 20) -> list[Any]:
-        """Return at least ``count`` messages of a topic from its beginning, and all later ones."""
+        """Wait for ``count`` messages; return all messages of the topic from its beginning."""
         from confluent_kafka import Consumer
 
         consumer = Consumer(

@@ -66,7 +66,7 @@ class Collector:
         tls: ``tls`` settings for both protocols.
         token: file of the accepted bearer tokens; the collector reloads it after changes.
         most_mib: size limit of a gRPC message, in MiB.
-        is_short_of_memory: whether the memory limiter rejects everything.
+        is_short_of_memory: whether the memory limiter rejects every request.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Collector:
         grpc_settings = {"endpoint": f"127.0.0.1:{self.grpc_port}", "max_recv_msg_size_mib": most_mib, **common}
         http_settings = {"endpoint": f"127.0.0.1:{self.http_port}", **common}
         pipeline: dict[str, Any] = {"receivers": ["otlp"], "exporters": ["file"]}
-        # With rotation (never reached here) the collector appends without a buffer. Otherwise a timer and the shutdown
-        # flush the buffer without a common lock, which tears lines.
+        # With rotation configured, the collector appends without a buffer; the tests never reach the rotation's size.
+        # With a buffer, a timer and the shutdown flush it without a common lock, which tears lines.
         written = {"path": str(self._file), "rotation": {"max_megabytes": 100}}
         config: dict[str, Any] = {
             "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
@@ -137,14 +137,14 @@ class Collector:
         return False
 
     def stop(self) -> None:
-        """Stop the collector in order; all accepted records are in its file."""
+        """Stop the collector gracefully; afterwards its file has all accepted records."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(20)
             self._process = None
 
     def received(self) -> list[Received]:
-        """Return the records written so far, in order."""
+        """Return the records that the collector has written so far, in order."""
         lines = self._file.read_bytes().split(b"\n")[:-1] if self._file.exists() else []
         return [
             Received(resource["resource"], scope["scope"], record)
@@ -160,7 +160,7 @@ class Collector:
         return [one.body for one in self.received()]
 
 
-#: Receives the bodies of a request's records and returns the response.
+#: Function that gets the bodies of a request's records and returns the response.
 Answer = Callable[[list[str]], Any]
 
 
@@ -182,7 +182,7 @@ class Status(NamedTuple):
 
 
 class GrpcReceiver(LogsServiceServicer):
-    """gRPC server whose function returns a response or a :class:`Status`; it keeps accepted records."""
+    """gRPC server that answers with the result of a function and stores accepted records."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -227,7 +227,7 @@ class Response(NamedTuple):
 
 
 class HttpReceiver(http.server.ThreadingHTTPServer):
-    """HTTP server whose function returns the response; it keeps records that it answered with a success."""
+    """HTTP server that answers with the result of a function and stores records of successful requests."""
 
     daemon_threads = True
 

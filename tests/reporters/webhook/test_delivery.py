@@ -31,7 +31,7 @@ def sent(*events: Event, **settings: str) -> list[Request]:
 
 
 def test_a_batch_is_one_array_of_events() -> None:
-    """Each element equals the file reporter's line, in order; the URL and its query are kept."""
+    """A batch is one JSON array of events, each equal to the file reporter's line; the URL keeps its query."""
     events = [event(n, text=AWKWARD) for n in range(3)]
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
         running.put(events)
@@ -44,7 +44,7 @@ def test_a_batch_is_one_array_of_events() -> None:
 
 
 def test_one_connection_is_used_for_all_requests() -> None:
-    """A TLS handshake per batch would dominate the cost."""
+    """All requests use one connection, because a TLS handshake per batch would dominate the cost."""
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, "format": "json-each"}) as running:
         running.deliver([event(n) for n in range(20)])
         assert [one["body"] for one in receiver.bodies()] == [str(n) for n in range(20)]
@@ -52,7 +52,7 @@ def test_one_connection_is_used_for_all_requests() -> None:
 
 
 def test_every_character_arrives() -> None:
-    """JSON can represent everything except lone surrogates, which become question marks."""
+    """Every character arrives in every format, except lone surrogates, which become question marks."""
     odd = awkward_event({"k\udfff": AWKWARD})
     for format in ("json", "json-each", "slack", "cloudevents", "cloudevents-batch"):
         (request,) = sent(odd, format=format)
@@ -62,7 +62,7 @@ def test_every_character_arrives() -> None:
 
 
 def test_slack_messages_are_readable_and_cannot_mention_or_link() -> None:
-    """At most twenty events per message, most severe first; event text cannot mention users or create links."""
+    """A Slack message has up to twenty events, most severe first; their text cannot mention users or create links."""
     events = [event(n, **ABOUT) for n in range(24)]
     events.append(
         Event.builder("s", "JobFailureEvent").set_body(AWKWARD).set_severity("ERROR").set_attributes(ABOUT).build()
@@ -85,7 +85,7 @@ def test_slack_messages_are_readable_and_cannot_mention_or_link() -> None:
 
 
 def test_pagerduty_gets_one_alert_per_query() -> None:
-    """Events API v2: a stable key per query, PagerDuty severities, and a summary within the limit."""
+    """PagerDuty gets one alert per query: a stable key, PagerDuty's severities, a summary within the limit."""
     failure = Event.builder("s", "JobFailureEvent").set_body("x" * 3000).set_severity("FATAL")
     failure.set_attributes({**ABOUT, "spark.streaming.query.id": "q1", "host.name": "driver-7"})
     first, second = sent(
@@ -102,7 +102,7 @@ def test_pagerduty_gets_one_alert_per_query() -> None:
 
 
 def test_cloudevents_are_sent_structured_or_batched() -> None:
-    """Version 1.0: required attributes, extensions for severity and sequence, the event as data."""
+    """CloudEvents 1.0 have the required attributes, extensions for severity and sequence, and the event as data."""
     made = event(1, Severity.ERROR, **ABOUT)
     (one,) = sent(made, format="cloudevents")
     assert one.headers["Content-Type"] == "application/cloudevents+json"
@@ -125,7 +125,7 @@ def test_cloudevents_are_sent_structured_or_batched() -> None:
 
 
 def test_a_custom_template_is_filled_in(tmp_path: Path) -> None:
-    """A lone placeholder keeps its type; text is escaped; a missing value is null or empty."""
+    """A placeholder alone in a string keeps its value's type; a missing value is null, or empty within text."""
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps(
@@ -163,7 +163,7 @@ def test_headers_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_the_documented_code_verifies_signatures() -> None:
-    """The documented code accepts our requests and rejects altered, old and unsigned ones."""
+    """The documented code accepts the reporter's requests and rejects altered, old and unsigned requests."""
     text = (ROOT / "docs/reporters/webhook.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(import [\w, ]+\n\ndef is_genuine.*?)```", text, re.DOTALL)
     assert len(code.partition("def")[2].strip().splitlines()) <= 6, "a line to define it, and five"

@@ -36,7 +36,7 @@ def bodies(receiver: Receiver) -> list[int]:
 
 @pytest.mark.parametrize("format", ["json", "json-each"])
 def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Stop the receiver during delivery and restart it on the same port."""
+    """A receiver that is stopped during delivery and restarted gets every event once and in order."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "format": format, "batch.size": "7", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -52,7 +52,7 @@ def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, ca
 
 
 def test_events_accepted_before_a_failure_are_not_sent_again() -> None:
-    """One request per event: after any failure the batch resumes at the failed event."""
+    """With one request per event, a batch resumes at the failed event after any failure."""
     with Receiver([Answer(), Answer(500), Answer(cut=True), Answer(), Answer(502)]) as receiver:
         with Running("webhook", {"url": receiver.url, "format": "json-each", **IMPATIENT}) as running:
             running.deliver([event(n) for n in range(6)])
@@ -61,7 +61,7 @@ def test_events_accepted_before_a_failure_are_not_sent_again() -> None:
 
 
 def test_accepted_events_count_as_delivered_when_the_rest_is_dropped() -> None:
-    """One request per event: answered events count as delivered even if the shutdown interrupts the batch."""
+    """With one request per event, accepted events count as delivered even if a shutdown interrupts the batch."""
 
     def decide(_: Request) -> Answer:
         return Answer() if len(receiver.taken) < 3 else Answer(503)
@@ -77,7 +77,7 @@ def test_accepted_events_count_as_delivered_when_the_rest_is_dropped() -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_a_timeout_closes_the_connection() -> None:
-    """The attempt's timeout closes the connection, which the receiver sees."""
+    """An attempt that times out closes its connection, and the events are sent again."""
     with Receiver([Answer(hang=True)]) as receiver:
         with Running("webhook", {"url": receiver.url, "timeout": "2s", **IMPATIENT}) as running:
             running.deliver([event(1), event(2)])
@@ -88,7 +88,7 @@ def test_a_timeout_closes_the_connection() -> None:
 
 
 def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
-    """An attempt is cancelled also while it connects: the next attempt gets the only connection of the pool."""
+    """After a cancelled attempt, even while it connects, the next attempt can use the pool's only connection."""
 
     async def given_up(after: int) -> int:
         post = Post(WebhookConfig(url=Secret(f"http://127.0.0.1:{receiver.port}/")), {})
@@ -106,7 +106,7 @@ def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
 
 
 def test_a_hanging_receiver_does_not_delay_shutdown(witness: Witness) -> None:
-    """The deadline holds, and unanswered events are counted."""
+    """With a hanging receiver, the reporter stops by its deadline and counts unanswered events as dropped."""
     with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
         running = Running("webhook", {"url": receiver.url})
         running.put([event(1)])
@@ -115,14 +115,14 @@ def test_a_hanging_receiver_does_not_delay_shutdown(witness: Witness) -> None:
 
 
 def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
-    """The receiver may send seconds or a date; its delay replaces the retry's back-off."""
+    """The delay that a receiver requests, in seconds or as a date, replaces the reporter's back-off."""
     stamps: list[float] = []
 
     def decide(_: Request) -> Answer:
         stamps.append(time.time())
         if len(stamps) == 1:
             return Answer(429, "slow down", {"Retry-After": "1"})
-        # Dates have whole seconds: a date two seconds ahead means a delay of at least one second.
+        # Dates have whole seconds, so a date two seconds ahead is a delay of at least one second.
         if len(stamps) == 2:
             return Answer(503, "", {"Retry-After": formatdate(time.time() + 2, usegmt=True)})
         return Answer()
@@ -149,7 +149,7 @@ def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
     ],
 )
 def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None) -> None:
-    """An invalid value is ignored; the delay is at most an hour."""
+    """A valid Retry-After is used, up to an hour; an invalid value is ignored."""
     assert retry_after(asked, NOW) == seconds
 
 
@@ -168,14 +168,14 @@ def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None
     ],
 )
 def test_every_status_is_permanent_or_transient(status: int, asked: str | None, kind: type[Exception] | None) -> None:
-    """Errors about the events are permanent; errors on the way to the receiver are transient."""
+    """A status about the events is permanent; a status about the connection or the receiver is transient."""
     error = verdict(status, asked, "because", NOW)
     assert error is None if kind is None else isinstance(error, kind)
     assert error is None or str(error) == f"HTTP {status}: because"
 
 
 def test_a_batch_that_is_too_large_is_split() -> None:
-    """413 halves the batch; a single event that is too large is rejected and counted."""
+    """After a 413, the batch is halved; a single event that is too large is rejected and counted."""
 
     def decide(request: Request) -> Answer:
         return Answer(413, "at most 2,000 bytes") if len(request.body) > 2_000 else Answer()
@@ -203,7 +203,7 @@ def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> None:
-    """401 and 403 do not concern the events: they are retried until the token is valid again."""
+    """Events that are answered with 401 or 403 are retried until the token is valid again."""
     allowed = True
 
     def decide(_: Request) -> Answer:
@@ -222,7 +222,7 @@ def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
-    """The target receives neither events nor headers; the message names its host, not its path."""
+    """A redirect is not followed: its target gets no request, and the message has the target's host only."""
     with Receiver() as other:
         with (
             Receiver(decide=lambda _: Answer(307, "", {"Location": other.url})) as receiver,
@@ -237,7 +237,7 @@ def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])
 def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Many servers quote the URL, which is a secret, in their 404 page."""
+    """Secrets that a receiver quotes, as many servers quote the URL in a 404 page, are not logged."""
 
     def decide(request: Request) -> Answer:
         known = {"path": request.path, "authorization": request.headers["Authorization"], "signature": "k3y-of-ours"}
@@ -253,7 +253,7 @@ def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pyte
 
 
 def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
-    """The reporter may run in the user's own Python process, with its logging."""
+    """httpx does not log the URL, even if the user's own Python process has configured logging."""
     with caplog.at_level(logging.DEBUG), Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -262,7 +262,7 @@ def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_user_s_header_overrides_the_default() -> None:
-    """In upper or lower case."""
+    """A user's header, in upper or lower case, overrides the default header."""
     with Receiver() as receiver:
         headers = "content-type: application/x-ndjson; user-AGENT: mine"
         with Running("webhook", {"url": receiver.url, "headers": headers, **IMPATIENT}) as running:
@@ -273,7 +273,7 @@ def test_a_user_s_header_overrides_the_default() -> None:
 
 
 def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
-    """Create an authority and a server TLS context with its certificate for these names."""
+    """Create an authority, and a server TLS context with a certificate for these names."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
@@ -286,7 +286,7 @@ def written(authority: trustme.CA, folder: Path) -> str:
 
 
 def test_tls_with_a_private_authority(tmp_path: Path) -> None:
-    """The authority's certificate is in a file."""
+    """TLS works with a private authority whose certificate is in a file."""
     authority, context = serving("localhost")
     with Receiver(context=context) as receiver:
         settings = {"url": receiver.url, "tls.ca": written(authority, tmp_path), **IMPATIENT}
@@ -297,7 +297,7 @@ def test_tls_with_a_private_authority(tmp_path: Path) -> None:
 
 
 def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
-    """Without the client certificate that the receiver requires, events wait."""
+    """The reporter sends its client certificate; if the required certificate is missing, events wait."""
     authority, context = serving("localhost")
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
@@ -320,7 +320,7 @@ def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
 def test_a_certificate_that_does_not_match_is_rejected(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is sent, the log has the reason, and events wait."""
+    """If the receiver's certificate does not match, nothing is sent, the log has the reason, and events wait."""
     authority, context = serving("elsewhere.example" if wrong == "another host" else "localhost")
     settings = {} if wrong == "unknown authority" else {"tls.ca": written(authority, tmp_path)}
     with Receiver(context=context) as receiver:
@@ -338,7 +338,7 @@ def test_a_certificate_that_does_not_match_is_rejected(
 
 
 def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Requests to the proxy have the absolute URL; a missing proxy password loses no events."""
+    """Requests go through the proxy, whose password is not logged; an answer 407 loses no events."""
     with Receiver([Answer(407, "who are you?")]) as proxy:
         settings = {"url": "http://hooks.invalid/x", "proxy": f"http://ada:s3cret@localhost:{proxy.port}", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -350,10 +350,10 @@ def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFi
 
 
 def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Same rules as curl, including NO_PROXY."""
+    """The proxy variables of the environment, including NO_PROXY, apply by the same rules as in curl."""
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://localhost:{proxy.port}")
-        # Unreadable entries and other variables have no effect.
+        # Invalid entries and other variables have no effect.
         monkeypatch.setenv("NO_PROXY", "fd00::/8,[::1],localhost")
         monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
         for url in ("http://hooks.invalid/x", receiver.url):
@@ -364,7 +364,7 @@ def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_header_may_have_latin_1_characters() -> None:
-    """Characters of ISO 8859-1."""
+    """A header may have characters of ISO 8859-1."""
     with Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, "headers": "X-Who: Zoë", **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -377,7 +377,7 @@ def test_a_header_may_have_latin_1_characters() -> None:
     ids=["megabytes", "silence", "cut"],
 )
 def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
-    """The status confirms the delivery, so nothing is sent again; the connection is closed."""
+    """A success status whose answer is incomplete confirms the delivery, and the connection is closed."""
     with Receiver([answer]) as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -388,7 +388,7 @@ def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
 
 
 def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """The status of an incomplete answer determines the result."""
+    """The status of an incomplete error answer is reported and determines the result."""
     with (
         Receiver([Answer(400, "no such topic", more=100, hang=True)]) as receiver,
         Running("webhook", {"url": receiver.url, **IMPATIENT}) as running,
@@ -399,7 +399,7 @@ def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.Log
 
 
 def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """The log has the host without the rest of the URL."""
+    """If the host is unknown or unreachable, the log has the host without the rest of the URL."""
     for url in ("https://hooks.invalid/s3cret", f"http://localhost:{free_port()}/s3cret"):
         with Running("webhook", {"url": url, **IMPATIENT}) as running:
             running.put([event(1)])
@@ -446,7 +446,7 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_invalid_setting_is_rejected_before_the_first_event(
     settings: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    """One sentence: the key, the value (unless it may be a secret), the allowed values."""
+    """An invalid setting is rejected with the key, the value (unless it may be a secret) and the allowed values."""
     (tmp_path / "bad.json").write_text('{"a": 1 "b"}')
     (tmp_path / "typo.json").write_text('{"a": "${bodi}"}')
     given = {
@@ -464,7 +464,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_event(
 
 
 def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error appears before the first event."""
+    """If the library is missing, the error has the install command and is raised before the first event."""
     monkeypatch.setitem(sys.modules, "httpx", None)
     keys = {"events.reporter.hook.type": "webhook", "events.reporter.hook.url": "https://h/"}
     with pytest.raises(ConfigError, match=r"httpx is not installed; run: pip install 'spark-events\[webhook\]'"):

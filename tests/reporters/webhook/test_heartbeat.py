@@ -45,7 +45,7 @@ def pinged(events: list[Event], **settings: str) -> list[Request]:
     ids=lambda value: value if isinstance(value, str) else value["ending"],
 )
 def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
-    """Start, alive, success or failure, with one run id; queries and other events ping nothing."""
+    """Healthchecks gets pings for start, heartbeat and end, with one run id; other events cause no ping."""
     pings = pinged(life(end))
     assert [ping.path.partition("?")[0] for ping in pings] == ["/hook/start", "/hook", suffix]
     (query,) = {ping.path.partition("?")[2] for ping in pings}
@@ -54,7 +54,7 @@ def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
 
 
 def test_metrics_for_a_pushgateway() -> None:
-    """The body is in Prometheus' text format; the group is the application's name, encoded."""
+    """A Pushgateway gets Prometheus' text format, in a group named after the application, encoded."""
     start, alive, failure = pinged(life(application_end("PROGRAM_FAILED")), format="pushgateway")
     assert start.path == "/hook/metrics/job/spark-events/application@base64/c2hvcA==?token=t0psecret"
     lines = alive.body.decode().splitlines()
@@ -66,7 +66,7 @@ def test_metrics_for_a_pushgateway() -> None:
 
 
 def test_a_watchdog_for_alertmanager() -> None:
-    """Active for three intervals after each heartbeat; a failure is an alert of its own."""
+    """Alertmanager gets an alert that is active for three intervals per heartbeat, and an alert for a failure."""
     pings = pinged(life(application_end("PROGRAM_FAILED")), format="alertmanager")
     start, alive, failure = (ping.json for ping in pings)
     assert [one["labels"]["alertname"] for one in failure] == ["SparkApplicationAlive", "SparkApplicationFailed"]
@@ -85,12 +85,12 @@ def test_heartbeats_that_waited_are_one_ping() -> None:
 
 
 def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
-    """The reporter needs no filter."""
+    """Events without a signal cause no ping and count as delivered, so the reporter needs no filter."""
     assert pinged([event(n) for n in range(3)]) == []
 
 
 def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
-    """Another reporter gets every event meanwhile, and the end waits for about two seconds."""
+    """A monitor that does not answer delays no other reporter and delays the end by about two seconds."""
     other = tmp_path / "events.jsonl"
     with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
         settings = {
@@ -109,5 +109,5 @@ def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
             assert driver.await_exit(30) == 0
             took = time.monotonic() - began
     assert len(other.read_bytes().splitlines()) == 4
-    # Far less than the 30 s that the driver would wait.
+    # The limit is far less than the 30 s that the driver would wait.
     assert took < 12
