@@ -63,7 +63,7 @@ def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
 
 
 def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
-    """When the driver gets the last acknowledgement, the events of all records are in the file."""
+    """Acknowledged events of a whole application are in the file, and the sidecar ends quickly after the goodbye."""
     last = driver.send_records(
         application_start(), query_started(), query_progress(0), query_terminated(), application_end()
     )

@@ -129,7 +129,7 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, shar
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", [*range(30), 100])
 def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
-    """A file that is truncated anywhere, even in its header, gives a prefix of the text and no other error."""
+    """A file that is truncated anywhere, even in its header, gives a prefix of the text, and no unrelated error."""
     text = b"some text, some text, some text\n" * 10
     whole = CODECS[codec](text)
     unpacked = Unpacked(tmp_path / "local-1", whole[:cut])

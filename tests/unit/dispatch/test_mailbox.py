@@ -53,7 +53,7 @@ def test_events_are_taken_in_order() -> None:
     ],
 )
 def test_a_full_mailbox_sheds_the_oldest_of_the_least_severe(put: str, kept: list[int]) -> None:
-    """A full mailbox sheds its oldest event of the lowest severity, or rejects a new event of that severity."""
+    """A full mailbox sheds the oldest event of the lowest severity; it rejects a new event that is the least severe."""
     box = mailbox(capacity=3)
     box.put(entries(put))
     assert numbers(box.take(10)) == kept

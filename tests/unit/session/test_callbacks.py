@@ -143,7 +143,7 @@ def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -
 
 
 def test_a_blocking_plain_callback_loses_only_that_event(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A callback that blocks is abandoned with its thread and loses one event; other reporters get every event."""
+    """If a plain callback blocks, only that event is lost: a new thread gets the next; other reporters get all."""
     release = threading.Event()
     called: list[str] = []
     quick: list[str] = []
