@@ -326,6 +326,12 @@ def goodbye(within_ms: int = 10_000) -> dict[str, Any]:
     return {"kind": "goodbye", "within_ms": within_ms}
 
 
+def counters_of(attributes: dict[str, Any], reporter: str) -> dict[str, Any]:
+    """Return a reporter's counters in the attributes of a DispatcherReportEvent."""
+    accounts: list[dict[str, Any]] = json.loads(attributes["spark.events.reporters"])
+    return {account.pop("name"): account for account in accounts}[reporter]
+
+
 def read_events(path: Path) -> list[dict[str, Any]]:
     """Return the events of a ``file`` reporter's complete lines; fail if a line is not JSON.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from spark_events.report.intervals import Interval
 from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, State, Step, SubjectReport
 from spark_events.report.numbers import DURATION, LAG, QUERY
-from spark_events.report.runs import GROUP, SubjectRun
+from spark_events.report.runs import FAILURE, GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 
 # Budgets in points. A bucket of a query is three points: duration, rate, lag.
@@ -36,7 +36,7 @@ FROM (
 _MARKERS_SQL = f"""
 SELECT coalesce({QUERY}, 'a:' || app), {GROUP} AS grp, (ts - {{since}}) // {{width}} AS bucket,
   min(ts), max(ts), count(*)
-FROM period WHERE name = 'JobFailureEvent' GROUP BY 1, 2, 3 ORDER BY 4
+FROM period WHERE {FAILURE} GROUP BY 1, 2, 3 ORDER BY 4
 """
 _EXECUTOR_CHANGES = """
 SELECT 'a:' || app, app, coalesce(app_id, ''), coalesce(attempt, ''), ts,

@@ -227,7 +227,7 @@ class FailureGroup:
     """Failures with one root cause.
 
     Attributes:
-        count: number of JobFailureEvents; a stage, its job and its query report one failure each.
+        count: number of JobFailureEvents and lost applications; a stage, its job and its query report one failure each.
         entities: number by entity.
         retried: how many of them Spark retried.
         stack: stack trace of the last failure that has one.

@@ -6,7 +6,7 @@ import dataclasses
 from collections import defaultdict
 
 from spark_events.report.model import CommitNumbers, EnrichmentNumbers, FailureGroup, Lost, SlowCommit, Watermark
-from spark_events.report.runs import CAUSE, GROUP
+from spark_events.report.runs import CAUSE, FAILURE, GROUP
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
@@ -43,15 +43,16 @@ SELECT coalesce('q:' || query_id, 'a:' || app), coalesce("function", '?'), count
 FROM period WHERE name = 'EnrichmentEvent' GROUP BY 1, 2 ORDER BY 1, 2
 """
 _GROUPS = f"""
-SELECT grp, arg_max(error_type, (ts, sequence)), arg_max(cause, (ts, sequence)), arg_max(label, (ts, sequence)),
+SELECT grp, arg_max(coalesce(error_type, status), (ts, sequence)), arg_max(cause, (ts, sequence)),
+  arg_max(label, (ts, sequence)),
   arg_max(location, (ts, sequence)), count(*), count(*) FILTER (will_retry = 'true'), min(ts), max(ts),
   list_sort(list(DISTINCT app)), list_sort(list(DISTINCT coalesce(query_name, query_id)) FILTER (query_id IS NOT NULL)),
   arg_max(left(stack, {_MOST_STACK}), (ts, sequence)) FILTER (stack IS NOT NULL), histogram(coalesce(entity, '?'))
-FROM (SELECT *, {GROUP} AS grp, {CAUSE} AS cause FROM period WHERE name = 'JobFailureEvent')
+FROM (SELECT *, {GROUP} AS grp, {CAUSE} AS cause FROM period WHERE {FAILURE})
 GROUP BY 1 ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
 _BY_SUBJECT = f"""
-WITH failure AS (SELECT *, {GROUP} AS grp FROM period WHERE name = 'JobFailureEvent')
+WITH failure AS (SELECT *, {GROUP} AS grp FROM period WHERE {FAILURE})
 SELECT 'a:' || app AS subject, grp, count(*) FROM failure GROUP BY 1, 2
 UNION ALL
 SELECT {QUERY}, grp, count(*) FROM failure WHERE coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
@@ -124,7 +125,7 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
         enrichment={subject: tuple(some) for subject, some in enrichment.items()},
         groups=groups,
         failures=failures,
-        failure_count=int(table.run("SELECT count(*) FROM period WHERE name = 'JobFailureEvent'")[0][0]),
+        failure_count=int(table.run(f"SELECT count(*) FROM period WHERE {FAILURE}")[0][0]),
         executors_lost={subject: tuple(some) for subject, some in lost_executors.items()},
         lost=tuple(Lost(app, where, reason, int(count)) for app, where, reason, count in table.run(_LOST)),
         reporters=tuple(
@@ -191,7 +192,7 @@ def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tu
     for subject, key, count in table.run(_BY_SUBJECT):
         if subject != f"a:{NO_APPLICATION}":
             by_subject[subject][indexes.get(key, rest)] += count
-    total, first, last = table.run("SELECT count(*), min(ts), max(ts) FROM period WHERE name = 'JobFailureEvent'")[0]
+    total, first, last = table.run(f"SELECT count(*), min(ts), max(ts) FROM period WHERE {FAILURE}")[0]
     if others := total - sum(group.count for group in groups):
         text = f"{others:,} failures of other causes; choose an application with --app, or a period with --since"
         groups.append(FailureGroup("", "?", text, None, None, others, 0, first, last, (), (), (), None))

@@ -26,9 +26,12 @@ _CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
 # A root cause begins with its type; a message does not.
 _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
 _GROUP = (
-    f"coalesce(fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
+    "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
+    f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
     f" concat(error_type, chr(10), {_FIRST_LINE.format(_CAUSE)}))"
 ).format(empty="''")
+#: Condition of the events that are failures: a lost application has no JobFailureEvent.
+FAILURE = "(name = 'JobFailureEvent' OR (name = 'JobStatusChangeEvent' AND status = 'LOST'))"
 #: Expressions of a failure's text and of the key of its cause.
 CAUSE, GROUP = _CAUSE, _GROUP
 
@@ -66,7 +69,7 @@ _RUNS = """
 SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), {run}, {subject}, max({name}),
   min(ts) FILTER ({status} AND status = 'RUNNING'),
   max(ts) FILTER ({status} AND status <> 'RUNNING'),
-  arg_max(status, (ts, sequence)) FILTER ({status} AND status <> 'RUNNING'),
+  arg_max(status, (status <> 'ENDED', ts, sequence)) FILTER ({status} AND status <> 'RUNNING'),
   min(ts), max(ts), max(heartbeat_ms), bool_or(query_id IS NOT NULL),
   arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
   arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),

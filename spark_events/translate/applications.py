@@ -258,7 +258,8 @@ def _change(
     return Draft(
         name="JobStatusChangeEvent",
         class_scope=_SCOPE,
-        key=("application", new),
+        # However the end was seen, live or in a replay, it is one fact. LOST is none: the driver may still run.
+        key=("application", new if new in ("RUNNING", "LOST") else "end"),
         body=body,
         severity=severity,
         observed_ts_millis=at,

@@ -110,6 +110,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 "spark.batch.rows_input": rows,
                 "spark.batch.rows_output": _known(progress.sink.num_output_rows) if progress.sink else None,
                 "spark.batch.no_data": rows == 0,
+                "spark.batch.limit_ms": None if max_duration is None else round(max_duration * 1000),
                 "spark.watermark.time": progress.event_time.get("watermark"),
                 "spark.batch.event_time_min": progress.event_time.get("min"),
                 "spark.batch.event_time_max": progress.event_time.get("max"),

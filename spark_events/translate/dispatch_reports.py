@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, counted
@@ -10,6 +13,7 @@ from spark_events.translate.draft import Draft, counted
 __all__ = ["final_report", "reporter_status"]
 
 _SCOPE = "spark_events.dispatch"
+_DROPPED = "dropped."
 
 
 def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> Draft:
@@ -57,13 +61,15 @@ def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[st
         doubtful: number of records without their event, by reason; ``dropped`` records never reached the sidecar.
         at: milliseconds since the epoch.
     """
-    attributes: dict[str, AttributeValue] = {}
+    accounts: list[dict[str, Any]] = []
     sentences = []
     lost_by_all = held_by_all = 0
     for name, account in counters.items():
-        lost = sum(count for key, count in account.items() if key.startswith("dropped."))
+        dropped_by_reason = {key[len(_DROPPED) :]: count for key, count in account.items() if key.startswith(_DROPPED)}
+        lost = sum(dropped_by_reason.values())
         lost_by_all += lost
-        attributes.update({f"spark.events.reporter.{name}.{key}": count for key, count in account.items()})
+        numbers = {key: count for key, count in account.items() if not key.startswith(_DROPPED)}
+        accounts.append({"name": name, **numbers, "dropped": dropped_by_reason})
         held = account.get("held", 0)
         spooled = account.get("spooled", 0)
         held_by_all += held
@@ -79,7 +85,11 @@ def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[st
     without_start = doubtful.get("without_start", 0)
     if without_start:
         sentences.append(f"{counted(without_start, 'job')} finished but not reported: start not seen")
-    attributes["spark.events.lost"] = lost_by_all + dropped
+    attributes: dict[str, AttributeValue] = {
+        # One text, because many backends index each attribute name.
+        "spark.events.reporters": msgspec.json.encode(accounts).decode(),
+        "spark.events.lost": lost_by_all + dropped,
+    }
     # Held and spooled events may still be delivered after this report.
     attributes["spark.events.undelivered"] = held_by_all
     attributes.update({f"spark.events.records.{what}": count for what, count in doubtful.items()})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import counters_of
 from spark.harness import PATIENT, REPORTERS, Lab, Run, pyspark_home, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -178,13 +179,10 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
     first, second = (e["attributes"] for e in events if e["name"] == "DispatcherReportEvent")
     runs = [first["spark.app.id"], second["spark.app.id"]]
     reported = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
-    # The dispatcher's report does not count itself.
-    assert (first["spark.events.reporter.audit.spooled"], first["spark.events.reporter.audit.delivered"]) == (
-        reported[0] - 1,
-        0,
-    )
-    assert second["spark.events.reporter.audit.accepted"] == reported[0] + reported[1] - 1
-    assert second["spark.events.reporter.audit.delivered"] == second["spark.events.reporter.audit.accepted"]
+    before, after = counters_of(first, "audit"), counters_of(second, "audit")
+    # The report does not count itself.
+    assert (before["spooled"], before["delivered"]) == (reported[0] - 1, 0)
+    assert after["delivered"] == after["accepted"] == reported[0] + reported[1] - 1
 
 
 def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
@@ -244,12 +242,8 @@ def test_everything_is_drained_for_every_ending(ended: dict[str, Future[Run]], h
     assert events[-1]["name"] == "DispatcherReportEvent"
     (end,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
     assert end["attributes"]["spark.app.end_reason"] == ENDINGS[how][1]
-    report = events[-1]["attributes"]
-    assert (report["spark.events.reporter.audit.spooled"], report["spark.events.reporter.audit.held"]) == (0, 0)
-    assert (
-        report["spark.events.reporter.audit.delivered"]
-        == report["spark.events.reporter.audit.accepted"]
-        == len(events) - 1
-    )
+    audit = counters_of(events[-1]["attributes"], "audit")
+    assert (audit["spooled"], audit["held"]) == (0, 0)
+    assert audit["delivered"] == audit["accepted"] == len(events) - 1
     spool = run.folder.parent / how / "spool"
     assert list(spool.iterdir()) == []

@@ -18,6 +18,7 @@ from fakes import (
     FakeDriver,
     application_end,
     application_start,
+    counters_of,
     eventually,
     goodbye,
     hello,
@@ -110,15 +111,14 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
     attributes = report["attributes"]
-    assert {
-        key: attributes[f"spark.events.reporter.audit.{key}"] for key in (*counted, "held") if key != "dropped"
-    } == {
+    assert counters_of(attributes, "audit") == {
         "accepted": 44,
         "delivered": 41,
-        "dropped.rejected": 3,
+        "dropped": {"rejected": 3},
         "failures": 2,
         "timeouts": 1,
         "held": 0,
+        "spooled": 0,
     }
     assert (attributes["spark.events.lost"], attributes["spark.events.records.dropped"], report["severity"]) == (
         1_010,
@@ -386,12 +386,8 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
     *_, report = read_events(path)
     changes = report["attributes"]
     # At least 3: the event of an opened breaker counts as well.
-    assert (
-        changes["spark.events.lost"]
-        == changes["spark.events.reporter.otlp.dropped.shutdown"]
-        == changes["spark.events.reporter.otlp.accepted"]
-        >= 3
-    )
+    otlp = counters_of(changes, "otlp")
+    assert changes["spark.events.lost"] == otlp["dropped"]["shutdown"] == otlp["accepted"] >= 3
 
 
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
@@ -422,7 +418,7 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
         assert driver.await_exit(within=10) == 0
     *_, report = read_events(path)
     assert (report["severity"], report["attributes"]["spark.events.undelivered"]) == ("INFO", 0)
-    assert report["attributes"]["spark.events.reporter.t.delivered"] == 2
+    assert counters_of(report["attributes"], "t")["delivered"] == 2
 
 
 def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, errors: Path) -> None:

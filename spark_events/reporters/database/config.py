@@ -52,3 +52,6 @@ class DatabaseConfig:
         10.0,
         doc="The same key as of every reporter; here, it is how long one statement may take, too.",
     )
+    retention: float | None = option(
+        "retention", positive_duration, None, doc="Events that are older are deleted, hourly. Not set: none are."
+    )

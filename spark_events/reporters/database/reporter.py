@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +19,10 @@ from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+_LOG = logging.getLogger(__name__)
+#: Seconds between two searches for events that are older than the retention.
+_DELETION_INTERVAL = 3_600.0
 
 
 class DatabaseReporter(Reporter):
@@ -47,6 +53,8 @@ class DatabaseReporter(Reporter):
         self._path = path if is_file else None
         self._file: tuple[int, int] | None = None
         self._is_ready = False
+        self._retention = config.retention
+        self._next_deletion = 0.0
 
     def open(self) -> None:
         if self._path is not None:
@@ -71,6 +79,7 @@ class DatabaseReporter(Reporter):
         try:
             with self._engine.begin() as connection:
                 connection.execute(insert, rows)
+            self._delete_old()
             return
         except Exception as error:
             if not self._schema.is_about_values(error):
@@ -80,6 +89,23 @@ class DatabaseReporter(Reporter):
             rejected = self._one_by_one(connection, insert, rows)
         if rejected:
             raise PermanentError(f"{rejected} of {len(rows)} events refused: {reason}", rejected=rejected)
+
+    def _delete_old(self) -> None:
+        """Delete some of the events that are older than the retention; a failure costs no new event."""
+        if self._retention is None or time.monotonic() < self._next_deletion:
+            return
+        self._next_deletion = time.monotonic() + _DELETION_INTERVAL
+        try:
+            with self._engine.begin() as connection:
+                deleted = self._schema.delete_older(connection, round((time.time() - self._retention) * 1000))
+        except Exception as error:
+            _LOG.warning(
+                "%s: old events are not deleted, next attempt in an hour: %s", self._where, self._reason(error)
+            )
+            return
+        if deleted == self._schema.MOST_DELETED:
+            # Continue after the next batch, so that new events do not wait.
+            self._next_deletion = 0.0
 
     def _one_by_one(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
         """Insert rows with one savepoint each and return the number of refused rows."""
@@ -106,7 +132,10 @@ class DatabaseReporter(Reporter):
     def _transient(self, error: Exception) -> TransientError:
         """Return an error that keeps the events: permissions, disk or server are at fault."""
         self._is_ready = False
-        return TransientError(f"{self._where}: {self._hide(without_password(self._schema.reason(error)))}")
+        return TransientError(f"{self._where}: {self._reason(error)}")
+
+    def _reason(self, error: Exception) -> str:
+        return self._hide(without_password(self._schema.reason(error)))
 
     def close(self) -> None:
         self._engine.dispose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -16,8 +17,12 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    and_,
+    bindparam,
     exc,
+    exists,
     inspect,
+    not_,
     select,
     text,
 )
@@ -27,8 +32,21 @@ from sqlalchemy.types import JSON
 
 from spark_events.errors import PermanentError
 from spark_events.reporters.database import views
+from spark_events.reporters.database.version_1 import attributes_of_version_2
 
 METADATA = MetaData()
+
+
+def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
+    return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
+
+
+#: Indexes of version 2: the few rows from which the views are made, among many commits.
+_PARTIAL_INDEXES = (
+    _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
+    _partial("spark_events_of_runs", ("entity", "app_id"), views.STATUS_OF_RUNS),
+    _partial("spark_events_of_severity", ("severity_number", "name", "observed_ts_millis"), "severity_number >= 13"),
+)
 
 #: One row per event.
 EVENTS = Table(
@@ -62,14 +80,7 @@ EVENTS = Table(
     Index("spark_events_by_time", "observed_ts_millis"),
     Index("spark_events_by_name", "name", "observed_ts_millis"),
     Index("spark_events_by_application", "app_id", "observed_ts_millis"),
-)
-
-#: Commit duration in milliseconds above which a query is slow; ``*`` is the default. Users edit this table.
-THRESHOLDS = Table(
-    "spark_events_thresholds",
-    METADATA,
-    Column("query_name", Text, primary_key=True),
-    Column("slow_commit_ms", BigInteger, nullable=False),
+    *_PARTIAL_INDEXES,
 )
 
 #: One row: the schema version.
@@ -94,6 +105,23 @@ def insert(dialect: str) -> Any:
     return make(EVENTS).on_conflict_do_nothing()
 
 
+#: In rows, so that a deletion ends within the timeout of a statement.
+MOST_DELETED = 5_000
+
+
+def delete_older(connection: Connection, before: int) -> int:
+    """Delete at most :data:`MOST_DELETED` events older than ``before``, in milliseconds; return their number.
+
+    The starts of applications that have later events stay, so that the views know since when they run.
+    """
+    old, later = EVENTS.alias("old"), EVENTS.alias("later")
+    is_alive = exists().where(later.c.app_id == old.c.app_id, later.c.observed_ts_millis >= before)
+    is_status = and_(old.c.name == "JobStatusChangeEvent", old.c.entity.in_(("application", "query")))
+    chosen = select(old.c.event_id).where(old.c.observed_ts_millis < before, not_(and_(is_status, is_alive)))
+    oldest = chosen.order_by(old.c.observed_ts_millis).limit(MOST_DELETED)
+    return connection.execute(EVENTS.delete().where(EVENTS.c.event_id.in_(oldest))).rowcount
+
+
 def is_about_values(error: Exception) -> bool:
     """Return whether the values of a row caused the error, so that a retry cannot help."""
     if isinstance(error, (exc.DataError, exc.IntegrityError)):
@@ -115,20 +143,30 @@ Step: TypeAlias = Callable[[Connection], None]
 
 #: Key of the advisory lock, the same in every version: the letters "sparkevt" as a number.
 _LOCK = 0x737061726B657674
-_SLOW_COMMIT_MS = 60_000
+_CHUNK = 1_000
 
 
-def _first(connection: Connection) -> None:
-    METADATA.create_all(connection, [EVENTS], checkfirst=False)
-    # If only the events table was dropped, keep the thresholds that the user has set.
-    if not inspect(connection).has_table(THRESHOLDS.name):
-        METADATA.create_all(connection, [THRESHOLDS], checkfirst=False)
-        connection.execute(THRESHOLDS.insert(), {"query_name": "*", "slow_commit_ms": _SLOW_COMMIT_MS})
+def _rename_attributes(connection: Connection) -> None:
+    """Upgrade version 1: attributes get the names of version 2; thresholds are those of the driver, in the events."""
+    connection.exec_driver_sql("DROP VIEW IF EXISTS spark_events_slow_commits")
+    connection.exec_driver_sql("DROP TABLE IF EXISTS spark_events_thresholds")
+    column = EVENTS.c
+    # Events that a program has added keep their names.
+    rows = select(column.event_id, column.attributes).where(column.class_scope.like("spark%")).limit(_CHUNK)
+    update = EVENTS.update().where(column.event_id == bindparam("id")).values(attributes=bindparam("new"))
+    last = ""
+    while some := connection.execute(rows.where(column.event_id > last).order_by(column.event_id)).all():
+        changed = [(key, old, attributes_of_version_2(old)) for key, old in some]
+        values = [{"id": key, "new": json.dumps(new, ensure_ascii=False)} for key, old, new in changed if new != old]
+        if values:
+            connection.execute(update, values)
+        last = some[-1].event_id
+    for index in _PARTIAL_INDEXES:
+        index.create(connection)
 
 
-#: Upgrade steps: ``STEPS[n]`` leads from version n to n + 1. Never change a released step. Only the first may use
-#: ``tables``, because that module describes the newest version.
-STEPS: Sequence[Step] = (_first,)
+#: Upgrade steps: ``STEPS[n]`` leads from version n + 1 to n + 2. Never change a released step.
+STEPS: Sequence[Step] = (_rename_attributes,)
 
 
 def version(connection: Connection) -> int:
@@ -156,29 +194,28 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     found = version(connection)
     if _is_done(connection, found, steps):
         return
-    if not _has_events(connection):
-        found = 0
-    if found == 0:
-        METADATA.create_all(connection, [SCHEMA], checkfirst=True)
-        connection.execute(SCHEMA.delete())
-        connection.execute(SCHEMA.insert(), {"version": 0})
     for name in reversed(views.NAMES):
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
-    for step in steps[found:]:
-        step(connection)
+    if found and _has_events(connection):
+        for step in steps[found - 1 :]:
+            step(connection)
+    else:
+        METADATA.create_all(connection)
+    connection.execute(SCHEMA.delete())
+    connection.execute(SCHEMA.insert(), {"version": len(steps) + 1})
     for definition in views.definitions(connection.dialect.name):
-        # exec_driver_sql passes no parameters, so percent signs in the view are safe.
+        # Views have no percent sign, which would be a placeholder for psycopg.
         connection.exec_driver_sql(definition)
-    connection.execute(SCHEMA.update(), {"version": len(steps)})
 
 
 def _is_done(connection: Connection, found: int, steps: Sequence[Step]) -> bool:
-    if found > len(steps):
+    newest = len(steps) + 1
+    if found > newest:
         raise PermanentError(
-            f"the database's tables have version {found}, this spark-events supports {len(steps)}:"
+            f"the database's tables have version {found}, this spark-events supports {newest}:"
             " a newer spark-events has upgraded them; upgrade this one, or use another database"
         )
-    return found == len(steps) and _has_events(connection)
+    return found == newest and _has_events(connection)
 
 
 def _has_events(connection: Connection) -> bool:

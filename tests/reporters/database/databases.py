@@ -62,6 +62,7 @@ _KEYS = {
     "query_name": "spark.streaming.query.name",
     "entity": "spark.entity",
     "status": "spark.status.new",
+    "old": "spark.status.old",
     "batch": "spark.batch.id",
     "batches": "spark.batch.count",
     "took": "spark.batch.duration.trigger_execution_ms",

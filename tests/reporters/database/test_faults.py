@@ -234,17 +234,15 @@ def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> No
 
 
 def test_a_dropped_table_is_created_again(database: Database) -> None:
-    """The reporter recreates a dropped table and its views and keeps the operator's thresholds."""
+    """The reporter recreates the table and its views."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
-        database.query("UPDATE spark_events_thresholds SET slow_commit_ms = 7")
         for view in reversed(views.NAMES):
             database.query(f"DROP VIEW {view}")
         database.query("DROP TABLE spark_events")
         running.deliver([event(1)])
         assert running.counters.delivered == 2
     assert bodies(database) == [1]
-    assert database.query("SELECT slow_commit_ms FROM spark_events_thresholds") == [(7,)]
     assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
 
 
@@ -373,19 +371,19 @@ def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database
     )
     calls = []
 
-    def second(connection: object) -> None:
+    def third(connection: object) -> None:
         calls.append(1)
         connection.exec_driver_sql("ALTER TABLE spark_events ADD COLUMN colour TEXT")  # type: ignore[attr-defined]
 
     for _ in range(2):
         with engine.begin() as connection:
-            schema.prepare(connection, [*schema.STEPS, second])
-            assert schema.version(connection) == 2
+            schema.prepare(connection, [*schema.STEPS, third])
+            assert schema.version(connection) == 3
     assert calls == [1]
     assert database.query("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
     assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
     with (
-        pytest.raises(PermanentError, match="version 2, this spark-events supports 1: a newer spark-events"),
+        pytest.raises(PermanentError, match="version 3, this spark-events supports 2: a newer spark-events"),
         engine.begin() as c,
     ):
         schema.prepare(c)
@@ -413,7 +411,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
         engine.dispose()
         running.deliver([event(1)])
         assert running.counters.delivered == 2
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 1
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 2
     assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.parse import quote
 
 import pytest
+from fakes import ROOT
 from report.stories import busy_day
 
 from reporters.database.databases import Database
@@ -13,6 +15,19 @@ from spark_events.cli import main
 from spark_events.config import Secret
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.database.reporter import DatabaseReporter
+
+
+def _uptime(since: int, until: int, **dialect: str) -> str:
+    """Return the documented query for any window."""
+    text = (ROOT / "docs" / "reporters" / "database.md").read_text(encoding="utf-8")
+    found = re.search(r"```sql\n(-- Any window.*?)```", text, re.DOTALL)
+    assert found is not None
+    query = found[1].replace(":since", str(since)).replace(":until", str(until))
+    return query if dialect["in"] else query.replace("greatest(", "max(").replace("least(", "min(")
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str) else int(str(value))
 
 
 def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +49,12 @@ def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFix
     runs = database.query("SELECT query_run_id, status FROM spark_events_runs WHERE entity = 'query'")
     shown = [(run["id"], run["status"]) for query in report["queries"] for run in query["runs"]]
     assert sorted(shown) == sorted(tuple(run) for run in runs)
+    window = {"since": report["since"], "until": report["until"], "in": "" if password is None else "postgresql"}
+    shown_uptime = [
+        (key["id"] if key["kind"] == "query" else key["name"], key["uptime_ms"], key["downtime_ms"], key["failed_runs"])
+        for key in (*report["applications"], *report["queries"])
+    ]
+    assert sorted(shown_uptime) == sorted(tuple(map(_plain, row)) for row in database.query(_uptime(**window)))
     (count,) = database.query("SELECT count(*) FROM spark_events_failures")[0]
     assert report["failure_count"] == int(count)
     assert main(["report", given, "--json", "--since", "2026-11-19T05:00"]) == 0

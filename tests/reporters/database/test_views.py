@@ -1,12 +1,18 @@
-"""Tests of the views of the reporter ``database``: uptime, downtime, failures, slow commits."""
+"""Tests of the views of the reporter ``database``: uptime, failures, incidents, violated limits."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
+
+from fakes import application_end, application_start, decoded
 
 from reporters.database.databases import Database, event_at
 from reporters.running import Running
 from spark_events import Event, Severity
+from spark_events.translate.translator import Translator
+
+HOUR = 3_600
 
 
 def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
@@ -58,10 +64,76 @@ def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -
         ("FINISHED", 115, 135, 20, 0),
         ("FINISHED", 200, 210, 10, 0),
     ]
-    uptime = "SELECT entity, name, status, runs, failed_runs, since_ts_millis, uptime_ms, downtime_ms"
-    ((*whole, share),) = rows_of(database, f"{uptime}, availability_percent FROM spark_events_uptime")
-    assert whole == ["query", "clicks", "FINISHED", 3, 1, 100_000, 40_000, 5_000]
+    uptime = "SELECT entity, name, kind, status, runs, failed_runs, since_ts_millis, uptime_ms, downtime_ms"
+    look = f"{uptime}, availability_percent FROM spark_events_uptime WHERE period = 'all'"
+    ((*whole, share),) = rows_of(database, look)
+    assert whole == ["query", "clicks", "long-running", "FINISHED", 3, 1, 100_000, 40_000, 5_000]
     assert abs(float(share) - 100 * 40 / 45) < 0.001
+
+
+def test_a_batch_application_is_never_down(database: Database) -> None:
+    """A nightly run that failed counts as a failed run; an application with a query is down until its next run."""
+    written(
+        database,
+        *application("nightly", "a", (100, "RUNNING"), (110, "FINISHED")),
+        *application("nightly", "b", (200, "RUNNING"), (210, "FAILED")),
+        *application("shop", "c", (100, "RUNNING"), (110, "FAILED")),
+        *query("c", "r1", (101, "RUNNING"), (109, "FAILED")),
+        *application("shop", "d", (130, "RUNNING"), (140, "FINISHED")),
+    )
+    look = "SELECT name, kind, status, runs, failed_runs, downtime_ms, availability_percent IS NULL"
+    rows = rows_of(database, f"{look} FROM spark_events_uptime WHERE entity = 'application' AND period = 'all'")
+    assert sorted(rows) == [
+        ("nightly", "batch", "FAILED", 2, 1, 0, True),
+        ("shop", "long-running", "FINISHED", 2, 1, 20_000, False),
+    ]
+
+
+def test_uptime_has_windows(database: Database) -> None:
+    """A query that failed two days ago and restarted an hour later has downtime in the week, not in the last day."""
+    now = time.time()
+    failed, restarted = now - 48 * HOUR, now - 47 * HOUR
+    written(
+        database,
+        *query("a", "r1", (now - 100 * HOUR, "RUNNING"), (failed, "FAILED")),
+        *query("a", "r2", (restarted, "RUNNING")),
+    )
+    look = (
+        "SELECT period, runs, failed_runs, (uptime_ms + 1000) / 3600000, downtime_ms / 3600000 FROM spark_events_uptime"
+    )
+    assert sorted(rows_of(database, look)) == [
+        ("24h", 1, 0, 24, 0),
+        ("30d", 2, 1, 99, 1),
+        ("7d", 2, 1, 99, 1),
+        ("all", 2, 1, 99, 1),
+    ]
+
+
+def test_overlapping_runs_count_once(database: Database) -> None:
+    """Two drivers of one application: uptime while at least one runs, and no downtime while the other still runs."""
+    written(
+        database,
+        *application("shop", "a", (100, "RUNNING"), (150, "FINISHED")),
+        *application("shop", "b", (120, "RUNNING"), (130, "FAILED")),
+        *query("b", "r1", (121, "RUNNING"), (130, "FAILED")),
+        *application("shop", "c", (160, "RUNNING"), (170, "FINISHED")),
+    )
+    look = "SELECT uptime_ms, downtime_ms FROM spark_events_uptime WHERE entity = 'application' AND period = 'all'"
+    assert rows_of(database, look) == [(60_000, 0)]
+
+
+def test_a_replay_into_a_live_database_adds_no_second_end(database: Database) -> None:
+    """The end has one id, however it was seen; the first one stays."""
+    live = Translator()
+    records = [application_start(), application_end(exit_code=3)]
+    failed = [event for record in records for event in live.translate(decoded(record))]
+    replayed = Translator()
+    ended = [event for one in (records[0], application_end("UNKNOWN")) for event in replayed.translate(decoded(one))]
+    assert [event.attributes["spark.status.new"] for event in ended] == ["RUNNING", "ENDED"]
+    written(database, *failed)
+    written(database, *ended)
+    changes = "SELECT status FROM spark_events WHERE name = 'JobStatusChangeEvent' ORDER BY sequence"
+    assert rows_of(database, changes) == [("RUNNING",), ("FAILED",)]
 
 
 def test_a_query_ends_with_its_application(database: Database) -> None:
@@ -82,12 +154,12 @@ def test_uptime_and_downtime_last_until_now(database: Database) -> None:
     written(
         database,
         *application("alive", "a", (100, "RUNNING")),
-        *application("dead", "b", (100, "RUNNING"), (200, "FAILED")),
+        *query("b", "r1", (100, "RUNNING"), (200, "FAILED")),
     )
-    look = "SELECT subject, status, uptime_ms / 1000, downtime_ms / 1000 FROM spark_events_uptime ORDER BY subject"
-    alive, dead = rows_of(database, look)
+    look = "SELECT name, status, uptime_ms / 1000, downtime_ms / 1000 FROM spark_events_uptime WHERE period = 'all'"
+    alive, dead = sorted(rows_of(database, look))
     assert (alive[:2], alive[3]) == (("alive", "RUNNING"), 0)
-    assert dead[:3] == ("dead", "FAILED", 100)
+    assert dead[:3] == ("clicks", "FAILED", 100)
     years = 50 * 365 * 86_400
     assert alive[2] > years
     assert dead[3] > years
@@ -98,11 +170,12 @@ def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
     written(
         database,
         *application("shop", "a", (100, "RUNNING")),
+        *query("a", "r1", (101, "RUNNING"), (102, "FINISHED")),
         event_at("BatchCommitEvent", 160, app="a", app_name="shop", took=10),
         *application("shop", "b", (190, "RUNNING"), (200, "FINISHED")),
     )
-    runs = rows_of(database, f"{RUNS} FROM spark_events_runs ORDER BY started_ts_millis")
-    assert runs == [("UNKNOWN", 100, 160, 60, 30), ("FINISHED", 190, 200, 10, 0)]
+    look = f"{RUNS} FROM spark_events_runs WHERE entity = 'application' ORDER BY started_ts_millis"
+    assert rows_of(database, look) == [("UNKNOWN", 100, 160, 60, 30), ("FINISHED", 190, 200, 10, 0)]
 
 
 def test_failures_have_entity_and_cause(database: Database) -> None:
@@ -122,20 +195,119 @@ def test_failures_have_entity_and_cause(database: Database) -> None:
     assert not second[-1]
 
 
-def test_slow_commits_use_editable_thresholds(database: Database) -> None:
-    """A commit is slow above the threshold of its query, or of one minute, or if its event has severity WARN."""
+def test_a_lost_application_is_a_failure(database: Database) -> None:
+    """It reports no JobFailureEvent; its incident is open until a run finishes."""
+    lost: dict[str, Any] = {"entity": "application", "app_name": "nightly", "status": "LOST"}
     written(
         database,
-        event_at("BatchCommitEvent", 1, query_name="clicks", batch=1, took=59_000),
-        event_at("BatchCommitEvent", 2, query_name="clicks", batch=2, took=61_000),
-        event_at("BatchCommitEvent", 3, query_name="clicks", batch=3, took=90_000, batches=3),
-        event_at("BatchCommitEvent", 4, query_name="clicks", batch=4, took=5, severity=Severity.WARN),
-        event_at("BatchCommitEvent", 5, query_name="nightly", batch=5, took=61_000),
-        event_at("BatchCommitEvent", 6, batch=6, took=70_000),
+        *application("nightly", "a", (100, "RUNNING")),
+        event_at("JobStatusChangeEvent", 150, Severity.FATAL, app="a", **lost),
+        *application("nightly", "b", (200, "RUNNING"), (210, "FAILED")),
+        failure(210, app="b", app_name="nightly", key="nightly/failure"),
     )
-    look = "SELECT batch_id, duration_ms, threshold_ms FROM spark_events_slow_commits ORDER BY batch_id"
-    assert rows_of(database, look) == [(2, 61_000, 60_000), (4, 5, 60_000), (5, 61_000, 60_000), (6, 70_000, 60_000)]
-    with_own = "INSERT INTO spark_events_thresholds VALUES ('nightly', 600000)"
-    for statement in (with_own, "UPDATE spark_events_thresholds SET slow_commit_ms = 65000 WHERE query_name = '*'"):
-        database.query(statement)
-    assert rows_of(database, look) == [(4, 5, 65_000), (6, 70_000, 65_000)]
+    look = "SELECT app_name, error_type, cause_key, incident_role FROM spark_events_failures ORDER BY observed_at"
+    assert rows_of(database, look)[0] == ("nightly", "LOST", "LOST", "alarm")
+    incidents = "SELECT incident_key, opened_ts_millis, closed_ts_millis, is_open, alarms FROM spark_events_incidents"
+    assert rows_of(database, incidents) == [("nightly/failure", 150_000, None, True, 2)]
+    written(database, *application("nightly", "c", (300, "RUNNING"), (320, "FINISHED")))
+    assert rows_of(database, incidents) == [("nightly/failure", 150_000, 320_000, False, 2)]
+
+
+def failure(
+    second: float, cause: str = "ValueError: no currency", key: str = "shop/clicks/failure", **about: Any
+) -> Event:
+    """Build the alarm of a failure."""
+    more = {
+        "failure.root_cause": cause,
+        "failure.fingerprint": cause[:5],
+        "incident.key": key,
+        "incident.role": "alarm",
+    }
+    return event_at("JobFailureEvent", second, Severity.ERROR, **more, **about)
+
+
+def test_failures_are_grouped_by_cause(database: Database) -> None:
+    """The fingerprint groups; the latest failure describes; consequences are no alarms."""
+    consequence: dict[str, Any] = {"failure.fingerprint": "Value", "incident.role": "consequence"}
+    written(
+        database,
+        failure(100, "ValueError: payment 1", app_name="shop"),
+        failure(200, "ValueError: payment 2", app_name="till"),
+        event_at("JobFailureEvent", 150, app_name="shop", **consequence),
+        failure(300, "OSError: disk full", app_name="shop"),
+    )
+    look = "SELECT root_cause, failures, alarms, applications, app_name, first_ts_millis, last_ts_millis"
+    rows = rows_of(database, f"{look} FROM spark_events_failures_by_cause ORDER BY failures DESC")
+    assert rows == [
+        ("ValueError: payment 2", 3, 2, 2, "till", 100_000, 200_000),
+        ("OSError: disk full", 1, 1, 1, "shop", 300_000, 300_000),
+    ]
+
+
+def test_a_query_that_fails_three_times_and_commits_is_one_incident(database: Database) -> None:
+    """The incident closes with the first commit of a later run; the next failure is another incident."""
+    about: dict[str, Any] = {"query": "q1", "query_name": "clicks", "app_name": "shop"}
+    events = []
+    for run, second in (("r1", 100), ("r2", 200), ("r3", 300), ("r4", 400)):
+        events += query("a", run, (second, "RUNNING"), (second + 50, "FAILED"))
+        events.append(failure(second + 50, run=run, app="a", **about))
+    events.append(event_at("BatchCommitEvent", 120, app="a", run="r1", took=10, **about))
+    events.append(event_at("BatchCommitEvent", 420, app="a", run="r4", took=10, **about))
+    written(database, *events)
+    look = "SELECT kind, query_name, cause, opened_ts_millis, closed_ts_millis, alarms FROM spark_events_incidents"
+    assert rows_of(database, f"{look} ORDER BY opened_ts_millis") == [
+        ("failure", "clicks", "ValueError: no currency", 150_000, 420_000, 3),
+        ("failure", "clicks", "ValueError: no currency", 450_000, None, 1),
+    ]
+
+
+def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> None:
+    """They close when the work is on time, the breaker closes, or the application ends."""
+    late: dict[str, Any] = {
+        "app": "a",
+        "app_name": "shop",
+        "spark.deadline.rule": "batch",
+        "spark.deadline.subject": "batch",
+    }
+    limit: dict[str, Any] = {"spark.deadline.limit_ms": 60_000, "spark.deadline.elapsed_ms": 60_000}
+    breaker: dict[str, Any] = {"app": "a", "app_name": "shop", "spark.events.reporter.name": "audit"}
+    written(
+        database,
+        *application("shop", "a", (100, "RUNNING"), (500, "FINISHED")),
+        event_at("DeadlineStatusChangeEvent", 200, Severity.WARN, status="OVERDUE", old="ON_TIME", **late, **limit),
+        event_at("DeadlineStatusChangeEvent", 250, Severity.ERROR, status="OVERDUE", old="OVERDUE", **late, **limit),
+        event_at("DeadlineStatusChangeEvent", 300, status="ON_TIME", old="OVERDUE", **late),
+        event_at("ReporterStatusChangeEvent", 400, Severity.WARN, status="open", old="closed", **breaker),
+        event_at("ReporterStatusChangeEvent", 430, status="half-open", old="open", **breaker),
+        event_at("ReporterStatusChangeEvent", 431, Severity.WARN, status="open", old="half-open", **breaker),
+    )
+    look = "SELECT incident_key, kind, opened_ts_millis, closed_ts_millis FROM spark_events_incidents"
+    assert rows_of(database, f"{look} ORDER BY opened_ts_millis") == [
+        ("shop/overdue batch", "overdue", 200_000, 300_000),
+        ("shop/reporter audit", "breaker", 400_000, 500_000),
+    ]
+    violations = "SELECT kind, duration_ms, limit_ms FROM spark_events_sla_violations"
+    assert rows_of(database, violations) == [("batch", 60_000, 60_000)]
+
+
+def test_limits_are_those_of_the_driver_that_wrote_the_event(database: Database) -> None:
+    """Two drivers with different limits; an event for several batches is compared by its mean."""
+    commits = [(1, 59_000, 30_000, True), (2, 59_000, 600_000, False), (3, 90_000, 30_000, True)]
+    written(
+        database,
+        *(
+            event_at(
+                "BatchCommitEvent",
+                at,
+                Severity.WARN if slow else Severity.INFO,
+                query_name="clicks",
+                batch=at,
+                took=took,
+                batches=2 if at == 3 else 1,
+                **{"spark.batch.limit_ms": limit},
+            )
+            for at, took, limit, slow in commits
+        ),
+    )
+    look = "SELECT batch_id, kind, duration_ms, limit_ms FROM spark_events_sla_violations ORDER BY batch_id"
+    assert rows_of(database, look) == [(1, "commit", 59_000, 30_000), (3, "commit", 45_000, 30_000)]

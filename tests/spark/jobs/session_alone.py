@@ -131,7 +131,7 @@ truth["memory"] = [(e.name, e.event_id) for e in memory.events]
 truth["history"] = [(e.name, e.event_id) for e in events.history]
 truth["calls"], truth["pages"], truth["broken"] = calls, pages, broken
 truth["last"] = events.history[-2].body, events.history[-1].body
-truth["accounts"] = {key: value for key, value in events.history[-1].attributes.items() if key.endswith(".accepted")}
+truth["accounts"] = json.loads(str(events.history[-1].attributes["spark.events.reporters"]))
 try:
     events.wait_for("NeverHappens", timeout=120)
 except spark_events.StreamStoppedError as error:
