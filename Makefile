@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker browser collector junit connect kafka-connector yarn check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -31,7 +31,10 @@ browser: setup ## fetch Chromium for tests/report/test_page.py, which is skipped
 	@bash .ci/browser
 
 collector: setup ## build the OpenTelemetry Collector for the OTLP tests that are skipped without it
-	@bash .ci/collector
+	@bash .ci/go otelcol
+
+alertmanager: setup ## build the Alertmanager for tests/reporters/webhook/test_alerts.py, which is skipped without it
+	@bash .ci/go alertmanager
 
 junit: setup ## fetch JUnit for the shim's own tests, which are skipped without it
 	@bash .ci/jars junit

@@ -320,7 +320,7 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
     if selection is not None and make_type is not None:
-        selection = _with_defaults_of(make_type, selection)
+        selection = _with_defaults_of(make_type, config, selection)
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
     isolation = settings.read(IsolationConfig, prefix)
@@ -336,12 +336,14 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     return _Plan(make, config, delivery, selection, breaker, spool)
 
 
-def _with_defaults_of(make_type: ReporterFactory, selection: SelectionConfig) -> SelectionConfig:
-    heartbeats, severity = selection.heartbeats, selection.min_severity
+def _with_defaults_of(make_type: ReporterFactory, config: object, selection: SelectionConfig) -> SelectionConfig:
+    heartbeats, severity, recoveries = selection.heartbeats, selection.min_severity, selection.recoveries
+    least = getattr(config, "least_severity", getattr(make_type, "min_severity", None))
     return dataclasses.replace(
         selection,
         heartbeats=getattr(make_type, "wants_heartbeats", False) if heartbeats is None else heartbeats,
-        min_severity=getattr(make_type, "min_severity", None) if severity is None else severity,
+        min_severity=least if severity is None else severity,
+        recoveries=getattr(config, "wants_recoveries", False) if recoveries is None else recoveries,
     )
 
 

@@ -1,5 +1,6 @@
 """Settings: text under dotted keys, read into frozen dataclasses."""
 
+from spark_events.config.folders import state_folder
 from spark_events.config.kinds import (
     Kind,
     boolean,
@@ -35,6 +36,7 @@ __all__ = [
     "secret",
     "shown",
     "size",
+    "state_folder",
     "text",
     "without_password",
 ]

@@ -14,6 +14,7 @@ from spark_events.config import Kind, boolean, option
 from spark_events.dispatch.entries import Entries
 from spark_events.event import Attributes, Event, Severity
 from spark_events.event.heartbeat import HEARTBEAT
+from spark_events.reporters.reporter import severity
 
 
 class Filter(NamedTuple):
@@ -72,13 +73,6 @@ def _parse_variables(text: str) -> Mapping[str, str]:
     return found
 
 
-def _parse_severity(text: str) -> Severity:
-    try:
-        return Severity(text.upper())
-    except ValueError:
-        raise ValueError from None
-
-
 _FORM = "<scope>[:<name>[,<name>]], with * in either, several separated by ';'"
 _FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_filters, _format_filters)
 _SOME_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_some_filters, _format_filters)
@@ -91,9 +85,6 @@ _KEYS: Kind[frozenset[str]] = Kind(
     "keys separated by ';'",
     lambda text: frozenset(key.strip() for key in re.split("[;,]", text) if key.strip()),
     lambda keys: ";".join(sorted(keys)),
-)
-_SEVERITY: Kind[Severity] = Kind(
-    f"one of {', '.join(severity.value for severity in Severity)}", _parse_severity, lambda severity: severity.value
 )
 
 
@@ -111,10 +102,16 @@ class SelectionConfig:
         "filter.excludes", _FILTERS, (), doc="Skip events that match one of these patterns; overrides includes."
     )
     min_severity: Severity | None = option(
-        "filter.min-severity", _SEVERITY, None, doc="Skip events below this severity; default: that of the type."
+        "filter.min-severity", severity, None, doc="Skip events below this severity; default: that of the type."
     )
     heartbeats: bool | None = option(
         "heartbeats", boolean, None, doc="Report heartbeats too, past the filter; default: that of the type."
+    )
+    recoveries: bool | None = option(
+        "recoveries",
+        boolean,
+        None,
+        doc="Report events that close an incident whatever their severity; default: that of the type.",
     )
     additional: Mapping[str, str] | None = option(
         "scope.variables.additional", _VARIABLES, None, doc="Variables added to every event of this reporter."
@@ -132,8 +129,9 @@ class Selection:
         self._additional = dict(config.additional or {})
         self._excluded = config.excluded or frozenset()
         self._heartbeats = bool(config.heartbeats)
+        self._recoveries = bool(config.recoveries)
         self._min_severity = config.min_severity or Severity.TRACE
-        self._everything = dataclasses.replace(config, heartbeats=None) == SelectionConfig()
+        self._everything = dataclasses.replace(config, heartbeats=None, recoveries=None) == SelectionConfig()
         self._verdicts: dict[tuple[str, str], bool] = {}
 
     def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
@@ -163,7 +161,11 @@ class Selection:
         if event.name == HEARTBEAT:
             # Only reporters that asked for heartbeats get here.
             return True
-        return event.severity >= self._min_severity and self._fits(event.class_scope, event.name)
+        if event.severity < self._min_severity and not (
+            self._recoveries and event.attributes.get("incident.role") == "recovery"
+        ):
+            return False
+        return self._fits(event.class_scope, event.name)
 
     def _fits(self, scope: str, name: str) -> bool:
         kind = (scope, name)

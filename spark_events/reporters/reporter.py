@@ -10,11 +10,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
+from spark_events.config import Kind
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, Severity
 
 #: ``linger`` of the built-in reporters that send one request for each batch, in seconds.
 REQUEST_LINGER = 0.2
+
+
+def _severity(text: str) -> Severity:
+    try:
+        return Severity(text.upper())
+    except ValueError:
+        raise ValueError from None
+
+
+#: A severity, in any case.
+severity: Kind[Severity] = Kind(
+    f"one of {', '.join(severity.value for severity in Severity)}", _severity, lambda severity: severity.value
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

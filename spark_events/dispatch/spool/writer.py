@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 import threading
 import time
 from pathlib import Path
 
 import msgspec
 
-from spark_events.config import boolean, option, path, size
+from spark_events.config import boolean, option, path, size, state_folder
 from spark_events.dispatch.entries import priority_of, weight_for
 from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
 from spark_events.dispatch.spool.ownership import SpoolFolders
@@ -39,9 +38,7 @@ class SpoolConfig:
         """The directory, by default that of the XDG specification; RuntimeError without a home."""
         if self.directory is not None:
             return Path(self.directory)
-        state = os.environ.get("XDG_STATE_HOME")
-        base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
-        return base / "spark-events" / "spool"
+        return state_folder() / "spool"
 
 
 class SpoolWriter(threading.Thread):

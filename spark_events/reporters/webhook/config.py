@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_events.config import Kind, Secret, choice, option, secret, text
+from spark_events.config import (
+    Kind,
+    Secret,
+    choice,
+    duration,
+    option,
+    path,
+    positive_duration,
+    secret,
+    state_folder,
+    text,
+)
+from spark_events.event import Severity
+from spark_events.reporters.reporter import severity
 
 
 def _url(value: str) -> Secret:
@@ -52,6 +66,11 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
 )
 
 
+#: Formats of alerts, which open and close.
+ALERTS = ("pagerduty", "alertmanager", "slack", "teams")
+FORMATS = ("json", "json-each", *ALERTS, "cloudevents", "cloudevents-batch", "template")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebhookConfig:
     """Settings below ``events.reporter.<name>.`` for type ``webhook``."""
@@ -59,7 +78,7 @@ class WebhookConfig:
     url: Secret = option("url", web_url, doc="Address that events are posted to; a secret.")
     format: str = option(
         "format",
-        choice("json", "json-each", "slack", "pagerduty", "cloudevents", "cloudevents-batch", "template"),
+        choice(*FORMATS),
         "json",
         doc="Format of the request: an array of events, one event, or the format of another system.",
     )
@@ -68,6 +87,18 @@ class WebhookConfig:
     )
     routing_key: Secret | None = option(
         "routing-key", secret, None, doc="With format=pagerduty: the routing key of the integration (Events API v2)."
+    )
+    cooldown: float = option(
+        "cooldown", duration, 600.0, doc="Time in which repeated failures of an open alert are only counted."
+    )
+    alerts_expire_after: float = option(
+        "alerts.expire-after", positive_duration, 7 * 86_400.0, doc="End of an alert that no event closes."
+    )
+    alerts_directory: str | None = option(
+        "alerts.directory", path("the path of a directory"), None, doc="Directory of the open alerts."
+    )
+    min_severity: Severity | None = option(
+        "filter.min-severity", severity, None, doc="Default: ERROR for formats of alerts, else TRACE."
     )
     headers: tuple[tuple[str, Secret], ...] = option(
         "headers", header_pairs, (), doc="Headers of every request; never shown."
@@ -94,3 +125,23 @@ class WebhookConfig:
     proxy: Secret | None = option(
         "proxy", web_url, None, doc="Proxy; the default is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
     )
+
+    @property
+    def wants_recoveries(self) -> bool:
+        """Whether events that close an alert are delivered whatever their severity."""
+        return self.format in ALERTS
+
+    @property
+    def least_severity(self) -> Severity:
+        """The lowest severity of other events."""
+        return self.min_severity or (Severity.ERROR if self.format in ALERTS else Severity.TRACE)
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory of the open alerts; None without a home."""
+        if self.format not in ALERTS:
+            return None
+        try:
+            return Path(self.alerts_directory) if self.alerts_directory else state_folder() / "alerts"
+        except RuntimeError:
+            return None

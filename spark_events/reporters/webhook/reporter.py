@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
+import itertools
 import time
 from collections.abc import Sequence
 from datetime import timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
 
 from spark_events import _version
 from spark_events.config import Secret
@@ -16,28 +21,27 @@ from spark_events.errors import PermanentError, ThrottledError, TransientError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
+from spark_events.reporters.webhook.alert_formats import SLACK, TEAMS, AlertFormat, alertmanager, pagerduty
+from spark_events.reporters.webhook.alerts import Alerts
 from spark_events.reporters.webhook.config import WebhookConfig
-from spark_events.reporters.webhook.formats import (
-    CLOUDEVENTS,
-    CLOUDEVENTS_BATCH,
-    JSON_ARRAY,
-    JSON_EACH,
-    SLACK,
-    Format,
-    pagerduty,
-)
+from spark_events.reporters.webhook.formats import CLOUDEVENTS, CLOUDEVENTS_BATCH, JSON_ARRAY, JSON_EACH, Format
 from spark_events.reporters.webhook.template import read_template
 
 if TYPE_CHECKING:
     from spark_events.reporters.webhook.post import Post
 
-_FORMATS = {
+_FORMATS: dict[str, Format | AlertFormat] = {
     "json": JSON_ARRAY,
     "json-each": JSON_EACH,
     "slack": SLACK,
+    "teams": TEAMS,
     "cloudevents": CLOUDEVENTS,
     "cloudevents-batch": CLOUDEVENTS_BATCH,
 }
+
+
+#: Of Alertmanager's API; the setting has its address.
+_ALERTS_PATH = "/api/v2/alerts"
 
 
 class WebhookReporter(Reporter):
@@ -54,12 +58,19 @@ class WebhookReporter(Reporter):
         from spark_events.reporters.webhook.post import Post
 
         self._format = _format_of(config)
+        destination = f"{config.url.reveal()} {config.routing_key.reveal() if config.routing_key else ''}"
+        self._alerts = Alerts(destination, config.folder, config.cooldown, config.alerts_expire_after)
+        self._least = config.least_severity
         self._secret: Secret | None = config.signature_secret
         self._signature = config.signature_header
+        if config.format == "alertmanager":
+            parts = urlsplit(config.url.reveal())
+            whole = parts._replace(path=f"{parts.path.rstrip('/').removesuffix(_ALERTS_PATH)}{_ALERTS_PATH}")
+            config = dataclasses.replace(config, url=Secret(urlunsplit(whole)))
         self._post: Post = Post(
             config,
             {
-                "Content-Type": self._format.content_type,
+                "Content-Type": getattr(self._format, "content_type", "application/json"),
                 "User-Agent": f"spark-events/{_version.__version__}",
             },
         )
@@ -69,8 +80,14 @@ class WebhookReporter(Reporter):
         self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
         self._batch = BatchProgress()
 
+    def open(self) -> None:
+        self._alerts.forget_expired()
+
     async def report(self, events: Sequence[Event]) -> None:
-        batch = self._batch = self._batch.of(events)
+        batch = self._batch.of(events)
+        if batch is not self._batch and isinstance(self._format, AlertFormat):
+            batch.left = _parts(self._format, [without_surrogates(event) for event in events])
+        self._batch = batch
         while batch.left:
             try:
                 await self._send(batch.left[-1])
@@ -83,10 +100,34 @@ class WebhookReporter(Reporter):
         batch.end()
 
     async def _send(self, events: Sequence[Event]) -> None:
+        if isinstance(self._format, AlertFormat):
+            await self._alert(self._format, events)
+            return
         try:
             body = self._format.body(events)
         except UnicodeEncodeError:
             body = self._format.body([without_surrogates(event) for event in events])
+        await self._request(body)
+
+    async def _alert(self, form: AlertFormat, events: Sequence[Event]) -> None:
+        notice = None
+        if form.plain is None or _is_alert(events[0]):
+            (event,) = events
+            notice = self._alerts.notice(event)
+            if notice is None:
+                return
+            if form.plain is not None and notice.is_recovery and notice.was is None:
+                # Nothing is known to be open. A chat that wants such events gets it as any other.
+                if event.severity < self._least:
+                    return
+                notice = None
+        requests = [form.plain(events)] if notice is None and form.plain else form.requests(notice) if notice else []
+        for request in requests:
+            await self._request(msgspec.json.encode(request))
+        if notice is not None:
+            self._alerts.sent(notice)
+
+    async def _request(self, body: bytes) -> None:
         headers = {}
         if self._secret is not None:
             headers[self._signature] = sign(self._secret.reveal(), body, time.time())
@@ -98,7 +139,24 @@ class WebhookReporter(Reporter):
         await self._post.close()
 
 
-def _format_of(config: WebhookConfig) -> Format:
+def _is_alert(event: Event) -> bool:
+    return event.attributes.get("incident.role") in ("alarm", "recovery")
+
+
+def _parts(form: AlertFormat, events: Sequence[Event]) -> list[Sequence[Event]]:
+    """Return the requests of a batch, the last one first: one for each alert, and one for other events in a row."""
+    if form.plain is None:
+        # The others of one failure say nothing new.
+        alone = [event for event in events if event.attributes.get("incident.role") not in ("consequence", "survived")]
+        return [[event] for event in reversed(alone)]
+    parts: list[Sequence[Event]] = []
+    for is_alert, group in itertools.groupby(events, _is_alert):
+        found = list(group)
+        parts += [[event] for event in found] if is_alert else [found]
+    return parts[::-1]
+
+
+def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     """Return the configured format.
 
     Raises:
@@ -115,6 +173,8 @@ def _format_of(config: WebhookConfig) -> Format:
         return read_template(config.template)
     if config.routing_key is not None:
         return pagerduty(config.routing_key.reveal())
+    if config.format == "alertmanager":
+        return alertmanager(config.alerts_expire_after)
     return _FORMATS[config.format]
 
 

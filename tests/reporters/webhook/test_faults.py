@@ -416,7 +416,7 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
         ({}, "hook.url: required, but not set; allowed is a URL that begins with https:// or http://"),
         ({"url": "hooks.example/s3cret"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
         ({"url": "https://h:s3cret/x"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
-        ({"format": "xml"}, "hook.format: given 'xml', allowed is one of json, json-each, slack, pagerduty"),
+        ({"format": "xml"}, "hook.format: given 'xml', allowed is one of json, json-each, pagerduty, alertmanager"),
         ({"headers": "s3cret"}, "hook.headers: given a value that is not shown, allowed is name: value, several"),
         (
             {"headers": "Content-Length: 5"},

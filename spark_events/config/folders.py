@@ -1,0 +1,15 @@
+"""The folder of what outlives a process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["state_folder"]
+
+
+def state_folder() -> Path:
+    """Return the folder that the XDG specification recommends; RuntimeError without a home."""
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return base / "spark-events"

@@ -1,0 +1,259 @@
+"""Request bodies of alerts: PagerDuty and Alertmanager, which open and close them, Slack and Teams, which show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from spark_events.event import Event, Severity
+from spark_events.reporters.webhook.alerts import Notice
+from spark_events.reporters.webhook.formats import about, rfc3339, timestamp
+
+__all__ = ["SLACK", "TEAMS", "AlertFormat", "alertmanager", "pagerduty"]
+
+
+class AlertFormat(NamedTuple):
+    """Conversion of events to requests, each a value for JSON.
+
+    Attributes:
+        requests: one alert or recovery.
+        plain: any other events; None if each of them is an alert.
+        most: maximum number of other events per request.
+    """
+
+    requests: Callable[[Notice], Sequence[Any]]
+    plain: Callable[[Sequence[Event]], Any] | None = None
+    most: int = 1
+
+
+#: Limits of PagerDuty's Events API v2, in characters.
+_PAGERDUTY_SUMMARY = 1_024
+_PAGERDUTY_KEY = 255
+_PAGERDUTY_SEVERITY = {Severity.WARN: "warning", Severity.ERROR: "error", Severity.FATAL: "critical"}
+
+
+def pagerduty(routing_key: str) -> AlertFormat:
+    """Return the Events API v2 format, with one alert per incident."""
+
+    def request(key: str, action: str) -> dict[str, Any]:
+        return {"routing_key": routing_key, "event_action": action, "dedup_key": _shortened(f"spark-events:{key}")}
+
+    def requests(notice: Notice) -> list[Any]:
+        if notice.is_recovery:
+            return [request(key, "resolve") for key in notice.keys]
+        event, links = notice.event, _links(notice.event)
+        payload = {
+            "summary": _title(event)[:_PAGERDUTY_SUMMARY] or event.name,
+            "source": str(event.attributes.get("host.name") or event.attributes.get("spark.app.id") or "spark"),
+            "severity": _PAGERDUTY_SEVERITY.get(event.severity, "info"),
+            "timestamp": timestamp(event),
+            "component": about(event),
+            "class": str(event.attributes.get("error.type") or event.name),
+            "custom_details": {**_facts(notice), "event_id": event.event_id, **event.attributes},
+        }
+        made = {**request(notice.keys[0], "trigger"), "client": "spark-events", "payload": payload}
+        return [{**made, "links": [{"href": url, "text": text} for text, url in links.items()]}]
+
+    return AlertFormat(requests)
+
+
+def _shortened(key: str) -> str:
+    """Return a key of at most 255 characters, different for different keys."""
+    if len(key) <= _PAGERDUTY_KEY:
+        return key
+    digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return f"{key[: _PAGERDUTY_KEY - len(digest) - 1]}~{digest}"
+
+
+#: How far the driver's clock may be ahead of Alertmanager's; milliseconds.
+_MOST_AHEAD = 3_600_000
+_ALERT_NAMES = {"failure": "SparkFailure", "reporter": "SparkReporter"}
+
+
+def alertmanager(expires_after: float) -> AlertFormat:
+    """Return the format of Alertmanager's API v2.
+
+    An alert has an end in the future, because a failed application cannot repeat it. One that no event closes has no
+    end: Alertmanager closes it after its ``resolve_timeout``.
+
+    Args:
+        expires_after: seconds until the end of an alert that is not closed.
+    """
+
+    def alert(event: Event, key: str, severity: str) -> dict[str, Any]:
+        kind = key.rpartition("/")[2]
+        name = "SparkDeadline" if kind.startswith("deadline-") else _ALERT_NAMES.get(kind, "SparkEvent")
+        application = str(event.attributes.get("spark.app.name") or event.attributes.get("spark.app.id") or "")
+        return {"labels": {"alertname": name, "severity": severity, "incident_key": key, "spark_app_name": application}}
+
+    def requests(notice: Notice) -> list[Any]:
+        event, links = notice.event, _links(notice.event)
+        if notice.is_recovery:
+            # These annotations replace those of the alert.
+            end = {"annotations": {"summary": _title(event), **_named(_facts(notice))}}
+            return [
+                [
+                    {**alert(event, key, severity), **end, "endsAt": rfc3339(ended)}
+                    for key in notice.keys
+                    # An alert that is not open would open until its end, if that was in Alertmanager's future.
+                    for ended in [event.observed_ts_millis - (0 if key in notice.known else _MOST_AHEAD)]
+                    # The severity is a label, and the recovery does not know it.
+                    for severity in ("warning", "critical")
+                ]
+            ]
+        severity = "critical" if event.severity >= Severity.ERROR else "warning"
+        facts = _facts(notice)
+        annotations = {
+            "summary": _title(event),
+            "description": "\n".join(f"{name}: {value}" for name, value in facts.items()),
+            "runbook_url": links.pop("Runbook", ""),
+            "event_id": event.event_id,
+            **_named(facts | links),
+        }
+        made = {
+            **alert(event, notice.keys[0], severity),
+            "annotations": {name: value for name, value in annotations.items() if value},
+            "startsAt": timestamp(event),
+            "generatorURL": next(iter(links.values()), ""),
+        }
+        if notice.can_close:
+            made["endsAt"] = rfc3339(event.observed_ts_millis + round(expires_after * 1000))
+        return [[made]]
+
+    return AlertFormat(requests)
+
+
+def _named(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower().replace(" ", "_"): value for name, value in texts.items()}
+
+
+#: Slack's limits: attachments per message, characters per text.
+_SLACK_ATTACHMENTS = 20
+_SLACK_TEXT = 3_000
+_SLACK_COLOURS = {Severity.WARN: "warning", Severity.ERROR: "danger", Severity.FATAL: "danger"}
+
+
+def _slack_alert(notice: Notice) -> list[Any]:
+    event, links = notice.event, _links(notice.event)
+    lines = [f"*{name}:* {_slack_text(value)}" for name, value in _facts(notice).items()]
+    lines.append(" · ".join(f"<{_slack_text(url)}|{text}>" for text, url in links.items()))
+    title = f"{'Recovered' if notice.is_recovery else event.severity.value}: {_title(event)}"
+    attachment = {
+        "color": "good" if notice.is_recovery else _SLACK_COLOURS.get(event.severity, "good"),
+        "text": "\n".join(filter(None, lines)),
+        "footer": _slack_text(about(event)),
+        "ts": event.observed_ts_millis // 1000,
+    }
+    return [{"text": _slack_text(title), "attachments": [attachment]}]
+
+
+def _slack_events(events: Sequence[Event]) -> Any:
+    """Return a message with one attachment per event; the notification shows the most severe event."""
+    worst = max(events, key=lambda event: event.severity.number)
+    more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
+    return {
+        "text": _slack_text(f"{worst.severity.value}: {worst.body}{more}"),
+        "attachments": [
+            {
+                "color": _SLACK_COLOURS.get(event.severity, "good"),
+                "title": _slack_text(f"{event.severity.value} {event.name}"),
+                "text": _slack_text(event.body),
+                "footer": _slack_text(about(event)),
+                "ts": event.observed_ts_millis // 1000,
+            }
+            for event in events
+        ],
+    }
+
+
+def _slack_text(text: str) -> str:
+    """Escape Slack's control characters, so that an event's text cannot create links or mentions."""
+    return _cut(text, _SLACK_TEXT).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+SLACK = AlertFormat(_slack_alert, _slack_events, _SLACK_ATTACHMENTS)
+
+#: Teams refuses messages above 28 KB.
+_TEAMS_TEXT = 2_000
+
+
+def _teams_alert(notice: Notice) -> list[Any]:
+    event, links = notice.event, _links(notice.event)
+    title = f"{'Recovered' if notice.is_recovery else event.severity.value}: {_title(event)}"
+    facts = {**_facts(notice), "Application": about(event), "Time": timestamp(event)}
+    colour = "good" if notice.is_recovery else "attention" if event.severity >= Severity.ERROR else "warning"
+    style = {"weight": "bolder", "color": colour} if not notice.is_recovery else {"color": colour}
+    body: list[dict[str, Any]] = [
+        {"type": "TextBlock", "text": _teams_text(title), "wrap": True, **style},
+        {"type": "FactSet", "facts": [{"title": name, "value": _teams_text(text)} for name, text in facts.items()]},
+    ]
+    actions = [{"type": "Action.OpenUrl", "title": text, "url": url} for text, url in links.items()]
+    return [_teams_message(body, actions)]
+
+
+def _teams_events(events: Sequence[Event]) -> Any:
+    texts = [f"{event.severity.value}: {event.body}" for event in events]
+    return _teams_message([{"type": "TextBlock", "text": _teams_text(text), "wrap": True} for text in texts], [])
+
+
+def _teams_message(body: list[dict[str, Any]], actions: list[dict[str, Any]]) -> Any:
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": body,
+        "actions": actions,
+    }
+    return {
+        "type": "message",
+        "attachments": [
+            {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
+        ],
+    }
+
+
+def _teams_text(text: str) -> str:
+    """Break the links of Markdown, which an event's text must not create."""
+    return _cut(text, _TEAMS_TEXT).replace("](", "] (")
+
+
+TEAMS = AlertFormat(_teams_alert, _teams_events, 5)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _title(event: Event) -> str:
+    """Return the event's sentence, with the application that it concerns."""
+    name = str(event.attributes.get("spark.app.name", ""))
+    return event.body if name in event.body else f"{name}: {event.body}"
+
+
+def _facts(notice: Notice) -> dict[str, str]:
+    """Return the first questions of a person with their answers."""
+    attributes, was = notice.event.attributes, notice.was
+    found: dict[str, object] = {}
+    if not notice.is_recovery:
+        found["Cause"] = attributes.get("failure.root_cause")
+        found["Code"] = attributes.get("failure.location") or attributes.get("spark.deadline.location")
+    if was is not None and (was.count > 1 or notice.is_recovery):
+        minutes = (notice.event.observed_ts_millis - was.since) // 60_000
+        found["Failures"] = f"{was.count:,}{f' in {minutes:,} min' if minutes > 0 else ''}"
+    return {name: str(value) for name, value in found.items() if value}
+
+
+#: Attribute and text of each link, the most useful first.
+_LINKS = (
+    ("incident.runbook_url", "Runbook"),
+    ("spark.ui.url", "Spark UI"),
+    ("spark.history.url", "History"),
+    ("spark.yarn.tracking_url", "YARN"),
+)
+
+
+def _links(event: Event) -> dict[str, str]:
+    """Return the addresses by their text."""
+    found = {text: str(event.attributes.get(key, "")) for key, text in _LINKS}
+    return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}

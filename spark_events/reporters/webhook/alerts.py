@@ -1,0 +1,165 @@
+"""Alerts: which event opens one, which closes it, and which of them are sent.
+
+A small file for each open alert lets the next run of the application, and its cooldown, continue where this run ended.
+Without files (a container, no home directory) only chats lose something: the message that an alert of an earlier run is
+over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from spark_events.event import Event
+
+__all__ = ["Alerts", "Notice", "OpenAlert"]
+
+_SECONDS = 1_000
+
+
+class OpenAlert(msgspec.Struct, frozen=True):
+    """An open alert as it is remembered.
+
+    Attributes:
+        key: that of its incident.
+        since: time of its first event; milliseconds since the epoch.
+        sent: time of the last event that was sent.
+        count: number of events since it was opened.
+        severity: number of the highest severity that was sent.
+        last: id of the last event, so that a repeated delivery is not counted.
+    """
+
+    key: str
+    since: int
+    sent: int
+    count: int
+    severity: int
+    last: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """One event as an alert, or as a plain message.
+
+    Attributes:
+        keys: the alerts that it opens or closes; empty for a plain message.
+        is_recovery: whether it closes them.
+        known: what is known of the open ones, including this event. A recovery may close others that are not known.
+        can_close: whether an event will close the alert.
+    """
+
+    event: Event
+    keys: tuple[str, ...]
+    is_recovery: bool = False
+    known: Mapping[str, OpenAlert] = dataclasses.field(default_factory=dict)
+    can_close: bool = True
+
+    @property
+    def was(self) -> OpenAlert | None:
+        """The first of the known ones."""
+        return next(iter(self.known.values()), None)
+
+
+class Alerts:
+    """The open alerts of one destination.
+
+    Args:
+        destination: identifies the destination; a secret, of which only a hash is stored.
+        folder: folder of the files; None: memory alone.
+        cooldown: seconds in which a repeated event of an open alert is only counted.
+        expires_after: seconds after which an alert that nothing has closed is forgotten.
+    """
+
+    def __init__(self, destination: str, folder: Path | None, cooldown: float, expires_after: float) -> None:
+        self._destination = destination
+        self._folder = folder
+        self._cooldown = round(cooldown * _SECONDS)
+        self._expires = round(expires_after * _SECONDS)
+        self._known: dict[str, OpenAlert] = {}
+
+    def notice(self, event: Event) -> Notice | None:
+        """Return the notice of an alarm or a recovery; None for an alarm that is only counted."""
+        attributes = event.attributes
+        role, key = attributes.get("incident.role"), str(attributes.get("incident.key", ""))
+        if role == "recovery":
+            keys = (key, *_more(attributes.get("incident.more_keys")))
+            found = {one: known for one in keys if (known := self._find(one, event)) is not None}
+            return Notice(event, keys, is_recovery=True, known=found)
+        can_close = role == "alarm" and bool(key)
+        if not can_close:
+            # An event of the program, for example; one alert for all of its name.
+            key = f"{attributes.get('spark.app.name') or attributes.get('spark.app.id') or 'spark'}/{event.name}"
+        at, number = event.observed_ts_millis, event.severity.number
+        known = self._find(key, event)
+        if known is None:
+            was = OpenAlert(key, at, at, 1, number, event.event_id)
+        elif known.last == event.event_id:
+            if known.sent != at:
+                return None
+            was = known
+        elif at - known.sent < self._cooldown and number <= known.severity:
+            self._store(msgspec.structs.replace(known, count=known.count + 1, last=event.event_id))
+            return None
+        else:
+            number = max(number, known.severity)
+            was = OpenAlert(key, known.since, at, known.count + 1, number, event.event_id)
+        return Notice(event, (key,), known={key: was}, can_close=can_close)
+
+    def sent(self, notice: Notice) -> None:
+        """Remember what the destination has accepted."""
+        if notice.is_recovery:
+            for key in notice.keys:
+                self._known.pop(key, None)
+                if self._folder is not None:
+                    with contextlib.suppress(OSError):
+                        self._path(self._folder, key).unlink(missing_ok=True)
+        elif notice.was is not None:
+            self._store(notice.was)
+
+    def forget_expired(self) -> None:
+        """Delete the files of alerts that nothing has closed."""
+        if self._folder is not None:
+            oldest = time.time() - self._expires / _SECONDS
+            with contextlib.suppress(OSError):
+                for path in self._folder.glob("*.json"):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink(missing_ok=True)
+
+    def _find(self, key: str, event: Event) -> OpenAlert | None:
+        known = self._known.get(key)
+        if self._folder is not None:
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                known = msgspec.json.decode(self._path(self._folder, key).read_bytes(), type=OpenAlert)
+        is_open = known is not None and event.observed_ts_millis - known.sent < self._expires
+        return known if is_open else None
+
+    def _store(self, alert: OpenAlert) -> None:
+        self._known[alert.key] = alert
+        if self._folder is None:
+            return
+        path = self._path(self._folder, alert.key)
+        written = path.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(msgspec.json.encode(alert))
+            # A reader sees the old file or the new one.
+            written.replace(path)
+
+    def _path(self, folder: Path, key: str) -> Path:
+        name = blake2b(f"{self._destination}\0{key}".encode("utf-8", "replace"), digest_size=16).hexdigest()
+        return folder / f"{name}.json"
+
+
+def _more(text: object) -> tuple[str, ...]:
+    try:
+        return tuple(msgspec.json.decode(str(text or "[]"), type=list[str]))
+    except msgspec.DecodeError:
+        # An event of the program.
+        return ()
