@@ -6,7 +6,6 @@ import contextlib
 import json
 import urllib.request
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fakes import ROOT, eventually
@@ -29,13 +28,9 @@ class Alertmanager:
         self._receiver = Receiver()
         self._folder = private_folder("alertmanager")
         self.url = f"http://127.0.0.1:{free_port()}"
-        command: list[str | Path] = [
-            BINARY,
-            "--config.file=config.json",
-            "--storage.path=data",
-            "--cluster.listen-address=",
-        ]
-        self._server = Server(self._folder, [*command, f"--web.listen-address={self.url.removeprefix('http://')}"])
+        listen = f"--web.listen-address={self.url.removeprefix('http://')}"
+        options = ["--config.file=config.json", "--storage.path=data", "--cluster.listen-address="]
+        self._server = Server(self._folder, [BINARY, *options, listen])
 
     def __enter__(self) -> Alertmanager:
         self._receiver.start()
