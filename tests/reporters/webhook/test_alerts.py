@@ -62,7 +62,14 @@ class Everywhere:
         for format in ("pagerduty", "slack", "teams", "alertmanager"):
             prefix = f"events.reporter.{format}"
             url = alertmanager.url if format == "alertmanager" else receivers[format].url
-            keys = {"type": "webhook", "format": format, "url": url, "alerts.directory": str(folder), **more}
+            keys = {
+                "type": "webhook",
+                "format": format,
+                "url": url,
+                "alerts.directory": str(folder),
+                "batch.linger": "0ms",
+                **more,
+            }
             settings |= {f"{prefix}.{key}": value for key, value in keys.items()}
         settings["events.reporter.pagerduty.routing-key"] = "R0UT1NG"
         self.alarms: list[Event] = []
