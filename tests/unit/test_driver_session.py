@@ -145,7 +145,7 @@ def conversing(
 
 
 def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """A disabled reporter is reported to the other reporters as an event with the application's attributes."""
+    """A disabled reporter is an event for the others, after the application's start and equal in each sidecar."""
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):

@@ -186,7 +186,7 @@ def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str
 
 @pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
 def test_a_reporter_s_name_is_validated(name: str) -> None:
-    """A reporter's name is validated, because it is part of metrics and of the spool's path."""
+    """A reporter's name, also in events.reporters, is validated: it is part of metrics and of the spool's path."""
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
@@ -198,7 +198,7 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
 )
 def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, str]) -> None:
-    """All events of one record fit into a mailbox of any size, because delivery cannot wait between two of them."""
+    """If the driver waits, a mailbox of any size holds all events of one record, between which delivery cannot wait."""
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
     delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))

@@ -240,7 +240,7 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
 
 
 def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, errors: Path) -> None:
-    """Large events for a hanging reporter are shed and counted, memory stays bounded, the other gets all events."""
+    """Large events for a hanging reporter are shed and counted, memory stays bounded, and others get all events."""
     hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}
     with FakeDriver(errors, file_to(path, **hanging)) as driver:
         driver.await_answer("ready")

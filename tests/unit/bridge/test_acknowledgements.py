@@ -87,7 +87,7 @@ def test_released_record_is_not_acknowledged_before_delivery(recording: Recordin
 
 
 def test_records_the_driver_cannot_resend_are_forgotten(recording: RecordingPipe) -> None:
-    """Records that the driver can no longer send again are forgotten, so an outage of days uses bounded memory."""
+    """Records that the driver can no longer send again are forgotten; a successor continues with the oldest left."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 101):
         acknowledgements.translated(record, record + 1)

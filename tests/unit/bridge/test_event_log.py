@@ -175,7 +175,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
 
 
 def test_a_progress_of_spark_2(path: Path) -> None:
-    """A progress of Spark 2 is read, which lacks names, sink rows and state memory, and has odd rates."""
+    """A progress of Spark 2 is read: names, sink rows and state memory are missing, some rates are no numbers."""
     progress = {
         "id": "q1",
         "runId": "r1",
@@ -585,12 +585,12 @@ def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """The application's id is taken from Spark's name of the log, so that event ids equal those of the live run."""
+    """If its start is missing, a log's name gives the application's id, so event ids equal those of the live run."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 
 def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) -> None:
-    """A log with another name is identified by its first event, regardless of location and compression."""
+    """A log with another name is identified by its first event, not by its name, location or compression."""
     jobs = [line("SparkListenerJobEnd", Job_ID=n, Job_Result={"Result": "JobSucceeded"}) for n in range(2)]
     found = set()
     for folder, job in (("a", jobs[0]), ("b", jobs[1]), ("c", jobs[0])):
@@ -694,7 +694,7 @@ def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: P
 
 
 def test_only_the_first_success_after_a_failure_is_a_record(path: Path) -> None:
-    """After a failed SQL execution, only the first success is a record, as in the shim."""
+    """After a failed SQL execution only the first success is a record; Spark before 3.4 writes no errors."""
     lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
     reading = read(path, text(*lines))
     assert [(record.execution_id, record.error) for record in reading.of(r.SqlExecutionEnd)] == [(2, "boom"), (3, None)]

@@ -165,7 +165,7 @@ def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.Captur
 
 
 def test_jar_or_package_of_another_version_is_wrong(conf: Path, jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A jar or a Maven package of another version is wrong, because the sidecar would refuse it."""
+    """A jar or Maven package of another version is wrong; a right Maven package replaces the class path."""
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("io/sparkevents/version", "0.0.9")
     assert main(["check", "--conf", str(conf)]) == 1

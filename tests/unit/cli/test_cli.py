@@ -247,7 +247,7 @@ def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
 
 
 def test_tail_wraps_at_the_terminal_s_width() -> None:
-    """On a terminal, lines are wrapped and indented; a word that is too long stays whole."""
+    """Lines are wrapped and indented only on a terminal; a word that is too long stays whole."""
     one = event(1, url="x" * 90, text="ten chars " * 9)
     wide, wrapped = tail._render(one, 0, True).splitlines(), tail._render(one, 50, True).splitlines()
     assert len(wide) == 4
@@ -454,7 +454,7 @@ def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> 
     [("ascii", rb"Gr\xfc\xdfe \u2603"), ("ascii:replace", b"Gr??e ?"), ("utf-8", "Grüße ☃".encode())],
 )
 def test_characters_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str, shown: bytes) -> None:
-    """Characters that the encoding lacks are escaped, unless PYTHONIOENCODING specifies otherwise."""
+    """Characters that the encoding lacks are escaped without an error, unless PYTHONIOENCODING specifies otherwise."""
     path = tmp_path / "events.jsonl"
     write(path, event(1, text="Grüße ☃"))
     environment = {**os.environ, "PYTHONIOENCODING": encoding}

@@ -146,7 +146,7 @@ def test_log_without_application_start_gets_an_application_id(
 
 
 def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Jobs that finish without a start may be those of micro-batches, so they are reported only with these."""
+    """Jobs that finish without a start are only counted, unless jobs of micro-batches are reported."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     end = '{"Event":"SparkListenerJobEnd","Job ID":%d,"Completion Time":1,"Job Result":{"Result":"JobSucceeded"}}\n'

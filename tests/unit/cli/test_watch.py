@@ -174,7 +174,7 @@ def test_old_files_are_not_read(tmp_path: Path) -> None:
 
 
 def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:
-    """After an outage of the source the watcher waits, because applications had that outage and deliver late."""
+    """After an outage of the source the watcher waits, because reporters had the same outage and deliver late."""
     sink, now = ListSink(), [10.0]
     path = tmp_path / "later"
     watcher = Watcher(JsonFolder(path), lambda: sink, 2, 7 * 86_400, lambda: START / 1000 + 60 * now[0])

@@ -687,7 +687,7 @@ def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pyt
 
 
 def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
-    """If a reporter stops its event loop, one failure is counted and a new thread retries the events."""
+    """If a reporter stops its event loop, that is logged and counted once, and a new thread retries the events."""
     taken = FaultyReporter()
 
     class Stops(Reporter):
@@ -726,7 +726,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A nearly full mailbox is logged once, with its share and the keys to change, until it was half empty again."""
+    """A nearly full mailbox is logged once, with its share and the keys to change, and again after being half empty."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=10, batch_size=1)
     delivery.put(entries(8))

@@ -51,7 +51,7 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_link_in_a_world_writable_directory_is_rejected(tmp_path: Path, mode: int) -> None:
-    """A symbolic link is rejected in a world-writable directory, where another user could redirect writes."""
+    """A symbolic link is rejected in a world-writable directory, where others could redirect writes, else followed."""
     folder, target = tmp_path / "shared", tmp_path / "target"
     folder.mkdir()
     target.touch()

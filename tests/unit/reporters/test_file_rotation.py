@@ -69,7 +69,7 @@ def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
-    """A batch that is larger than the size limit gets its own file and is not split."""
+    """A batch larger than the size limit gets its own file, is not split, and rotates no empty file."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=1_024)
     write(reporter, [event(number, text="x" * 500) for number in range(10)], [event(10)])
@@ -117,7 +117,7 @@ def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monke
 
 
 def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
-    """The file is rotated even if the last name that a time can express exists already."""
+    """The file is rotated even if the last possible name exists, from a wrong clock or another program."""
     path = tmp_path / "events.jsonl"
     stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
     stranger.touch()

@@ -87,7 +87,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """The table lists exactly the translated kinds that make events; three other kinds only update state."""
+    """The table lists exactly the kinds that make events; two other kinds update state, and one is only in logs."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
     assert translated - set(CAUSES) == {"batch_started", "stage_submitted", "stage_waited"}
     assert not set(CAUSES) - translated

@@ -189,7 +189,7 @@ def test_state_is_summed_over_the_operators() -> None:
 def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
     stores: list[Any], size: int | None
 ) -> None:
-    """The event has the size of the state in the checkpoint if the state store measures it, as RocksDB does."""
+    """The event has the size that a batch copies to the checkpoint if the state store measures it, as RocksDB does."""
     event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
     assert event.attributes.get("spark.state.checkpointed_bytes") == size
 

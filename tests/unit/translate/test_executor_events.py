@@ -105,7 +105,7 @@ def test_no_events_without_a_limit() -> None:
 
 
 def test_an_executor_before_the_application_s_start_is_reported_after_it() -> None:
-    """An executor's event waits for the application's start, with its name and the event id of a replay."""
+    """An executor's event waits for the application's start, and has the application's name and a replay's event id."""
     translator = Translator()
     assert translator.translate(decoded({"at": START, **added()})) == []
     started, executor = translator.translate(decoded(application_start()))
@@ -115,7 +115,7 @@ def test_an_executor_before_the_application_s_start_is_reported_after_it() -> No
 
 
 def test_an_executor_of_an_application_whose_start_is_missing_is_reported_with_the_next_record() -> None:
-    """If the application's start is missing, an executor is reported with the next record, without its name."""
+    """If an application's start is missing, an executor is reported with the next record, without application name."""
     translator = Translator()
     translator.translate(decoded({"at": START, **added()}))
     events = translator.translate(decoded(application_end()))

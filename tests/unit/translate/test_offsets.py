@@ -38,7 +38,7 @@ def test_kafka_offsets_are_read_per_partition(quoted: bool) -> None:
     ],
 )
 def test_other_forms_have_no_partitions(value: object) -> None:
-    """Offsets in similar formats than Kafka's have neither partitions nor a lag."""
+    """Offsets in formats similar to Kafka's have neither partitions nor a lag."""
     assert partitions(raw(value)) == {}
     assert lag(raw(value), raw(value)) is None
 

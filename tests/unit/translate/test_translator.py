@@ -66,7 +66,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
-    """Restored records make no event, but a restarted sidecar continues as if it had seen all records."""
+    """Restored records make no event; later events and their ids are as if the sidecar had seen all records."""
     whole = translate(Translator(AT_ONCE), STORY)
     for cut in range(len(STORY) + 1):
         reported = translate(Translator(AT_ONCE), STORY[:cut])

@@ -524,7 +524,7 @@ def test_a_finished_query_does_not_become_idle(query: Query) -> None:
 def test_an_end_without_a_time_follows_the_edges_before_the_next_line(
     query: Query, until: float | None, idle: bool
 ) -> None:
-    """An end without a time is reported after idle events that were due before the next line."""
+    """An end without a time follows the idle events that were due before the next line of the log."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
     *reported, over = query.translator.translate(decoded(end))

@@ -445,7 +445,7 @@ def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCapture
 
 
 def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
-    """If a call blocks the loop forever, the remaining rows fail, and the next task gets a new loop."""
+    """If a call blocks the loop forever, only rows without answers fail, and the next task gets a new loop."""
     release = threading.Event()
 
     async def lookup(row: int) -> int:

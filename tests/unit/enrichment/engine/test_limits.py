@@ -104,7 +104,7 @@ def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
 
 
 def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
-    """Small tasks of a process share one rate: in sequence, they make no more attempts than one large task."""
+    """In a process, tasks with the same rate share one limit; another rate has its own limit."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -126,7 +126,7 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
 def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Consecutive tasks are spaced by the rate, although processes share no state."""
+    """Consecutive tasks in one or several processes, which share no state, are spaced by the rate."""
     workers: list[process.Process] = []
     for _ in range(processes):
         monkeypatch.setattr(process, "_process", None)
@@ -150,7 +150,7 @@ def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.Monke
 
 
 def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) -> None:
-    """The time from the start of a task counts as waiting for the rate, as for opening its resource."""
+    """The time that a task needs to start, such as for opening its resource, counts as waiting for the rate."""
 
     async def fn(row: int) -> int:
         return row

@@ -121,7 +121,7 @@ def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
 
 
 def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Large answers are sent in several batches, in order and with one call each; a replay makes no call."""
+    """Large answers are sent in several batches, in order, with failures and one call each; a replay calls nothing."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
@@ -225,7 +225,7 @@ def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
 
 
 def test_the_replay_store_identifies_answers_by_shared_columns(tmp_path: Path) -> None:
-    """If `key_columns` change between runs, a row gets the stored answer of its new group."""
+    """If the `coalesce_by` columns of a row change between runs, the row gets the answer of its new group."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}

@@ -310,7 +310,7 @@ def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> No
 
 
 def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_path: Path) -> None:
-    """Two functions of one name in a micro-batch, as from a factory, are rejected, because they would share answers."""
+    """Two functions of one name in a micro-batch are rejected unless each has a version; a repeated batch is not."""
     kept, batch = store(tmp_path), MicroBatch("q", 1, run="first")
     check_definition(kept, batch, "code")
     check_definition(kept, batch, "code")
