@@ -1,7 +1,7 @@
 """Session with one driver: read records, dispatch events, acknowledge records.
 
-Start order: the reporters, so that no record is translated before they can accept events; then the reading of records.
-At the end: reading stops, the reporters deliver their backlog, and the session sends the last acknowledgement.
+At the start, the reporters start before the session reads records, so that they can accept the first events. At the
+end, reading stops, the reporters deliver their backlog, and the session sends the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REPORT_SHARE = 0.1
 _EXIT_SECONDS = 0.1
 #: Seconds until the translator's timers are retried after they raised; their deadline stays due until then.
 _CLOCK_SECONDS = 60.0
-#: In the numbering of the driver's metrics.
+#: Numbers of the breaker states in the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: Records that the session handles itself.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
@@ -80,12 +80,12 @@ class RecordSource(Protocol):
 
 
 class DriverSession:
-    """Session with one driver, from its first line to its goodbye.
+    """Session with one driver, from its first line to its goodbye message.
 
     Args:
         source: the source of records.
         answers: receives acknowledgements and other answers to the driver.
-        is_driver_gone: returns whether the driver has died; called when the source closes without a goodbye.
+        is_driver_gone: returns whether the driver has died; called when the source closes without a goodbye message.
         own: factories, by name, of reporters that no setting creates.
         choose: filters the settings that the driver sends.
         log: handler of this process's log lines; None: the session leaves logging alone.
@@ -242,9 +242,9 @@ class DriverSession:
 
     @property
     def _record(self) -> int:
-        """The record to which an event belongs that no record makes, such as that of a timer.
+        """The record for events that no record produces, such as events of a timer.
 
-        While an event is held back, it is the held event's record: a mailbox needs numbers that never decrease.
+        While an event is held back, this is the held event's record: a mailbox needs numbers that never decrease.
         """
         return self._translator.held_record or self._last_record
 
@@ -273,7 +273,7 @@ class DriverSession:
                 self._answers.send("inspect", **question)
 
     def _predecessor_lost(self, event: Event) -> None:
-        """Have the session report the loss of an earlier run; called from another thread."""
+        """Make the session report the loss of an earlier run; called from another thread."""
         self._lost_before.append(event)
         self._source.wake()
 
@@ -432,7 +432,7 @@ class DriverSession:
         for name, problems in self._pipeline.disabled.items():
             why = "; ".join(problems)
             _LOG.error(
-                "reporter '%s': disabled, it gets no events, the other reporters run; correct this and restart the"
+                "reporter '%s': disabled and gets no events; the other reporters run; correct this and restart the"
                 " application: %s",
                 name,
                 why,
@@ -464,7 +464,7 @@ class DriverSession:
         if self._translator.application_is_over:
             return
         if not self._jvm_is_going_down and not self._is_driver_gone():
-            _LOG.error("the driver has closed the pipe but lives on; its further events are not reported")
+            _LOG.error("the driver closed the pipe but is still running; its further events are not reported")
             return
         record = self._record
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)

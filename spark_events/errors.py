@@ -100,7 +100,7 @@ class ReporterProcessError(SparkEventsError):
 
 
 class SessionError(SparkEventsError, RuntimeError):
-    """The Spark session does not support the request; the message says why and what helps."""
+    """The Spark session does not support the request; the message has the reason and a remedy."""
 
 
 class StreamStoppedError(SessionError):
@@ -116,7 +116,7 @@ class PermanentError(SparkEventsError):
 
     Args:
         message: reason.
-        rejected: number of refused events if the others were delivered; default: all.
+        rejected: number of rejected events, if the other events were delivered; default: all.
 
     Raises:
         TypeError: ``rejected`` is not a number of events.
@@ -139,7 +139,7 @@ class ThrottledError(SparkEventsError):
         retry_after: seconds until the next attempt, at most one hour.
 
     Raises:
-        TypeError: ``retry_after`` is not a number of seconds; a header's text, for example.
+        TypeError: ``retry_after`` is not a number of seconds, but for example the text of a header.
     """
 
     def __init__(self, message: str, retry_after: float) -> None:

@@ -10,7 +10,7 @@ def load(path: str) -> Any:
     """Import the object ``package.module:Class``.
 
     Raises:
-        ValueError: the form is wrong or the object does not exist; the message says which.
+        ValueError: the form is wrong or the object does not exist; the message names the problem.
     """
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute:

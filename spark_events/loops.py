@@ -25,5 +25,5 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
         task.cancel()
     ended, _ = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS) if tasks else (tasks, tasks)
     for task in ended:
-        # Retrieve the exception, or asyncio logs that nothing retrieved it.
+        # Retrieve the exception; otherwise asyncio would log that it was never retrieved.
         _ = task.cancelled() or task.exception()

@@ -53,7 +53,7 @@ _PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing",
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventsConfig:
-    """General settings, ``events.…``; the shim reads most of them too."""
+    """General settings under ``events.``; the shim reads most of them too."""
 
     reporters: tuple[str, ...] | None = option(
         "reporters",
@@ -258,7 +258,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
             settings.complain(prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
             settings.ignore_below(prefix)
         elif name not in active:
-            # Its keys are checked when the reporter is activated.
+            # The reporter's keys are checked when it is activated.
             settings.ignore_below(prefix)
         elif plan := _read_reporter(settings, name, own.get(name)):
             plans[name] = plan
@@ -271,7 +271,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     translation = read_translation(settings)
     chosen_plans = [plan for name, plan in plans.items() if name in active]
     if dispatcher_config is not None and _is_awaited_by_spark(dispatcher_config, chosen_plans):
-        # Spark's listener thread would wait for the decision.
+        # Spark's listener thread would wait until the severity is decided.
         at_once = dataclasses.replace(translation.incident, settle=0.0)
         translation = dataclasses.replace(translation, incident=at_once)
     problems = {
@@ -330,7 +330,10 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
         given = settings.value(f"{prefix}.type")
         if given is None:
             key = f"{prefix}.isolation"
-            settings.complain(key, f"{key}: given 'process', but an object of this process cannot leave it")
+            settings.complain(
+                key,
+                f"{key}: given 'process', but a reporter object cannot move to another process; pass its class instead",
+            )
             return None
         make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
     return _Plan(make, config, delivery, selection, breaker, spool)

@@ -1,7 +1,7 @@
 """Sidecar: the process next to the driver that turns records into events.
 
 It opens its answer channel first, so that it can report every later failure. It lives as long as its standard input:
-if the pipe closes without a goodbye, the driver was killed.
+if the pipe closes without a goodbye message, the driver was killed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
 _LOG = logging.getLogger(__name__)
-#: Seconds that a busy thread keeps the interpreter lock before it yields. Python's 5 ms favour throughput; here, a
-#: reporter in a busy loop would delay the other threads that long each time.
+#: Seconds that a busy thread holds the interpreter lock before it yields. With Python's default of 5 ms, a reporter in
+#: a busy loop would delay the other threads by 5 ms each time.
 SWITCH_SECONDS = 0.0005
 #: Seconds to wait for a killed driver to disappear: its pipe closes slightly earlier.
 _DEATH_SECONDS = 1.0
@@ -93,7 +93,7 @@ def main() -> NoReturn:
         answers.send("refused", reason=str(error))
         code = 2
     except BaseException:
-        _LOG.exception("the sidecar has failed")
+        _LOG.exception("a defect ended the sidecar; report this")
         code = 1
     # Not sys.exit, which would wait for threads that a reporter's library left running.
     with contextlib.suppress(OSError, ValueError):

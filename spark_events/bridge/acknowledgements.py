@@ -35,7 +35,7 @@ class Answers:
             if through <= self._acknowledged:
                 return False
             self._acknowledged = through
-            # Formatted by hand: one such line is sent after every batch.
+            # Formatted by hand for speed, because one such line is sent after every batch.
             self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
             return True
 
@@ -83,7 +83,7 @@ class Acknowledgements:
             self._held = record
 
     def translated(self, record: int, next_sequence: int) -> None:
-        """Note that a record has been translated, and the next event number. Call from one thread only."""
+        """Note that a record has been translated, and the next event number; call from one thread only."""
         if next_sequence == self._last_sequence:
             # The record made no event, so it is acknowledged together with the record before it.
             return
@@ -91,7 +91,7 @@ class Acknowledgements:
         # Without the lock, which costs more than the append: a deque supports appends while the other end is read.
         self._under_way.append((record, next_sequence))
         if len(self._under_way) > self._most:
-            # A reporter may be unavailable for days.
+            # Limit the memory: a reporter may be unavailable for days.
             with self._lock:
                 if len(self._under_way) > self._most:
                     self._forget_the_oldest()
@@ -107,9 +107,8 @@ class Acknowledgements:
         """Acknowledge records whose events are settled. May be called from any thread.
 
         Args:
-            progress: returns the last record up to which all events are settled, and the last record that a waiting
-            driver
-                need not wait for. Records from the held one on are not acknowledged, even if settled.
+            progress: returns the last record up to which all events are settled, and the last record up to which a
+                waiting driver has its answers. Records from the held record on are not acknowledged, even if settled.
         """
         with self._lock:
             # Called under the lock: otherwise a held record could be released in between and count as settled.

@@ -82,7 +82,7 @@ class ClientBridge:
         spark: the session, of PySpark 4.0 or newer; in older versions, listeners run on the server.
         settings: by key.
         origin: where the settings were given, for messages.
-        patience: seconds that the last events have at the end.
+        patience: seconds that the last events have for delivery.
 
     Attributes:
         records: the records of the session.
@@ -94,7 +94,7 @@ class ClientBridge:
         self._patience = patience
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
-        # Heartbeats of a client would end with the client, although the application runs on the server.
+        # Heartbeats of a client would end with the client, although the application continues on the server.
         given = [
             {"key": key, "value": value, "origin": origin}
             for key, value in settings.items()

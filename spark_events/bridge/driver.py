@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_events.bridge.acknowledgements import Answers
 
-#: Maximum duration of a fetch, and so the delay until this side notices a change of its own.
+#: Maximum duration of a fetch, and therefore the maximum delay until this process notices its own changes.
 _FETCH_SECONDS = 0.2
 #: Time limit for sending the last answers.
 _LAST_ANSWERS_SECONDS = 1.0
@@ -130,12 +130,12 @@ class DriverBridge:
         self._shim.stop()
 
     def end(self) -> None:
-        """End the driver session. Call on the thread that led it."""
+        """End the driver session. Call this on the thread that ran the session."""
         self.give_up()
         self.release()
 
     def give_up(self) -> None:
-        """Abandon a driver session that cannot begin; keep py4j's connection of the calling thread, the user's."""
+        """Abandon a driver session that cannot begin; keep the py4j connection of the calling user's thread."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
         # If the JVM has exited, it need not be notified.
         with contextlib.suppress(Exception):

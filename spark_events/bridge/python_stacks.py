@@ -1,6 +1,6 @@
 """Stacks of the Python functions that Spark calls in the driver, such as that of ``foreachBatch``.
 
-The shim sees the threads of the JVM alone. The driver's Python therefore answers on a Unix socket, in a folder that
+The shim sees only the threads of the JVM. The driver's Python therefore answers on a Unix socket, in a folder that
 only its user can open; the sidecar asks when a query is overdue. The answer needs the interpreter lock, so a function
 that holds it (a long call of a C extension) is not seen.
 """
@@ -64,7 +64,7 @@ def serve() -> None:
     if not hasattr(socket, "AF_UNIX"):
         return
     path = _address(os.getpid())
-    # Without the socket, an event only lacks the line.
+    # Without the socket, events only lack the line of the Python function.
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if not _is_private(path.parent):

@@ -59,7 +59,7 @@ PROTOCOL = 1
 class Hello(_Line, frozen=True, kw_only=True):
     """The first line: protocol, settings, application name, driver process, and the predecessors' state.
 
-    ``version`` is the jar's; empty if the shim does not run from its jar.
+    ``version`` is the version of the jar; empty if the shim does not run from its jar.
     ``sequence`` is the first event's number and ``before`` the counters and circuit breaker states of the predecessors.
     """
 
@@ -140,7 +140,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationEnd`` and the evidence of its cause.
 
-    ``exit_code`` is Spark's, which is 0 if Spark does not know it; ``program_exit_code`` is certain. A later record
+    ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is certain. A later record
     replaces a ``provisional`` end once the outcome is known. ``stopped_before``: the program failed after it had
     stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
     """
@@ -172,9 +172,10 @@ class JobStart(_Line, frozen=True, kw_only=True):
 
 
 class BatchStarted(_Line, frozen=True, kw_only=True):
-    """A query runs the first job of a batch; further jobs and stages of the batch are recorded only if one fails.
+    """A query runs the first job of a batch.
 
-    The properties have the query, the batch and the policy for several watermarks.
+    Further jobs and stages of the batch are recorded only if one of them fails. The properties have the query, the
+    batch and the policy for several watermarks.
     """
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
@@ -192,7 +193,7 @@ class JobEnd(_Line, frozen=True, kw_only=True):
 class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success after a failure.
 
-    ``root_id`` and ``description`` are those of the outermost execution around it.
+    ``root_id`` and ``description`` are those of the outermost enclosing execution.
     """
 
     execution_id: int
@@ -302,9 +303,9 @@ class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
     """The thread of a running query.
 
     ``busy_since`` is 0 while the query waits for its next trigger or for data. ``frames`` are
-    ``package.Class.method(File:line)``, innermost first, without frames that say nothing about the place. ``python``:
-    the stacks of the Python functions that the JVM calls at the moment, innermost frame first, if the thread waits for
-    one of them.
+    ``package.Class.method(File:line)``, innermost first, without frames that do not help to locate the thread.
+    ``python`` are the stacks of the Python functions that the JVM calls at the moment, innermost frame first, if the
+    thread waits for one of them.
     """
 
     run_id: str
@@ -320,9 +321,9 @@ class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspection(_Line, frozen=True, kw_only=True):
-    """The shim's answer to the question what runs now.
+    """The shim's answer to a request for the running work.
 
-    ``asked`` and ``overdue`` are those of the question. ``idle_since`` is when the last task ended; 0 while a
+    ``asked`` and ``overdue`` repeat the values of the request. ``idle_since`` is when the last task ended; 0 while a
     task runs. ``executors`` is -1 if the listener was added after executors. Each of ``jobs`` is a job id, followed by
     the ids of its stages.
     """

@@ -23,7 +23,7 @@ _PLUGIN = "io.sparkevents.EventsPlugin"
 _JAR = "spark-events"
 _PACKAGE = "io.sparkevents:spark-events:"
 _PYTHON_SECONDS = 30
-#: Reporter types that deliver over a network. Type heartbeat is not among them: only its last ping counts.
+#: Reporter types that deliver over a network. Type heartbeat is not listed because only its last ping matters.
 _REMOTE = ("kafka", "otlp", "webhook")
 
 

@@ -21,7 +21,7 @@ _HEAD = 4096
 def follow(path: Path) -> Iterator[bytes | None]:
     """Yield complete lines without line ends, forever; None each time all present lines have been yielded.
 
-    An unfinished line is held back until its end is written. A missing file is polled for until it exists again.
+    An unfinished line is held back until its end is written. If the file is missing, poll until it exists again.
 
     Raises:
         OSError: when the file cannot be opened or read.
@@ -52,9 +52,9 @@ def follow(path: Path) -> Iterator[bytes | None]:
 
 
 class _Part:
-    """One of the files that exist at a path one after the other, and the read position in it.
+    """One of the successive files at a path, and the read position in it.
 
-    A file that was rotated away before it was opened is not read: the reader paused for longer than a rotation.
+    If the reader pauses for longer than a rotation, it does not read files that were rotated in the meantime.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +95,7 @@ class _Part:
         self._file.seek(self._read)
 
     def following(self, path: Path) -> _Part | None:
-        """Return the file that follows this one; None while this one is still at the path, or no file is."""
+        """Return the file after this one; None while this one is still at the path, or while the path has no file."""
         with contextlib.suppress(FileNotFoundError):
             return None if os.path.samestat(path.stat(), self._status) else _Part(path)
         return None

@@ -13,7 +13,7 @@ from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, abandon, writing
 from spark_events.errors import SparkEventsError
 
-#: Python's default error handlers for output; any other was chosen with PYTHONIOENCODING and stays.
+#: Python's default error handlers for output; any other handler was chosen with PYTHONIOENCODING and is kept.
 _STRICT = ("strict", "surrogateescape")
 
 

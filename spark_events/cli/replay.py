@@ -23,7 +23,7 @@ from spark_events.translate.translator import Translator
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
-#: Events that can be made from a log. The others report delivery, or are added by programs.
+#: Events that can be made from a log. Other events report delivery, or are added by programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent"),
     *("JobFailureEvent", "JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
@@ -118,14 +118,14 @@ def _counted(count: int, what: str) -> str:
 
 
 class _Notes:
-    """Notes on standard error: the first ``most``; the others are counted."""
+    """Notes on standard error: prints the first ``most`` notes and counts the further notes."""
 
     def __init__(self, most: int) -> None:
         self._left = most
         self._unshown = 0
 
     def note(self, text: str) -> None:
-        """Print a note, or only count it."""
+        """Print a note, or only count it after the limit."""
         if self._left:
             self._left -= 1
             self.print_note(text)
@@ -143,7 +143,7 @@ class _Notes:
 
 
 class _Replay:
-    """Reads logs one after the other into an sink."""
+    """Reads logs one after the other into a sink."""
 
     def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, notes: _Notes) -> None:
         self._least = Severity(chosen.min_severity)

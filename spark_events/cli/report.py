@@ -75,13 +75,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _run(chosen: argparse.Namespace) -> int:
     sla = _sla(chosen.sla)
     if chosen.fail_on_sla and sla is None:
-        raise UsageError("--fail-on-sla: needs --sla")
+        raise UsageError("--fail-on-sla needs --sla TIME")
     if chosen.port is not None and not (chosen.serve and 0 <= chosen.port <= 65535):
         raise UsageError("--port: allowed is 0 to 65535, with --serve")
     if chosen.serve and chosen.fail_on_sla:
-        raise UsageError("--fail-on-sla: not with --serve")
+        raise UsageError("--fail-on-sla cannot be combined with --serve")
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
-    _options(chosen, sla, _now())  # report a wrong time before anything is read
+    _options(chosen, sla, _now())  # report an invalid time before reading anything
     if chosen.serve:
         with _progress() as progress:
 
@@ -115,7 +115,7 @@ def _report(
         progress("computing", None)
         if not table.count():
             if all(one.kind == "empty" for one in reading.summaries):
-                raise SparkEventsError(f"{', '.join(chosen.sources)}: empty, no event yet")
+                raise SparkEventsError(f"{', '.join(chosen.sources)}: no event yet, the source is empty")
             details = "".join(f"; {note}" for note in reading.notes[:_MOST_NOTES])
             raise SparkEventsError(f"{', '.join(chosen.sources)}: no event{details}")
         return build(table, options, now, reading.summaries, reading.notes, draw)
@@ -155,7 +155,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
     """Return a time in milliseconds.
 
     Raises:
-        UsageError: the text is no time.
+        UsageError: the text is not a valid time.
     """
     if given is None:
         return None
@@ -173,7 +173,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as a whole, so that a page that is being read is never half written."""
+    """Write a file atomically, so that a reader never sees a half-written page."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")

@@ -114,7 +114,9 @@ def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float) -> 
         # Three calls with one timeout each, plus a second for the thread to start.
         return promise.result(3 * timeout + 1)
     except concurrent.futures.TimeoutError:
-        return SendOutcome("open or report", 3 * timeout, TimeoutError("the reporter blocks its thread"))
+        return SendOutcome(
+            "open or report", 3 * timeout, TimeoutError("the reporter did not return and blocks its thread")
+        )
 
 
 def _verdict(outcome: SendOutcome) -> str:

@@ -36,7 +36,7 @@ class Sink(Protocol):
         """Accept events; return when there is room for more."""
 
     def close(self) -> int:
-        """Deliver the rest; return how many events were not delivered."""
+        """Deliver the remaining events; return how many events were not delivered."""
 
 
 class JsonLines:
@@ -65,7 +65,7 @@ class JsonLines:
     def _write(self) -> None:
         rest = memoryview(self._encoder.encode_lines(self._waiting))
         with writing():
-            # An unbuffered stream (PYTHONUNBUFFERED) may write a part, and raises the reason at the next write.
+            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part; the next write then raises the reason.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
         self._waiting.clear()

@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
-        # Holds the last matching events until the file's present end; None from then on, and without -n.
+        # Holds the last matching events until the file's present end is reached; None afterwards, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
@@ -117,7 +117,7 @@ def _render(event: Event, width: int, verbose: bool) -> str:
 
     Args:
         event: the event.
-        width: columns of the terminal; 0: the output is not a terminal, so it has no colours and long lines.
+        width: columns of the terminal. 0: the output is not a terminal, so lines are neither coloured nor wrapped.
         verbose: whether to add the attributes.
     """
     line = _wrapped(format_event(event, time_format="%Y-%m-%d %H:%M:%S%z"), width, "    ")

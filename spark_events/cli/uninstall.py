@@ -1,4 +1,4 @@
-"""``spark-events uninstall``: say what to remove, in an order in which Spark always starts."""
+"""``spark-events uninstall``: print what to remove, in an order in which Spark can start after each step."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _INTERVALS = 2.0
 
 
 class Source(Protocol):
-    """Stored events of applications, which also store what the watcher has reported."""
+    """Stored events of applications; the watcher adds the events that it has reported."""
 
     def read(self, sightings: Sightings, since: int) -> None:
         """Read events, from a time in milliseconds since the epoch."""
@@ -42,9 +42,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "watch",
         help="report applications whose heartbeats have stopped as LOST",
         description=(
-            "Looks once, or with --every until it is stopped, for applications without an end whose heartbeats have"
-            " stopped, and reports each as LOST, once. Without --conf or --to, the events are printed, one JSON"
-            " object per line. Applications send heartbeats with events.heartbeat.interval."
+            "Looks for applications without an end whose heartbeats have stopped, and reports each as LOST, once. The"
+            " command looks once; with --every, it looks repeatedly until it is stopped. Without --conf or --to, it"
+            " prints the events, one JSON object per line. Applications send heartbeats if events.heartbeat.interval is"
+            " set."
         ),
     )
     parser.add_argument(
@@ -107,14 +108,14 @@ class Watcher:
         self._since = since
         self._clock = clock
         self.sightings = Sightings()
-        # After an outage of the source, the applications' reporters first deliver what they could not store.
+        # After an outage of the source, the applications' reporters first deliver the events that they could not store.
         self._judges_from = 0
 
     def look(self) -> int:
-        """Report what is lost now; return how many events were not delivered.
+        """Report the applications that are lost now; return how many events were not delivered.
 
         Raises:
-            SparkEventsError: when the source cannot be read or written; then nothing is known to be lost.
+            SparkEventsError: when the source cannot be read or written; no application is reported then.
         """
         now = round(self._clock() * 1000)
         try:
@@ -133,7 +134,7 @@ class Watcher:
         sink = self._open_sink()
         sink.take(events)
         if undelivered := sink.close():
-            # Not recorded: the next look reports them again, with the same event ids.
+            # These events are not recorded, so the next look reports them again, with the same event ids.
             return undelivered
         for event in events:
             self._source.record(event)

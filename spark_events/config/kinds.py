@@ -50,7 +50,7 @@ def _boolean(text: str) -> bool:
 boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-#: Longest duration in days, a hundred years: a thread cannot wait for three hundred.
+#: Longest duration in days: a hundred years, because a thread cannot wait for three hundred years.
 _LONGEST = 36_500 * _SECONDS["d"]
 _WITH_UNIT = "with a unit (ms, s, min, h, d), say 10s, 36500d at most"
 
@@ -135,7 +135,7 @@ def _names(value: str) -> tuple[str, ...]:
     found = [name.strip() for name in value.split(",")]
     for name in found:
         if not is_name(name):
-            raise ValueError(f"{name!r} is not a name")
+            raise ValueError(f"{name!r} is not a valid name")
     if len(set(found)) < len(found):
         raise ValueError("a name occurs twice")
     return tuple(found)

@@ -57,13 +57,16 @@ class Setting(NamedTuple):
 
 
 class Settings:
-    """All settings of one driver, by key without the prefix ``spark.``; keys with the prefix override those without."""
+    """All settings of one driver, by key without the prefix ``spark.``.
+
+    If a key is set with and without the prefix, the value with the prefix applies.
+    """
 
     def __init__(self, settings: Iterable[Setting] = ()) -> None:
         ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
         self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
-        # Each with the key, or the prefix of keys, that it is about.
+        # Each problem with the key or key prefix that it concerns.
         self._problems: list[tuple[str, str]] = []
         self._confided: dict[str, dict[str, str]] = {}
 
@@ -77,7 +80,7 @@ class Settings:
 
         Args:
             section: a dataclass that declares its keys with :func:`option`.
-            prefix: the part of its keys that comes first.
+            prefix: the common prefix of the section's keys.
         """
         values: dict[str, Any] = {}
         usable = True
@@ -136,14 +139,17 @@ class Settings:
         self._problems.append((key, problem))
 
     def problems_below(self, prefix: str) -> tuple[str, ...]:
-        """Return the problems of the keys below ``prefix``; unknown keys count once every section has been read."""
+        """Return the problems of the keys below ``prefix``.
+
+        Call this after every section has been read; until then, its keys count as unknown.
+        """
         return tuple(text for key, text in self._all_problems() if _is_below(key, prefix))
 
     def check(self, without: Collection[str] = ()) -> None:
         """Raise the collected problems; call this after all sections are read.
 
         Args:
-            without: prefixes of keys whose problems alone are no reason to raise: the caller handles them.
+            without: prefixes of keys whose problems the caller handles; they raise no error by themselves.
 
         Raises:
             ConfigError: there are problems, or keys that no section reads.
@@ -169,7 +175,8 @@ def _is_below(key: str, prefix: str) -> bool:
 
 
 def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
-    # A parser's message may quote the value, and so a resolved secret. Parsers of confidential kinds do not quote it.
+    # A parser's message may quote the value, and therefore a resolved secret. Parsers of confidential kinds do not
+    # quote the value.
     is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)
     quotes = (kind.confidential or is_secret(setting.key, setting.value)) and not is_safe
     text = _reason_of(error, quotes)

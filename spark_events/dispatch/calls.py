@@ -18,7 +18,7 @@ _MOST_TEXT = 2000
 
 #: Upper limit for a reporter's own linger, in seconds; a larger value is probably in the wrong unit.
 _LONGEST_LINGER = 60.0
-#: The longest pause that a destination may request, in seconds; a longer request is cut to this.
+#: The longest pause that a destination may request, in seconds; a longer request is shortened to it.
 _LONGEST_PAUSE = 3600.0
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
@@ -51,7 +51,7 @@ class _NoExit:
         if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit)):
             return
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            raise RuntimeError(f"the reporter called for an exit: {describe(error)}") from error
+            raise RuntimeError(f"the reporter tried to end its process: {describe(error)}") from error
         # Callers catch only Exception, so convert any other error too.
         raise RuntimeError(
             f"the reporter raised a BaseException that is not an Exception: {describe(error)}"

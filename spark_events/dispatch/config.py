@@ -31,7 +31,7 @@ class DeliveryConfig:
         "batch.linger",
         duration,
         None,
-        doc="Time an event waits for others, so that one call reports several; default: that of the type.",
+        doc="Time an event waits for further events, so that one call reports several; default: that of the type.",
     )
     retry_initial: float = option(
         "retry.initial",
@@ -51,7 +51,7 @@ def _isolation(value: str) -> str:
     if value not in ("thread", "process"):
         raise ValueError
     if value == "process" and sys.platform != "linux":
-        raise ValueError("a process of its own needs Linux")
+        raise ValueError("a separate process needs Linux")
     return value
 
 

@@ -33,7 +33,8 @@ _LOG = logging.getLogger(__name__)
 _QUICK_SECONDS = 0.01
 #: Time for a cancelled attempt to unwind; a call that takes longer blocks its thread.
 _GRACE_SECONDS = 0.5
-#: Limit of blocked threads per reporter; beyond it there is no replacement because busy threads slow down the others.
+#: Limit of blocked threads per reporter, because busy threads slow down other reporters; at the limit, no replacement
+#: starts.
 _MOST_HUNG = 4
 #: Fullness of a mailbox that causes a warning, and fullness below which the next warning is possible.
 _NEARLY_FULL, _HALF_FULL = 0.9, 0.5
@@ -151,8 +152,8 @@ class Delivery:
     def wait_for_room(self, weight: int) -> None:
         """Wait briefly for a fast reporter, to avoid shedding in a burst.
 
-        A slow or failing reporter is not waited for because that would slow down the other reporters. After a wait
-        without success, the dispatcher waits again only once the reporter has accepted a batch quickly.
+        The dispatcher does not wait for a slow or failing reporter, because that would delay the other reporters. After
+        a wait without success, the dispatcher waits again only once the reporter has accepted a batch quickly.
         """
         if self.is_durable:
             self.store.wait_for_room(weight, _QUICK_SECONDS)
@@ -243,8 +244,8 @@ class Delivery:
             self._worker.wake()
         what, how = fault
         _LOG.error(
-            "reporter %s: %s (%s); another thread retries its events; set spark.events.reporter.%s.isolation=process to"
-            " have a process killed instead",
+            "reporter %s: %s (%s); another thread retries its events; set spark.events.reporter.%s.isolation=process"
+            " to run it in a process, which can be killed",
             self.name,
             what,
             how,
@@ -292,7 +293,12 @@ class Delivery:
             # File descriptors or threads may be exhausted; the next check tries again.
             if not self._unreplaced:
                 self._unreplaced = True
-                _LOG.error("reporter %s: %s; cannot create a replacement: %s", self.name, what, self.describe(error))
+                _LOG.error(
+                    "reporter %s: %s; cannot create a replacement, trying again: %s",
+                    self.name,
+                    what,
+                    self.describe(error),
+                )
             return False
         self._unreplaced = False
         self._worker = successor
@@ -378,7 +384,7 @@ class Delivery:
 
     def _log_full(self, dropped: Mapping[str, int]) -> None:
         if full := dropped.get("mailbox-full"):
-            _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
+            _LOG.warning("reporter %s: %d events were dropped because its mailbox was full", self.name, full)
 
     def describe(self, error: BaseException) -> str:
         """Return the error as text without secrets; called by the worker."""

@@ -145,7 +145,7 @@ class AsyncQueuedDispatcher:
             delivery.begin_drain()
 
     def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
-        """Wait until the reporters have settled all their events, or the deadline.
+        """Wait until the reporters have settled all their events, at most until the deadline.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -233,9 +233,9 @@ def create(
 class SyncReporters:
     """Set of reporters that the driver currently waits for.
 
-    The driver does not wait for a late reporter until it has caught up, nor for one whose circuit breaker is not
-    closed. Therefore an unreachable destination costs the driver at most one timeout instead of one for each record.
-    The driver still waits for the other reporters. Only the driver waits; the sidecar itself never blocks on them.
+    The driver skips a late reporter until it has caught up, and a reporter whose circuit breaker is not closed.
+    Therefore an unreachable destination costs the driver at most one timeout instead of one for each record. The
+    driver still waits for the other reporters. Only the driver waits; the sidecar itself never blocks on them.
 
     Args:
         deliveries: the deliveries of these reporters.
@@ -285,8 +285,8 @@ class SyncReporters:
         if name not in self._named:
             self._named.add(name)
             _LOG.warning(
-                "reporter %s: has not answered within events.dispatcher.sync.timeout (%g s); it is not waited for"
-                " until it has caught up",
+                "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not wait"
+                " for it until it has caught up; check its destination, or raise the timeout",
                 name,
                 self._timeout,
             )

@@ -81,7 +81,7 @@ class Mailbox:
         """Check the store's external resources several times a second; a mailbox has none."""
 
     def put(self, entries: Entries) -> bool:
-        """Append entries without waiting; return whether to wake the worker, because the mailbox was empty."""
+        """Append entries without waiting; return whether the mailbox was empty, so that the worker must be woken."""
         if not entries:
             return False
         with self._lock:
@@ -203,16 +203,16 @@ class Mailbox:
         return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until no event exists only in memory; return whether that is the case."""
+        """Wait until no event exists only in memory; return False after ``timeout`` seconds."""
         return self.wait_until_empty(timeout)
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until all events are settled; return whether that is the case."""
+        """Wait until all events are settled; return False after ``timeout`` seconds."""
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until this weight fits without shedding; return whether it fits."""
+        """Wait until this weight fits without shedding; return False after ``timeout`` seconds."""
         with self._lock:
             return self._settled.wait_for(lambda: self._weight + weight <= self._capacity, timeout)
 

@@ -89,7 +89,7 @@ class RetryLoop:
     """Make the attempts of one worker, one after the other.
 
     Only the worker's thread may use it, except for methods that say otherwise. tenacity does the retries, with jitter,
-    and only after a first failure. A permanent error gives up the events, a throttled error says how long to wait, and
+    and only after a first failure. A permanent error drops the events, a throttled error requests a pause, and
     any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread
     cannot be cancelled; :meth:`abandon` handles that case.
 
@@ -151,8 +151,8 @@ class RetryLoop:
     def is_dead(self) -> bool:
         """Whether the destination counts as dead.
 
-        A breaker that is not closed means dead, and so do several attempts in a row without an answer. A destination
-        that asks for a pause is alive.
+        It counts as dead while its breaker is not closed, or after several attempts in a row without an answer. A
+        destination that requests a pause counts as alive.
         """
         is_held_back = self._breaker.state is not BreakerState.CLOSED and not self._asks_for_pause
         return is_held_back or self._unanswered >= _DEAD_AFTER

@@ -47,7 +47,7 @@ def _parse_filters(text: str) -> tuple[Filter, ...]:
         names = tuple(name.strip() for name in rest.split(",")) if rest else ("*",)
         for pattern in (scope, *names):
             if not _PATTERN.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern")
+                raise ValueError(f"{pattern!r} is not a pattern: allowed are letters, digits and _ . * $ -")
         found.append(Filter(scope, names))
     return tuple(found)
 
@@ -159,7 +159,7 @@ class Selection:
 
     def _accepts(self, event: Event) -> bool:
         if event.name == HEARTBEAT:
-            # Only reporters that asked for heartbeats get here.
+            # Other reporters' heartbeats were removed before this call.
             return True
         if event.severity < self._min_severity and not (
             self._recoveries and event.attributes.get("incident.role") == "recovery"

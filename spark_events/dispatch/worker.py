@@ -36,7 +36,7 @@ class EventSource(Protocol):
         """Return whether the queued events may no longer linger."""
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether no event is left; if not, the source wakes the worker."""
+        """Return whether no event is left; while events are left, the source wakes the worker."""
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """Settle the events in flight as delivered or dropped.
@@ -86,7 +86,7 @@ class Worker:
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
-        # The thread closes its loop. Of a worker that never starts, as in `spark-events check`, the garbage collector
+        # The thread closes its loop. If a worker never starts, as in `spark-events check`, the garbage collector
         # would close the loop's sockets first, and the loop would report that at exit.
         self._close_unstarted = weakref.finalize(self, self._loop.close)
         self._work = WorkerNotifier(self._loop)

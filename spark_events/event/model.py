@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         class_scope: dotted name of the part of Spark, or of the user's program, that the event concerns.
         body: one sentence that a person understands without the other fields.
         severity: severity of the fact.
-        observed_ts_millis: when it happened (not when it was sent), in milliseconds since the epoch.
+        observed_ts_millis: when the fact happened (not when it was sent), in milliseconds since the epoch.
         event_id: identifier of the fact, equal for every delivery of it.
         sequence: number within the application, increasing in the order of events.
         attributes: details for machines.
@@ -141,7 +141,7 @@ class EventBuilder:
         return self
 
     def set_observed_ts_millis(self, observed_ts_millis: int) -> EventBuilder:
-        """Set when it happened, in milliseconds since the epoch; the default is now."""
+        """Set the time of the fact in milliseconds since the epoch; the default is now."""
         if type(observed_ts_millis) is not int or not 0 <= observed_ts_millis < _INT64:
             raise InvalidEventError(
                 f"observed_ts_millis: given {observed_ts_millis!r}, allowed are milliseconds since the epoch"

@@ -54,11 +54,11 @@ def build(
         options: what to report.
         now: time in milliseconds.
         sources: what was read.
-        notes: what was wrong with the sources.
+        notes: problems of the sources.
         draw: add the data of the page's drawings.
 
     Raises:
-        SparkEventsError: there is no event, or none of the chosen applications, queries or period.
+        SparkEventsError: there is no event, or no event of the chosen applications, queries or period.
     """
     duplicates = table.remove_duplicates()
     _choose(table, options)
@@ -125,10 +125,10 @@ def _choose(table: EventTable, options: ReportOptions) -> None:
 
 
 def _matching(table: EventTable, option: str, name: str, identity: str, patterns: Sequence[str]) -> list[str]:
-    """Return the names that match, or whose ids do.
+    """Return the names that match, or whose ids match.
 
     Raises:
-        SparkEventsError: a pattern matches none.
+        SparkEventsError: a pattern matches no name and no id.
     """
     known = table.run(f"SELECT DISTINCT {name}, {identity} FROM event WHERE {name} IS NOT NULL")
     chosen = set()

@@ -11,7 +11,7 @@ from spark_events.report.numbers import DURATION, LAG, QUERY
 from spark_events.report.runs import FAILURE, GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 
-# Budgets in points. A bucket of a query is three points: duration, rate, lag.
+# Budgets in points. A bucket of a query has three points: duration, rate, lag.
 _SEGMENTS, _BUCKETS, _EXECUTORS, _MARKERS = 2_500, 2_000, 1_000, 1_000
 _MOST_LANES, _MOST_SERIES, _MOST_BUCKETS = 200, 100, 400
 _LEAST_SEGMENTS = 8
@@ -22,8 +22,8 @@ _WORST = [
     state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)
 ]
 
-# Rows per second: the rows of a bucket by the time since the commit before each. Rows by the width of the bucket would
-# be a sawtooth where buckets are not much longer than batches.
+# Rows per second: the rows of a bucket divided by the sum of the times since each preceding commit. A division by the
+# width of the bucket would make the curve a sawtooth where buckets are not much longer than batches.
 _SERIES = f"""
 SELECT query, (ts - {{since}}) // {{width}} AS bucket, count(*), min(took), median(took), max(took),
   1000.0 * sum(rows_in) FILTER (pause > 0) / nullif(sum(pause), 0), max(lag)
@@ -64,7 +64,7 @@ def drawing_of(
             end = until if interval.end is None else interval.end
             overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
     lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
-    # Lanes with few segments leave their part of the budget to the others.
+    # Lanes with many segments get the unused budget of lanes with few segments.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
         most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))

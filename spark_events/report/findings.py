@@ -10,15 +10,15 @@ from spark_events.report.runs import SubjectRun, overlapping
 from spark_events.report.wording import counted, shortened, span, when
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
-#: Heartbeats that must be missing before an application counts as silent.
+#: Number of missing heartbeats after which an application counts as silent.
 _SILENT_INTERVALS = 3
-#: Restarts in the period from which a query or application is a crash loop.
+#: Number of restarts in the period from which a query or application counts as a crash loop.
 _MANY_RESTARTS = 3
 _MOST_NAMES = 5
 
 
 def title(subject: SubjectReport) -> str:
-    """Return how sentences name a subject."""
+    """Return the name of a subject for sentences."""
     return f"{subject.kind.capitalize()} '{shortened(subject.name)}'"
 
 
@@ -29,7 +29,7 @@ def findings(
     until: int,
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
-    """Return what is wrong: first what still is, worst first."""
+    """Return the problems: first those that still exist, worst first."""
     found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
     for trouble in numbers.reporters:
         text = f"Reporter '{trouble.reporter}' of '{trouble.application}' is {trouble.status} since"

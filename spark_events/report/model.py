@@ -102,9 +102,9 @@ class CommitNumbers:
     """Committed micro-batches of a query.
 
     Attributes:
-        events: number of events; one may stand for several batches, and then counts with their mean duration.
-        over_sla: number of events over the SLA, or with severity WARN if there is none.
-        slow: the slowest of these, longest first.
+        events: number of events; an event for several batches counts once, with their mean duration.
+        over_sla: number of events over the SLA; without an SLA, number of events with severity WARN.
+        slow: the slowest of the events in ``over_sla``, longest first.
     """
 
     events: int
@@ -123,7 +123,7 @@ class CommitNumbers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Watermark:
-    """Watermark of a query. The lag is the time between the watermark and the newest row."""
+    """Watermark of a query; its lag is the time between the watermark and the newest row."""
 
     last: int | None
     lag_ms: int | None
@@ -190,7 +190,7 @@ class SubjectReport:
         application: name of the application; of a query, of its last run.
         outcome: status of the last run.
         is_long_running: whether time without a run, after a failure, is downtime: queries, and applications with them.
-        uptime_percent: None unless it is long-running.
+        uptime_percent: None unless ``is_long_running`` is True.
         restarts: number of runs that followed another run.
         failures: number of failures by cause, as (index in ``EventReport.failures``, number).
         core_hours: None unless the application has reported it.

@@ -18,7 +18,7 @@ _MOST_SUBJECTS = 50
 
 QUERY = "'q:' || coalesce(query_id, query_name)"
 DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
-#: Lag of the watermark; it is 1970 before the first row.
+#: Lag of the watermark; before the first row, the watermark is 1970.
 LAG = "CASE WHEN watermark > 0 THEN coalesce(lag_ms, newest_row - watermark) END"
 
 _COMMITS = f"""
@@ -163,7 +163,7 @@ def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str,
 def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tuple[tuple[int, int], ...]]]:
     """Return the failures by cause, most frequent first, and their numbers by subject.
 
-    Beyond a thousand causes, the rest is one group, whose key is empty.
+    Beyond a thousand causes, all further failures form one group, whose key is empty.
     """
     groups: list[FailureGroup] = []
     indexes: dict[str, int] = {}

@@ -16,7 +16,7 @@ import msgspec
 from spark_events.report.model import EventReport, FailureGroup, SubjectReport
 
 _MOST_RUNS, _MOST_SLOW, _MOST_ITEMS = 50, 200, 200
-#: Characters of a stack trace: of the most frequent causes, and of the others.
+#: Maximum characters of a stack trace, for the most frequent causes and for all other causes.
 _STACK, _FULL_STACKS, _SHORT_STACK = 8_192, 200, 1_024
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -26,7 +26,7 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
 
     Args:
         report: a report with its drawing.
-        refresh_seconds: the page fetches ``data.json`` this often; None: never.
+        refresh_seconds: interval at which the page fetches ``data.json``; None: never.
     """
     style, script, template = (_asset(name) for name in ("page.css", "page.js", "page.html"))
     sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
@@ -42,7 +42,7 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
     for name, value in parts.items():
         head, mark, tail = template.partition(f"{{{{ {name} }}}}")
         assert mark, name
-        # The tail stays the template: inserted text is never searched for marks.
+        # Search only the rest of the template for marks, never the inserted text.
         template = tail
         parts[name] = head + value
     return "".join(parts.values()) + template

@@ -146,7 +146,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
 
 
 def _settle(runs: list[SubjectRun]) -> None:
-    """Sort the runs of one subject, and end those that ended unseen."""
+    """Sort the runs of one subject, and end runs whose end was not reported."""
     runs.sort(key=lambda run: (run.start, run.last))
     latest = runs[-1].start
     for run in runs:

@@ -12,7 +12,7 @@ from spark_events.report.model import EventReport
 from spark_events.report.page import data_of, page_of
 
 _HOST = "127.0.0.1"
-#: The page asks for new data this often; a report is at most as old as it took to compute, and this.
+#: Interval at which the page requests new data, and minimum age at which a report is computed again, in seconds.
 REFRESH_SECONDS = 10
 _FRESH_SECONDS = 3.0
 
@@ -53,7 +53,7 @@ class ReportServer(ThreadingHTTPServer):
             if self._report is None or self._clock() >= self._valid_until:
                 began = self._clock()
                 self._report = self._compute()
-                # A report that takes long is kept for as long, so that computing is at most half of the time.
+                # Keep a report at least as long as computing it took, so that computing takes at most half of the time.
                 self._valid_until = self._clock() + max(_FRESH_SECONDS, self._clock() - began)
             return self._report
 
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReportServer
 
     def do_GET(self) -> None:
-        # A foreign name in Host means that a web page elsewhere resolves its own name to this address.
+        # A foreign name in Host means that another web page resolves its own name to this address.
         if self.headers.get("Host", "").partition(":")[0] not in (_HOST, "localhost"):
             self._answer(403, "text/plain", "only 127.0.0.1 and localhost are served")
         elif self.path not in ("/", "/data.json"):
@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: requests are not interesting."""
+        """Log nothing, because a log of requests has no use."""
 
 
 def serve(compute: Callable[[], EventReport], port: int, announce: Callable[[str], None]) -> None:

@@ -43,9 +43,9 @@ class Reading:
         table: the table.
         read_log: makes the events of one event log.
         since: start of the report's period, in milliseconds, if it is limited.
-        progress: receives what is read, and the fraction that was read if known.
-        notes: what is wrong with the sources, one sentence each.
-        summaries: what was read.
+        progress: receives the name of the source that is read, and the fraction that was read if known.
+        notes: problems of the sources, one sentence each.
+        summaries: one summary for each source that was read.
     """
 
     table: EventTable

@@ -15,7 +15,7 @@ from typing import Any
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
 
-#: Name of the application of events that have neither an application's name nor its id.
+#: Application name for events that have neither the name nor the id of an application.
 NO_APPLICATION = "(unknown application)"
 
 #: Columns that hold attributes, by type.
@@ -133,11 +133,11 @@ class EventTable:
                 "memory_limit": _MEMORY,
                 "preserve_insertion_order": False,
                 "temp_directory": str(self.folder / "spill"),
-                # Extensions come from the network.
+                # DuckDB would download extensions from the network.
                 "autoinstall_known_extensions": False,
             },
         )
-        # Without a progress bar, there is no progress to ask for; DuckDB would print it in a notebook.
+        # DuckDB measures progress only with a progress bar, which it would print in a notebook.
         self.run("SET enable_progress_bar_print = false")
         self.run("SET enable_progress_bar = true")
         # Rows are in memory until a row group is full, per thread and column.
@@ -150,7 +150,7 @@ class EventTable:
             f" body VARCHAR, {columns})"
         )
         self._links = 0
-        #: Lines that are no events.
+        #: Number of lines that are not events.
         self.damaged = 0
 
     def run(self, statement: str, *values: Any) -> list[Any]:
@@ -175,14 +175,14 @@ class EventTable:
         Args:
             file: the file.
             compressed: whether it is compressed with gzip.
-            since: start of the report's period. Of earlier events, only those that the period needs are kept.
+            since: start of the report's period. Earlier events are kept only if the period needs them.
             progress: receives the fraction that was read, between 0 and 1.
 
         Raises:
             OSError: the file cannot be read, or ends within a compressed block.
             SparkEventsError: the disk with the temporary files is full.
         """
-        # A link of our own, because DuckDB expands *, ? and [ in names, and judges the compression by the name.
+        # Read through a link, because DuckDB expands *, ? and [ in names, and derives the compression from the name.
         self._links += 1
         link = self.folder / f"{self._links}.jsonl{'.gz' if compressed else ''}"
         link.symlink_to(file.resolve())

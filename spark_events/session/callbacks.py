@@ -66,7 +66,7 @@ class CallbackReporter(Reporter):
             if isinstance(error, PermanentError):
                 raise error
             if error is not None:
-                raise PermanentError(f"{event.name}: it raised\n{_traceback_of(error)}") from error
+                raise PermanentError(f"{event.name}: the callback raised an error\n{_traceback_of(error)}") from error
 
     async def _end(self, call: asyncio.Future[BaseException | None]) -> BaseException | None:
         done, _ = await asyncio.wait({call}, timeout=self._timeout)

@@ -156,20 +156,21 @@ def _joined(present: str, added: str, separator: str) -> str:
 def _check(options: Mapping[str, Any]) -> None:
     if options.get("spark.remote") or "SPARK_REMOTE" in os.environ:
         raise SessionError(
-            "a client of Spark Connect cannot have the listener: it belongs to the server, whose configuration gets"
-            " what spark_events.spark_conf() returns; here, spark_events.start(spark) reports this client's queries"
+            "a Spark Connect client cannot install the listener, which runs in the server: add the settings of"
+            " spark_events.spark_conf() to the server's configuration, or call spark_events.start(spark) for events of"
+            " this client's queries"
         )
     from pyspark import SparkContext
 
     running = SparkContext._active_spark_context
     if running is not None:
         raise SessionError(
-            f"the application {running.appName!r} runs already, and a listener is configured before it starts:"
+            f"the application {running.appName!r} is already running, but configure must be called before it starts:"
             " call spark.stop() first, or restart Python (in a notebook, the kernel)"
         )
     gateway = SparkContext._gateway
     if gateway is not None and not knows_shim(gateway.jvm):
         raise SessionError(
-            "the JVM of this Python was started without the jar on its class path, and lives on though its session was"
-            " stopped: restart Python (in a notebook, the kernel), and call configure before the first session"
+            "the JVM of this Python was started without the jar on its class path, and still runs although its session"
+            " was stopped: restart Python (in a notebook, the kernel), and call configure before the first session"
         )

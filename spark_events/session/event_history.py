@@ -100,7 +100,7 @@ class _Waiter(NamedTuple):
     found: Future[Event]
 
     def offer(self, events: Iterable[Event]) -> None:
-        """Set the first match as the result; an error of the predicate is the waiter's."""
+        """Set the first match as the result; raise an error of the predicate to the waiting code."""
         try:
             match = next((one for one in events if one.sequence > self.after and self.choice.fits(one)), None)
             if match is not None:
@@ -144,7 +144,7 @@ class EventHistory(Reporter):
                 self._stop(waiter)
 
     def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """Return the first matching event among the kept events and those still to come.
+        """Return the first matching event among the kept and the future events.
 
         Args:
             choice: the events to match.

@@ -108,7 +108,7 @@ class _Program:
 def _left_the_program(error: BaseException) -> bool:
     """Return whether the exception left the outermost frame.
 
-    After an exception that was caught, the program may have run on.
+    A program that caught the exception may have continued.
     """
     trace = error.__traceback__
     if trace is None:

@@ -38,8 +38,8 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
     session = session_of(spark)
     if is_connect(session):
         raise SessionError(
-            "a client of Spark Connect cannot add events: they belong to the driver, which is the server's; there,"
-            " io.sparkevents.Events.add takes them"
+            "a Spark Connect client cannot add events, because the driver is in the server: call"
+            " io.sparkevents.Events.add there"
         )
     driver_of(session)
     if not session._jvm.io.sparkevents.Events.add(_to_json(without_surrogates(made))):
@@ -98,9 +98,9 @@ def driver_of(spark: Any) -> Any:
         raise SessionError("the SparkSession was stopped: start a new one")
     if not knows_shim(spark._jvm):
         raise SessionError(
-            "the driver does not have the shim: its configuration lacks the line `spark.driver.extraClassPath"
-            " <the path that spark_events.jar_path() returns>`, which must be there before the JVM starts; build the"
-            " session with spark_events.configure(SparkSession.builder, ...).getOrCreate(), in a fresh Python"
+            "the driver's class path lacks the jar of spark-events: restart Python and build the session with"
+            " spark_events.configure(SparkSession.builder, ...).getOrCreate(), or before the JVM starts, set"
+            " spark.driver.extraClassPath to the path that spark_events.jar_path() returns"
         )
     return context._jsc.sc()
 

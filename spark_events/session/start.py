@@ -102,13 +102,13 @@ def start(
                 ),
                 amend=_with_stacks,
                 first_sequence=_next_sequence.get(application, 1),
-                # Mistakes in arguments raise; mistakes in the application's configuration disable only the affected
-                # reporter.
+                # Invalid arguments raise an error; an invalid value in the application's configuration disables only
+                # the affected reporter.
                 strict=reporters is not None,
             )
             if not driver_session.begin():
                 failure = getattr(bridge.records, "failure", None)
-                raise SessionError("the driver ended, or could not be asked, before its events began") from failure
+                raise SessionError("the driver ended, or did not answer, before the event stream started") from failure
             bridge.listen()
         except BaseException:
             bridge.give_up()
@@ -149,9 +149,9 @@ def _settings(found: Given, dispatcher: str, settings: Mapping[str, Any] | None)
 def _open(session: Any, values: dict[str, str], patience: float) -> DriverBridge | ClientBridge:
     if is_connect(session):
         _LOG.warning(
-            "spark_events: a client of Spark Connect sees its own streaming queries, from their start to their end;"
-            " jobs, stages, others' queries and the application itself are seen by the server alone, whose"
-            " configuration gets what spark_events.spark_conf() returns"
+            "spark_events: a Spark Connect client reports only its own streaming queries. For events of jobs, stages,"
+            " other clients' queries and the application, add the settings of spark_events.spark_conf() to the server's"
+            " configuration"
         )
         return ClientBridge(session, values, _ORIGIN, patience)
     context = driver_of(session)
@@ -165,8 +165,8 @@ def _application_of(session: Any) -> str:
     if is_connect(session):
         if int(session.version.partition(".")[0]) < _FIRST_CONNECT:
             raise SessionError(
-                f"Spark Connect {session.version} runs its clients' listeners on the server, so that nothing can be"
-                f" seen here: use {_FIRST_CONNECT}.0 or newer, or configure the server with spark_events.spark_conf()"
+                f"Spark Connect {session.version} runs its clients' listeners on the server, so this client gets no"
+                f" events: use {_FIRST_CONNECT}.0 or newer, or configure the server with spark_events.spark_conf()"
             )
         return str(session.client._session_id)
     return str(driver_of(session).applicationId())

@@ -167,7 +167,9 @@ class EventStream:
         function, choice, timeout = subscription
         if not self.is_running:
             name = name_of(function)
-            raise SessionError(f"the events have ended, {name} would never be called: call spark_events.start again")
+            raise SessionError(
+                f"the event stream has ended, so {name} would get no events: call spark_events.start again"
+            )
         with self._lock:
             key = _key(function)
             before = self._subscriptions.get(key) if self._replaces and _has_a_name(function) else None
@@ -200,7 +202,7 @@ class EventStream:
             found = [key for key, (one, _) in self._subscriptions.items() if one.function == function]
             deliveries = [self._subscriptions.pop(key)[1] for key in found]
         if not found:
-            raise SessionError(f"{name_of(function)} is not subscribed to these events")
+            raise SessionError(f"{name_of(function)} is not a callback of this stream: pass a function given to on()")
         for delivery in deliveries:
             self._driver_session.detach(delivery)
 

@@ -18,7 +18,7 @@ from spark_events.watch.sightings import Sightings
 #: File in which the watcher records what it has reported; other watchers and later runs read it.
 RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
-#: How often the folder is read again because a file was rotated meanwhile.
+#: How often the folder is read again because a file was rotated during the reading.
 _ATTEMPTS = 5
 
 
@@ -36,7 +36,7 @@ class JsonFolder:
         self._read: dict[tuple[int, int], int] = {}
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read what was written since the last call; skip files that are older than ``since``, in milliseconds.
+        """Read the events written since the last call; skip files that are older than ``since``, in milliseconds.
 
         Raises:
             SparkEventsError: when a file cannot be read, so that an end might be missed.

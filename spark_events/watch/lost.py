@@ -1,4 +1,4 @@
-"""The LOST event of another process's application, equal to the one that its own sidecar would have reported."""
+"""The LOST event of another process's application, equal to the event that its own sidecar would have reported."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from spark_events.translate.translator import Translator
 
 
 def lost_event(start: ApplicationStart, at: int, sequence: int, how: str) -> Event:
-    """Return the event, which has the ``event_id`` that the sidecar's own event has.
+    """Return the LOST event, with the same ``event_id`` as the sidecar's own event.
 
     Args:
         start: identity of the application.
         at: when the application was last known to run, in milliseconds since the epoch.
-        sequence: number of the event after the last known one of the application.
+        sequence: sequence number of the event, one more than the application's last known number.
         how: how the loss was found, as the end of a sentence.
     """
-    # The sidecar's own translation, so that key, attributes and severity cannot differ.
+    # Use the sidecar's own translation, so that key, attributes and severity cannot differ.
     translator = Translator(first_sequence=sequence)
     translator.restore(start)
     (event,) = translator.driver_lost(at, orderly=False, how=how)

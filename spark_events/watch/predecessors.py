@@ -1,13 +1,13 @@
 """Earlier runs of an application that died without an end, found by the next run.
 
-Two places know of them::
+Two sources have records of these runs::
 
     spool directory   shop-3f2a9c01/run~.0/start.json   written at the start of a run, deleted at its end; the lock
                       shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file
     database          a start without an end
 
-A free lock proves that a run is over. A database cannot tell a dead run from one that still runs under the same name,
-so its heartbeats decide: LOST when they are overdue, which may be up to two intervals after this run's start.
+A free lock proves that a run is over. A database does not show whether a run has died or still runs under the same
+name. Such a run is LOST when its heartbeats are overdue, which may be up to two intervals after this run's start.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _RUN = "run~"
 _START = "start.json"
 #: Between two updates of the time at which this run was last alive, in seconds.
 _TOUCH_SECONDS = 10.0
-#: Intervals without a heartbeat after which an earlier run is LOST, and how far back to look, in milliseconds.
+#: Intervals without a heartbeat after which an earlier run is LOST, and age limit of the runs, in milliseconds.
 _INTERVALS, _SINCE = 2.0, 7 * 86_400_000
 _END_SECONDS = 1.0
 _HOW = "its driver died without reporting its end, found by the start of its next run"
 
 
 class Predecessors:
-    """Finds lost runs in a thread of its own, and marks this run as running for the next one.
+    """Finds lost runs in a separate thread, and marks this run as running, for the next run.
 
     Args:
         spool: directory of the spool; None if there is none.
@@ -130,7 +130,7 @@ class Predecessors:
             folder.delete()
 
     def _in_database(self, config: DatabaseConfig, start: ApplicationStart) -> float:
-        """Report the lost runs; return the seconds until the next look, after which a database is done."""
+        """Report the lost runs; return the seconds until the next look. Remove a database without open runs."""
         # Only configured reporters' libraries are imported.
         from spark_events.watch.database import EventDatabase
 

@@ -23,7 +23,7 @@ class Sighting:
     """One application, identified by id and attempt. Times are in milliseconds since the epoch, 0 if unknown.
 
     Attributes:
-        attributes: those of a heartbeat or of the start; the LOST event needs some of them.
+        attributes: the attributes of a heartbeat or of the start; the LOST event needs some of them.
         started: time of the start.
         last_seen: time of the latest start or heartbeat.
         interval: time between two heartbeats, according to the latest heartbeat.
@@ -47,15 +47,15 @@ class Sighting:
 
     @property
     def is_expected(self) -> bool:
-        """Whether heartbeats are expected: no end is known, and the sidecar has not ended in order."""
+        """Whether heartbeats are expected: no end is known, and the sidecar has not sent its final report."""
         return not self.status and self.last_seen > self.reported
 
     def is_overdue(self, now: int, intervals: float) -> bool:
-        """Return whether heartbeats are expected, and the latest is older than this many intervals."""
+        """Return whether heartbeats are expected and the latest is older than ``intervals`` intervals."""
         return self.is_expected and self.interval > 0 and now - self.last_seen > intervals * self.interval
 
     def lost(self) -> Event:
-        """Return the LOST event; it depends on stored events only, so that two watchers make the same one."""
+        """Return the LOST event; it depends on stored events only, so that two watchers make the same event."""
         start = ApplicationStart(
             app_id=self._text("spark.app.id"),
             app_name=self.name,
@@ -86,7 +86,7 @@ class Sightings:
         return iter(self._all.values())
 
     def see(self, event: Event) -> None:
-        """Take note of an event; events that say nothing about an application's life are ignored."""
+        """Update the application of a status change, heartbeat or final report; ignore other events."""
         about = event.attributes
         if "spark.app.id" not in about:
             return

@@ -97,7 +97,7 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--sla", "soon"], "--sla: given 'soon', allowed is a whole number above 0"),
-        (["--fail-on-sla"], "--fail-on-sla: needs --sla"),
+        (["--fail-on-sla"], "--fail-on-sla needs --sla TIME"),
         (["--since", "yesterday"], "--since: given 'yesterday', allowed is a time such as"),
         (["--until", "2026-99-01"], "--until: given '2026-99-01', allowed is a time such as"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "--since: given 2026-02-01, which is after the end"),
@@ -122,7 +122,7 @@ def test_bad_sources(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     for source, message in (
         ("gone.jsonl", "gone.jsonl: no such file or folder"),
         ("*.parquet", "*.parquet: no file matches this pattern"),
-        ("empty.jsonl", "empty.jsonl: empty, no event yet"),
+        ("empty.jsonl", "empty.jsonl: no event yet, the source is empty"),
         ("other.csv", "other.csv: unknown format; allowed are"),
         ("folder", "folder: no file of events, event log or database in this folder"),
         ("lines.jsonl", "lines.jsonl: no event; "),

@@ -187,7 +187,7 @@ MISTAKES = {
     ],
     "object": ["ConfigError: reporters: 'memory' is an object of this process", "use spark_events.start"],
     "dispatcher": ["ConfigError: events.dispatcher.type: given 'quick', allowed is"],
-    "late configure": ["SessionError: the application 'beside' runs already", "spark.stop()"],
+    "late configure": ["SessionError: the application 'beside' is already running", "spark.stop()"],
     "no reporter": ["ConfigError: reporters: given 3 for '3', allowed is"],
     "taken name": ["ConfigError: reporters: given the name 'history', which is that of the stream's own memory"],
     "wrong key": ["ConfigError: events.reporter.f.path: required, but not set"],
@@ -203,7 +203,7 @@ MISTAKES = {
     "severity": ["InvalidChoiceError: min_severity: given 'LOUD', allowed is one of TRACE, DEBUG"],
     "name": ["InvalidChoiceError: name: given ''"],
     "timeout": ["InvalidChoiceError: timeout: given -1, allowed are seconds"],
-    "off": ["SessionError: print is not subscribed"],
+    "off": ["SessionError: print is not a callback of this stream"],
     "attribute": ["InvalidEventError: attribute 'wrong': given [1] of type list"],
     "no event": ["InvalidEventError: event: given {'name': 'C'}"],
 }
@@ -323,7 +323,7 @@ def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Pat
     done = lab.run("", str(script), program=PYTHON)
     start, add, count, configure = done.output.splitlines()
     assert start == add
-    assert "lacks the line `spark.driver.extraClassPath" in start
+    assert "the driver's class path lacks the jar of spark-events" in start
     assert "spark_events.configure(SparkSession.builder, ...)" in start
     assert count == "3"
     assert configure.startswith("the JVM of this Python was started without the jar on its class path")

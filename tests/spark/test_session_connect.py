@@ -78,6 +78,6 @@ def test_unsupported_calls_raise_clear_errors(connected: tuple[Run, Any]) -> Non
     else:
         (message,) = [one for one in truth["messages"] if "Connect" in one]
         assert "sees its own streaming queries" in message
-        assert "jobs, stages, others' queries and the application itself are seen by the server alone" in message
+        assert "add the settings of spark_events.spark_conf() to the server's configuration" in message
     assert truth["configure"].startswith("a client of Spark Connect cannot have the listener")
     assert truth["add"].startswith("a client of Spark Connect cannot add events")

@@ -169,7 +169,7 @@ def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptur
         ids.add(change.event_id)
     assert len(ids) == 1
     (error,) = {record.message for record in caplog.records if record.levelname == "ERROR"}
-    assert error.startswith("reporter 'audit': disabled, it gets no events, the other reporters run; correct this and")
+    assert error.startswith("reporter 'audit': disabled and gets no events; the other reporters run; correct this and")
 
 
 def acknowledged(answers: SentAnswers) -> int:

@@ -173,7 +173,7 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
         ("Broken", "events.reporter.mine: the reporter cannot be made: RuntimeError: no licence"),
         (
             "Exits",
-            "events.reporter.mine: the reporter cannot be made: RuntimeError: the reporter called for an exit: System",
+            "events.reporter.mine: the reporter cannot be made: RuntimeError: the reporter tried to end its process: ",
         ),
         ("Unfinished", "events.reporter.mine.type: given 'unit.test_pipeline:Unfinished' (Unfinished does not define"),
     ],

@@ -300,7 +300,7 @@ def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: 
     driver.await_answer("ack", through=driver.send_records(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
-    assert "lives on" in driver.await_answer("log", level="ERROR")["message"]
+    assert "is still running" in driver.await_answer("log", level="ERROR")["message"]
     assert statuses(path) == [("application", "RUNNING")]
 
 

@@ -79,7 +79,9 @@ def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
     except EOFError:
         raise CutOffError(_CUT_OFF) from None
     except errors as error:
-        raise DamagedLogError(f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})") from None
+        raise DamagedLogError(
+            f"skipped the rest, from about byte {file.tell()}: it cannot be decompressed ({error})"
+        ) from None
 
 
 _LZ4_BLOCK = b"LZ4Block"
@@ -94,7 +96,9 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         at = file.tell() - len(magic)
         token, packed, size, _ = _LZ4_HEADER.unpack(_exactly(file, _LZ4_HEADER.size))
         if magic != _LZ4_BLOCK or not 0 <= packed <= _MOST or not 0 <= size <= _MOST:
-            raise DamagedLogError(f"the rest, from byte {at}, cannot be decompressed: no LZ4 block there")
+            raise DamagedLogError(
+                f"skipped the rest, from byte {at}: it cannot be decompressed, because no LZ4 block begins there"
+            )
         data = _exactly(file, packed)
         if token & 0xF0 == _LZ4_RAW:
             yield data
@@ -103,7 +107,7 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
             # An empty block ends a stream; another stream may follow.
             yield block.decompress(data, uncompressed_size=size) if size else b""
         except block.LZ4BlockError:
-            complain(f"block at byte {at} skipped: it cannot be decompressed")
+            complain(f"skipped the block at byte {at}: it cannot be decompressed")
 
 
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
@@ -122,7 +126,9 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
             continue
         size = int.from_bytes(length, "big", signed=True)
         if not 0 <= size <= _MOST:
-            raise DamagedLogError(f"the rest, from byte {at}, cannot be decompressed: no snappy block there")
+            raise DamagedLogError(
+                f"skipped the rest, from byte {at}: it cannot be decompressed, because no snappy block begins there"
+            )
         data = _exactly(file, size)
         try:
             if snappy.decompress_raw_len(data) <= _MOST:
@@ -133,7 +139,7 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         except Exception:
             # cramjam raises its own errors as well as those of the system.
             pass
-        complain(f"block at byte {at} skipped: it cannot be decompressed")
+        complain(f"skipped the block at byte {at}: it cannot be decompressed")
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:

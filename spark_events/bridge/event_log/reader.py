@@ -198,8 +198,8 @@ _KEPT_BYTES = 1 << 10
 class Lines:
     """The lines of a text, without line breaks.
 
-    Of a long line that is not needed, only the beginning and the last character are kept. Of a line that is too long,
-    the beginning and a part of the end are kept, so that the line is detected as damaged.
+    A long line that is not needed is cut to its beginning and its last character. A line that is too long is cut to its
+    beginning and a part of its end, so that it is detected as damaged.
 
     Args:
         pieces: the text in pieces of any size.

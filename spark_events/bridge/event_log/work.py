@@ -11,7 +11,7 @@ from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningS
 
 __all__ = ["RunningWork"]
 
-#: A stage waits at least this long before its wait is a record.
+#: Minimum duration of a stage's wait that is recorded.
 _LEAST_MILLIS = 1_000
 
 

@@ -59,7 +59,7 @@ class _Host:
         except asyncio.CancelledError:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
         except (SystemExit, KeyboardInterrupt) as error:
-            return messages.failure(RuntimeError(f"the reporter called for an exit: {describe(error)}"))
+            return messages.failure(RuntimeError(f"the reporter tried to end its process: {describe(error)}"))
         except BaseException as error:
             return messages.failure(error)
         return Done() if self._reporter is None else Done(most_of(self._reporter), linger_of(self._reporter))
@@ -84,7 +84,7 @@ def _made(request: Make) -> Reporter:
     config = settings.read(made_by.Config, f"events.reporter.{request.name}")
     if config is None:
         # The sidecar has already validated the settings with the same Python and the same path.
-        raise ConfigError(["its settings cannot be used in its process"])
+        raise ConfigError(["the reporter's process rejects settings that the sidecar has accepted"])
     return made_by(config)
 
 
@@ -142,4 +142,4 @@ def main(parent: int) -> NoReturn:
     answers = _Answers(fd)
     answers.connect()
     asyncio.run(_serve(requests, answers))
-    raise AssertionError("it serves until it ends")
+    raise AssertionError("_serve returned, although it must run until the process ends")

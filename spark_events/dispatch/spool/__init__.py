@@ -18,20 +18,21 @@ In memory::
            sheds by priority     └─ read last: first the files of dead owners, oldest first
 
 The spool writer, one thread for each spool, makes every access to the disk. The dispatcher and the reporter's worker
-touch memory alone, under one lock that is never held during I/O.
+use only memory, under one lock that is never held during I/O.
 
 Invariants:
 
 1. A record is acknowledged to the driver once its events are committed to a file, or settled.
-2. A row is deleted only after its event was settled. A crash in between delivers the event again, with the same
+2. A row is deleted only after its event was settled. A crash between the two delivers the event again, with the same
    ``event_id``. A file never holds an ``event_id`` twice.
-3. One process at a time uses a file: the owner of its lock, which ends with the process. While the file's driver is
-   alive, only a sidecar of that driver takes the file.
-4. Rows are read and deleted where they lie: files in the order of their numbers, the own file last; rows in the order
-   of their ids. No row is copied from one file into another.
-5. Newer events never overtake rows that are only on disk. If there are none, the reporter gets its events from the
+3. One process at a time uses a file: the owner of its lock, which the system releases when the process ends. While the
+   file's driver is alive, only a sidecar of that driver acquires the file.
+4. Rows are read and deleted in place; no row is copied from one file into another. Files are read in the order of their
+   numbers, the own file last; rows in the order of their ids.
+5. Newer events never overtake rows that are only on disk. Without such rows, the reporter gets its events from the
    mailbox while the disk fails or hangs.
-6. A file grows to ``spool.max-size`` plus one write; then the lowest priority is shed first, of that the oldest.
+6. A file grows to ``spool.max-size`` plus one write. Beyond that, rows of the lowest priority are shed first; among
+   these, the oldest first.
 7. A corrupt file is renamed, logged, counted as ``spool-corrupt`` and skipped; no row of it is rescued.
 8. ``accepted = delivered + dropped by reason + spooled + held``, at every moment.
 """

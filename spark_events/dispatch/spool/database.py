@@ -1,4 +1,4 @@
-"""One SQLite file of a spool, with a write-ahead log; the spool writer's thread alone uses it."""
+"""One SQLite file of a spool, with a write-ahead log; only the spool writer's thread uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from spark_events.dispatch.entries import weight_for
 
 _VERSION = 2
-#: How a file of an older version becomes one of this; a new file has version 0. The index of 1 has another name.
+#: Statements that upgrade a file of an older version; a new file has version 0. The index of version 1 keeps its name.
 _SCHEMAS = {
     0: (
         "CREATE TABLE events (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, priority INTEGER NOT NULL,"
@@ -21,32 +21,35 @@ _SCHEMAS = {
     ),
     1: ("ALTER TABLE events RENAME COLUMN worth TO priority",),
 }
-#: Minimum size of a file; pages for everything but events; and the log's, when it is folded into the database.
+#: In pages: minimum size of a file; space for everything but events; highest size at which the log is checkpointed.
 _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
 
 class CorruptFileError(sqlite3.DatabaseError):
-    """The file is not a spool, is gone, or lacks rows."""
+    """The file is not a spool, has been deleted or replaced, or lacks rows."""
 
 
 def is_corruption(error: Exception) -> bool:
-    """Whether the file is corrupt, rather than the disk full, away or failing: those errors are subclasses."""
+    """Return whether the error means a corrupt file.
+
+    Errors of a full, missing or failing disk have subclasses of ``sqlite3.DatabaseError``.
+    """
     return type(error) is sqlite3.DatabaseError or isinstance(error, CorruptFileError)
 
 
 class Appended(NamedTuple):
     """Result of a write."""
 
-    ids: list[int]  # of each new row; 0 for one that was not written
-    duplicates: int  # new rows that were not written because the file has their event_id
-    shed: int  # older rows that were dropped to keep the file within its size
+    ids: list[int]  # the id of each new row; 0 for a row that was not written
+    duplicates: int  # number of new rows that were not written because the file already has their event_id
+    shed: int  # number of older rows that were dropped to keep the file within its size
 
 
 class SpoolDatabase:
     """Rows in the order of their ids. All methods raise ``sqlite3.Error``; see :func:`is_corruption`.
 
-    ``max_bytes`` limits the file, apart from one write and the log. ``rows`` counts those behind ``after``. Rows behind
-    ``last_id``, if it is not negative, are those of a commit that seemed to fail: they are deleted.
+    ``max_bytes`` limits the file; one write and the log may exceed it. ``rows`` is the number of rows after the id
+    ``after``. If ``last_id`` is not negative, rows after it are deleted: they are from a commit that reported an error.
     """
 
     def __init__(self, path: Path, fsync: bool, max_bytes: int, after: int = 0, last_id: int = -1) -> None:
@@ -54,7 +57,7 @@ class SpoolDatabase:
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         path.touch(mode=0o600)
         self._status = os.stat(path)
-        # Another process that has the file open all the same is waited for, but not long.
+        # Wait briefly if another process has the file open although it does not own the lock.
         self._db = sqlite3.connect(path, isolation_level=None, timeout=0.5)
         try:
             self._prepare(fsync)
@@ -68,7 +71,7 @@ class SpoolDatabase:
 
     def _prepare(self, fsync: bool) -> None:
         log_pages = max(16, min(_LOG_PAGES, self._max_pages // 8))
-        # One process uses the file: no shared memory, which some file systems cannot provide.
+        # Only one process uses the file, so WAL needs no shared memory, which some file systems do not support.
         for pragma in ("locking_mode = EXCLUSIVE", f"page_size = {_PAGE_BYTES}", "journal_mode = WAL"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
@@ -76,7 +79,7 @@ class SpoolDatabase:
         self._db.execute(f"PRAGMA journal_size_limit = {log_pages * _PAGE_BYTES}")
         version = self._number("PRAGMA user_version")
         if version not in _SCHEMAS and version != _VERSION:
-            raise CorruptFileError(f"its schema has version {version}; this release reads 1 and {_VERSION}")
+            raise CorruptFileError(f"its schema has version {version}; this release reads versions 1 and {_VERSION}")
         try:
             if version != _VERSION:
                 with self._db:
@@ -90,16 +93,16 @@ class SpoolDatabase:
             raise
 
     def append(self, rows: Sequence[tuple[str, int, float, bytes]], through: int, protected: int) -> Appended:
-        """Delete settled rows and write new ones, in one transaction; shed what exceeds the size.
+        """Delete settled rows and write new rows in one transaction; shed rows that exceed the size.
 
-        A new row is its event_id, priority, time in seconds since the epoch, and event. Rows up to ``through`` are
-        settled. Rows up to ``protected`` are in memory, and not shed.
+        A new row consists of event_id, priority, time in seconds since the epoch, and event. Rows up to ``through`` are
+        settled. Rows up to ``protected`` are in memory and are not shed.
         """
-        # SQLite would go on writing to a file without a name.
+        # SQLite would continue to write to a deleted file.
         if not self._path.exists() or not os.path.samestat(os.stat(self._path), self._status):
-            raise CorruptFileError("it was deleted or replaced")
+            raise CorruptFileError("the file was deleted or replaced")
         first = self.last_id + 1
-        # An event that could not even stay alone must not displace others.
+        # An event that exceeds the size even alone must not displace other events.
         most_bytes = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
         numbered = [(first + index, *row) for index, row in enumerate(rows) if len(row[3]) <= most_bytes]
         added, shed = {number for number, *_ in numbered}, 0
@@ -108,7 +111,7 @@ class SpoolDatabase:
             self._db.execute("DELETE FROM events WHERE id <= ?", (through,))
             duplicates = self._insert(numbered)
             added -= duplicates
-            # Pages in use, not bytes of events: how well rows fill pages depends on their sizes.
+            # Count used pages, not bytes of events, because rows of some sizes leave parts of their pages empty.
             while (excess := self._used_pages() - self._max_pages) > 0:
                 query = "SELECT id FROM events WHERE id > ? ORDER BY priority, id LIMIT ?"
                 if not (least := self._db.execute(query, (protected, excess)).fetchall()):
@@ -120,7 +123,7 @@ class SpoolDatabase:
         return Appended([n if n in added else 0 for n in range(first, first + len(rows))], len(duplicates), shed)
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> set[int]:
-        """Return the ids of those whose event is in the file already."""
+        """Insert rows; return the ids of rows whose event is already in the file."""
         before = self._db.total_changes
         self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?) ON CONFLICT (event_id) DO NOTHING", rows)
         if self._db.total_changes - before == len(rows):
@@ -129,9 +132,9 @@ class SpoolDatabase:
         return {number for number, event_id, *_ in rows if self._number(query, event_id) != number}
 
     def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
-        """Return id, time and event of the rows behind an id: ``most`` of them, fewer if they are large.
+        """Return id, time and event of the rows after an id: at most ``most`` rows, fewer if they are large.
 
-        A failure counts as corruption: that the file cannot be read now is not waited for.
+        A failed read counts as corruption and is not retried.
         """
         query = "SELECT id, accepted, event, length(event) FROM events WHERE id > ? ORDER BY id LIMIT ?"
         rows: list[tuple[int, float, bytes]] = []
@@ -145,7 +148,7 @@ class SpoolDatabase:
         return rows
 
     def close(self) -> None:
-        """Close the file; committed rows are kept whether or not this is called."""
+        """Close the file; committed rows also survive without this call."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
 

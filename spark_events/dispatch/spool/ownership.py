@@ -29,7 +29,10 @@ def driver_identity(pid: int) -> str:
 
 
 class SpoolFolder:
-    """The folder of one file, and the lock beside it: a corrupt folder is renamed, and SQLite locks what is in it."""
+    """The folder of one spool file, and the lock beside it.
+
+    The lock is outside the folder because a corrupt folder is renamed, and because SQLite locks the files in it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,13 +49,13 @@ class SpoolFolder:
         return ""
 
     def is_needed_by_another(self, driver: str) -> bool:
-        """Whether another driver used the file last that is alive, and may start a sidecar for it."""
+        """Return whether another live driver used the file last and may start a sidecar for it."""
         last = self.driver
         parts = last.split()
         return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
 
     def acquire(self) -> bool:
-        """Own the file, until :meth:`release` or the end of the process; False if another process does."""
+        """Acquire the file until :meth:`release` or the process's end; return False if another process owns it."""
         self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
             undo.callback(os.close, self._descriptor)
@@ -86,7 +89,7 @@ class SpoolFolder:
             self.folder.parent.rmdir()
 
     def release(self) -> None:
-        """Let another process own the file."""
+        """Release the file, so that another process can acquire it."""
         # Closing is not enough if a child process has inherited the descriptor.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -94,7 +97,14 @@ class SpoolFolder:
 
 
 class SpoolFolders:
-    """The spool files of one reporter of one application; both by name, the driver by its identity."""
+    """The spool files of one reporter of one application.
+
+    Args:
+        directory: the configured spool directory.
+        application: the application's name.
+        reporter: the reporter's name in the configuration.
+        driver: the driver's identity; '' if unknown.
+    """
 
     def __init__(self, directory: Path, application: str, reporter: str, driver: str) -> None:
         readable = re.sub(r"[^A-Za-z0-9_-]+", "-", application)[:40].strip("-")
@@ -104,7 +114,7 @@ class SpoolFolders:
         self._driver = driver
 
     def claim_own(self) -> SpoolFolder:
-        """Own the file that this driver used before, else the newest free one, else a new one."""
+        """Acquire the file that this driver used before, else the newest free file, else a new file."""
         _make(self._parent)
         found = self._found()
         own = [one for one in found if self._driver and one.driver == self._driver]
@@ -118,7 +128,7 @@ class SpoolFolders:
         raise FileExistsError(f"{self._parent}: 100 spool folders are in use by other processes; the sidecar retries")
 
     def claim_dead(self) -> Iterator[SpoolFolder]:
-        """Own the files of dead owners, one after the other, oldest first."""
+        """Acquire the files of dead owners one after the other, oldest first."""
         for one in self._found():
             # Another user's file, for example, cannot be locked and is skipped.
             with contextlib.suppress(OSError):
@@ -132,7 +142,7 @@ class SpoolFolders:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and all above it, for the owner alone."""
+    """Make a folder and its missing parents, accessible only to the owner."""
     if not folder.parent.exists():
         _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -19,11 +19,12 @@ from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.event import Event
 
 _LOG = logging.getLogger(__name__)
-#: Events that fit into the mailbox, at least; and ahead of the reporter, at most.
+#: Least number of events that fit into the mailbox, and highest number that is read ahead of the reporter.
 _LEAST_CAPACITY, _MOST_AHEAD = 3_072, 2_048
-#: Bytes of a small spool per row that may be read ahead; rows read ahead cannot be shed.
+#: Least number of rows read ahead, and bytes of the spool per such row; rows read ahead cannot be shed.
 _LEAST_AHEAD, _BYTES_AHEAD = 64, 8_192
-#: How long the dispatcher waits for the disk, not again before a write was faster; and the end, if the disk fails.
+#: How long the dispatcher waits for the disk; after a wait in vain, it waits again only once a write was faster. A disk
+#: that fails or hangs delays closing as long.
 _PATIENCE_SECONDS = 0.25
 
 
@@ -32,8 +33,8 @@ class SpoolFile:
     """One file of the spool."""
 
     folder: SpoolFolder
-    database: SpoolDatabase | None = None  # open, for the spool writer's thread alone
-    last_id: int = -1  # of the last row when the file was closed; -1 before it was opened
+    database: SpoolDatabase | None = None  # the open database, which only the spool writer's thread uses
+    last_id: int = -1  # id of the last row when the file was closed; -1 before it was opened
     read_through: int = 0  # id of the last row that is, or was, in memory
     deleted_through: int = 0  # id of the last row that was deleted
     unread: int = -1  # rows that are only on disk; -1 before they were counted
@@ -60,9 +61,9 @@ class Spool:
         writer: Callable[[Spool], threading.Thread],
         wake: Callable[[], None],  # wakes the reporter's worker
         on_progress: Callable[[], None],  # called when events were written
-        max_bytes: int = _MOST_AHEAD * _BYTES_AHEAD,  # of a file
-        reporter: str = "",  # its name, for the log
-        hang_seconds: float = 3.0,  # a disk that does not answer for so long hangs
+        max_bytes: int = _MOST_AHEAD * _BYTES_AHEAD,  # maximum size of a file
+        reporter: str = "",  # the reporter's name, for the log
+        hang_seconds: float = 3.0,  # how long an access may last before the disk counts as hanging
     ) -> None:
         self._lock = threading.RLock()
         self._progress = threading.Condition(self._lock)
@@ -74,14 +75,14 @@ class Spool:
         self._capacity = max(capacity, _LEAST_CAPACITY)
         self._most_ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, max_bytes // _BYTES_AHEAD))
         self._mailbox = Mailbox(self._capacity, self._lock)
-        # The part of the mailbox that the writer writes, or that the worker delivers without the disk, or both.
+        # Events of the mailbox that the writer writes, that the worker delivers without the disk, or both.
         self._batch: list[Entry] | None = None
         self._worker_has_batch = False
-        #: The files in the order in which they are read, the own file last; the writer changes it.
+        #: The files in the order in which they are read, the own file last; only the writer changes the list.
         self.files: list[SpoolFile] = []
         self._ready: deque[StoredEvent] = deque()
         self._taken: list[StoredEvent] = []
-        # Events of earlier runs, less events of the mailbox that are in a file already.
+        # Number of events of earlier runs, minus events of the mailbox that a file already contained.
         self._adopted = self._delivered = 0
         self._dropped: Counter[str] = Counter()
         self.is_failing = False
@@ -118,7 +119,7 @@ class Spool:
             return self._progress.wait_for(lambda: not self._taken and self._is_empty(self._unread()), timeout)
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait a moment for a disk that keeps up, so that a burst is not shed; never for one that hangs or fails."""
+        """Wait briefly for a disk that keeps up, so that a burst is not shed; do not wait if it hangs or fails."""
         if self.is_failing or self._hangs or self._is_slow:
             return False
         fits = self._mailbox.wait_for_room(min(weight, self._capacity), max(timeout, _PATIENCE_SECONDS))
@@ -136,13 +137,13 @@ class Spool:
             if since != seen or self._hangs:
                 return
             self._hangs = True
-        _LOG.error("reporter %s: spool's disk does not answer; buffering events in memory", self._reporter)
+        _LOG.error("reporter %s: the spool's disk does not answer; buffering events in memory", self._reporter)
         self._wake()
 
     def take(self, most: int) -> list[Event]:
         with self._lock:
             if not self._ready and self._bypasses_disk():
-                # If a write of these events hangs, it finds them settled when it returns.
+                # If a write of these events hangs, they may be settled by the time it returns.
                 self._mailbox.requeue()
                 self._batch = self._mailbox.take_entries(most) or None
                 self._worker_has_batch = self._batch is not None
@@ -186,7 +187,7 @@ class Spool:
         return sum(file.unread for file in self.files)
 
     def _bypasses_disk(self) -> bool:
-        """Whether the worker gets events from the mailbox: the disk does not work, and has none that come first."""
+        """Whether the worker gets events from the mailbox: the disk fails or hangs, and holds no older events."""
         return (self.is_failing or self._hangs) and not self._unread() and not self._closing
 
     @contextlib.contextmanager
@@ -197,24 +198,24 @@ class Spool:
         with self._lock:
             self._busy_since, hung, self._hangs = None, self._hangs, False
         if hung:
-            _LOG.warning("reporter %s: spool's disk answers again", self._reporter)
+            _LOG.warning("reporter %s: the spool's disk answers again", self._reporter)
         self._wake()
         self._on_progress()
 
     def await_work(self, timeout: float) -> bool:
-        """Wait until there is something to do, at most ``timeout`` seconds; False when the spool is to be closed."""
+        """Wait at most ``timeout`` seconds for work; return False when the spool is to be closed."""
         with self._lock:
             self._work.wait_for(lambda: self._closing or self.has_to_write() or self.to_read(), timeout)
             return not self._closing
 
     def has_to_write(self) -> bool:
-        """Whether events are to be written or rows to be deleted, on a disk that works."""
+        """Return whether there are events to write or rows to delete; False while the disk fails."""
         with self._lock:
             is_done = any(self.settled_through(file) > file.deleted_through for file in self.files)
             return not self.is_failing and (is_done or self._mailbox.holds_any)
 
     def to_read(self) -> tuple[SpoolFile, int] | None:
-        """Return the file that is read next, and how many rows; None if there is nothing to read, or no room."""
+        """Return the file to read next and the number of rows; None without unread rows or without room."""
         with self._lock:
             file = self.files[0] if self.files else None
             if file is None or not file.unread or file.database is None:
@@ -229,17 +230,17 @@ class Spool:
             return next(in_memory, file.read_through)
 
     def is_settled(self, file: SpoolFile) -> bool:
-        """Whether all rows of a file are settled."""
+        """Return whether all rows of a file are settled."""
         return file.unread == 0 and self.settled_through(file) == file.read_through
 
     def opened(self, file: SpoolFile, index: int, database: SpoolDatabase) -> None:
-        """Account for the rows of a file; a new one gets that place among the files."""
+        """Account for the rows of a file; insert a new file at ``index`` of the files."""
         with self._lock:
             if file not in self.files:
                 self.files.insert(index, file)
                 self._adopted += database.rows
             else:
-                # A write that seemed to fail has shed rows.
+                # Missing rows were shed by a write that reported an error but had been committed.
                 self._dropped["spool-full"] += file.unread - database.rows
             file.database, file.unread = database, database.rows
 
@@ -247,7 +248,7 @@ class Spool:
         """Drop the events of a corrupt file that the reporter does not have; return how many."""
         with self._lock:
             is_known = file in self.files
-            # An unknown number counts as one: the loss must show.
+            # Count an unknown number as one, so that the counters show the loss.
             lost = file.unread + sum(one.file is file for one in self._ready) if is_known else 1
             self._adopted += not is_known
             self._dropped["spool-corrupt"] += lost
@@ -257,14 +258,14 @@ class Spool:
             return str(lost) if is_known else "an unknown number of"
 
     def to_write(self, most: int) -> list[Entry]:
-        """Return the next events of the mailbox; those first that the worker delivers without the disk."""
+        """Return the mailbox's next events; first those that the worker is delivering without the disk."""
         with self._lock:
             if self._batch is None:
                 self._batch = self._mailbox.take_entries(most) or None
             return self._batch or []
 
     def not_written(self, batch: list[Entry]) -> None:
-        """Keep events in the mailbox whose write failed."""
+        """Keep the events of a failed write in the mailbox."""
         with self._lock:
             if batch is self._batch and not self._worker_has_batch:
                 self._mailbox.requeue()
@@ -279,7 +280,9 @@ class Spool:
             if self._closed:
                 return
             if appended.shed + shed and not self._dropped["spool-full"]:
-                _LOG.error("reporter %s: spool.max-size reached; dropping the lowest priority", self._reporter)
+                _LOG.error(
+                    "reporter %s: spool.max-size reached; dropping the least severe events first", self._reporter
+                )
             file.unread -= appended.shed
             self._dropped["spool-full"] += appended.shed
             if batch is self._batch:
@@ -295,13 +298,13 @@ class Spool:
                     self._ready.extend(stored)
                 self._mailbox.ack()
                 self._batch, self._worker_has_batch = None, False
-            # If the worker took these events out of a write that hung, their rows count as settled.
+            # If the worker delivered these events while their write hung, their rows count as settled.
             file.read_through = stored[-1].id if stored else file.read_through
             self._is_slow = self._is_slow and time.monotonic() - (self._busy_since or 0.0) > _PATIENCE_SECONDS
             self._progress.notify_all()
 
     def was_read(self, file: SpoolFile, found: list[StoredEvent], undecodable: int, through: int) -> None:
-        """Account for rows that were read; those that are no events are dropped."""
+        """Account for rows that were read; drop rows that are not events."""
         with self._lock:
             self._ready.extend(found)
             file.unread -= len(found) + undecodable

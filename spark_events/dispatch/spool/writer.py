@@ -1,4 +1,4 @@
-"""The thread that makes all accesses of a spool to the disk: it writes, deletes, reads, and retries."""
+"""Thread that makes all disk accesses of a spool: it writes, reads, deletes and retries."""
 
 from __future__ import annotations
 
@@ -23,26 +23,32 @@ _LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpoolConfig:
-    """``events.reporter.<name>.spool.…``"""
+    """Settings under ``events.reporter.<name>.spool.``."""
 
     directory: str | None = option(
         "spool.directory", path("the path of a directory"), None, doc="Directory of the spool, for at-least-once."
     )
-    max_size: int = option("spool.max-size", size, 256 << 20, doc="Maximum size; then the lowest priority is dropped.")
+    max_size: int = option(
+        "spool.max-size", size, 256 << 20, doc="Maximum size; beyond it, the lowest priority is dropped."
+    )
     fsync: bool = option(
         "spool.fsync", boolean, False, doc="Call fsync after every write, so that the spool survives a power cut."
     )
 
     @property
     def folder(self) -> Path:
-        """The directory, by default that of the XDG specification; RuntimeError without a home."""
+        """The directory, by default in the state directory of the XDG specification.
+
+        Raises:
+            RuntimeError: when the user has no home directory.
+        """
         if self.directory is not None:
             return Path(self.directory)
         return state_folder() / "spool"
 
 
 class SpoolWriter(threading.Thread):
-    """Serves one spool until it is closed."""
+    """Serve one spool until it is closed."""
 
     def __init__(
         self,
@@ -50,10 +56,10 @@ class SpoolWriter(threading.Thread):
         reporter: str,
         config: SpoolConfig,
         spool: Spool,
-        driver: str = "",  # its identity, if known
+        driver: str = "",  # the driver's identity; empty if unknown
         retry: tuple[float, float] = (0.1, 5.0),  # first and longest pause after a failure of the disk, in seconds
-        look: float = 5.0,  # seconds between two looks for files of dead owners
-        batch: int = 512,  # events in one transaction, at most
+        look: float = 5.0,  # seconds between two searches for files of dead owners
+        batch: int = 512,  # maximum number of events in one transaction
         database: type[SpoolDatabase] = SpoolDatabase,
     ) -> None:
         super().__init__(name=f"spark-events-spool-{reporter}", daemon=True)
@@ -67,7 +73,7 @@ class SpoolWriter(threading.Thread):
         self._database = database
         self._folders: SpoolFolders | None = None
         self._own: SpoolFile | None = None
-        # The file that a failure concerns.
+        # The file that the current access uses; a failure concerns this file.
         self._used: SpoolFile | None = None
         self._look_at = self._retry_at = 0.0
         self._pause = self._first_pause
@@ -75,7 +81,7 @@ class SpoolWriter(threading.Thread):
         self._ends = False
 
     def run(self) -> None:
-        """Serve the spool until it is closed; then write what is left, and leave no empty file."""
+        """Serve the spool until it is closed; then write the remaining events and delete settled files."""
         self.turn()
         while self._spool.await_work((self._retry_at if self._spool.is_failing else self._look_at) - time.monotonic()):
             self.turn()
@@ -88,7 +94,7 @@ class SpoolWriter(threading.Thread):
                 self._leave(file)
 
     def turn(self) -> None:
-        """Do once what there is to do; a failure is retried by a later turn."""
+        """Write, delete and read once; a later turn retries after a failure."""
         with self._spool.disk_access():
             try:
                 self._used = None
@@ -98,7 +104,7 @@ class SpoolWriter(threading.Thread):
                     if self._spool.is_failing:
                         self._spool.is_failing = False
                         self._logged.clear()
-                        _LOG.warning("reporter %s: spool works again", self._reporter)
+                        _LOG.warning("reporter %s: the spool works again", self._reporter)
                 if not self._ends and (next_ := self._spool.to_read()):
                     self._read(*next_)
             # Catch every exception: without this thread no event reaches the disk.
@@ -106,7 +112,7 @@ class SpoolWriter(threading.Thread):
                 self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Set a corrupt file aside; in all other cases the disk is at fault, and is retried."""
+        """Set a corrupt file aside; for any other error, schedule a retry."""
         if self._used is not None and is_corruption(error):
             try:
                 self._set_aside(self._used, error)
@@ -114,7 +120,8 @@ class SpoolWriter(threading.Thread):
             except OSError as failure:
                 error = failure
         if self._own is not None and "full" not in str(error):
-            # Whether a commit that failed was made, the next opening finds out. A full disk can still be read.
+            # A commit that reported an error may have been made; opening the file again finds out. A full disk can
+            # still be read.
             self._close(self._own)
         self._log_once(
             f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error
@@ -131,7 +138,7 @@ class SpoolWriter(threading.Thread):
     def _set_aside(self, file: SpoolFile, error: Exception) -> None:
         """Rename a corrupt file, and continue without it."""
         self._close(file)
-        kept = f"kept as {file.folder.quarantine()}" if file.folder.path.exists() else "nothing is left of it"
+        kept = f"kept as {file.folder.quarantine()}" if file.folder.path.exists() else "it no longer exists"
         file.folder.delete()
         self._own = None if file is self._own else self._own
         self._look_at = 0.0
@@ -157,7 +164,7 @@ class SpoolWriter(threading.Thread):
             file.database = None
 
     def _leave(self, file: SpoolFile) -> None:
-        """Give a file up; delete it if all of its events are settled."""
+        """Close a file; delete it if all of its events are settled, otherwise release it."""
         self._close(file)
         if self._spool.is_settled(file):
             file.folder.delete()
@@ -165,7 +172,7 @@ class SpoolWriter(threading.Thread):
             file.folder.release()
 
     def _find_dead(self) -> None:
-        """Delete a dead owner's file once it is settled, and look for the next: one is open at a time."""
+        """Delete a dead owner's file once it is settled, and open the next; only one is open at a time."""
         assert self._folders is not None
         first = self._spool.files[0]
         if first is not self._own and self._spool.is_settled(first):
@@ -218,7 +225,7 @@ class SpoolWriter(threading.Thread):
         assert file.database is not None
         rows = file.database.read(file.read_through, most)
         if not rows:
-            raise CorruptFileError("rows are missing")
+            raise CorruptFileError("rows are missing from the file")
         found = []
         for number, accepted, data in rows:
             with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):

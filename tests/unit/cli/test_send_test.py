@@ -111,7 +111,7 @@ def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: p
     )
     assert code == 1
     assert "failed (report)" in exits
-    assert exits.endswith("RuntimeError: the reporter called for an exit: SystemExit: no licence")
+    assert exits.endswith("RuntimeError: the reporter tried to end its process: SystemExit: no licence")
     assert "failed (report)" in cancels
     assert cancels.endswith("RuntimeError: cancelled by the reporter itself")
     assert time.monotonic() - began < 60
@@ -134,7 +134,7 @@ def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pyt
     assert code == 1
     assert " delivered " in audit
     assert "failed (open or report)" in stuck
-    assert "the reporter blocks its thread" in stuck
+    assert "the reporter did not return and blocks its thread" in stuck
 
 
 def test_unusable_reporter_has_a_row_and_the_others_are_tested(

@@ -722,7 +722,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
     stop(delivery, within=20)
     assert numbers(reporter.events) == [0, 7, 8, 9]
     assert delivery.counters().delivered == 4
-    assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
+    assert "reporter audit: 6 events were dropped because its mailbox was full" in caplog.text
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:

@@ -114,7 +114,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
     assert dispatcher.counters()["r0"].timeouts == 2
-    assert caplog.text.count("reporter r0: has not answered within events.dispatcher.sync.timeout") == 1
+    assert caplog.text.count("reporter r0: did not answer within spark.events.dispatcher.sync.timeout") == 1
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
     assert numbers(gated.events) == [1, 2, 3]

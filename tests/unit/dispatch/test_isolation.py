@@ -298,7 +298,10 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(3))
-    message = "blocks its thread, which is abandoned; cannot create a replacement: RuntimeError: can't start new thread"
+    message = (
+        "blocks its thread, which is abandoned; cannot create a replacement, trying again:"
+        " RuntimeError: can't start new thread"
+    )
     for hung, one in enumerate(blocked, 1):
         assert one.entered.wait(20)
         overdue(delivery)

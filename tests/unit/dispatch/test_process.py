@@ -102,7 +102,7 @@ def test_events_arrive_unchanged(start: Start, path: Path) -> None:
         ("kill", "its process was killed by signal 9 (SIGKILL)"),
         ("answer nonsense", "because its answer is invalid: message of 4,294,967,295 bytes exceeds the limit of"),
         ("transient", "ReporterProcessError: OSError: connection reset"),
-        ("sys.exit", "the reporter called for an exit: SystemExit: 7"),
+        ("sys.exit", "the reporter tried to end its process: SystemExit: 7"),
         ("cancel", "cancelled by the reporter itself"),
         ("await", "no answer within its timeout"),
         ("block", "no answer within its timeout"),
@@ -306,7 +306,7 @@ def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: 
     delivery.join()
     assert delivery.counters().delivered == 1
     assert (
-        "reporter isolated: could not be closed: ReporterProcessError: RuntimeError: the reporter called" in caplog.text
+        "reporter isolated: could not be closed: ReporterProcessError: RuntimeError: the reporter tried" in caplog.text
     )
     assert children() == []
 

@@ -106,7 +106,7 @@ def test_exits_and_cancellations_count_as_errors(
     assert called == ["0", "1", "2"]
     counters = delivery.counters()
     assert (counters.delivered, counters.dropped, counters.hung) == (0, {"rejected": 3}, 0)
-    assert "Test: it raised\nTraceback (most recent call last):\n  File" in caplog.text
+    assert "Test: the callback raised an error\nTraceback (most recent call last):\n  File" in caplog.text
     assert type(error).__name__ in caplog.text
     assert "blocks its thread" not in caplog.text
 

@@ -146,5 +146,5 @@ def test_configure_keeps_existing_listeners_and_jars(no_defaults: Path) -> None:
 
 def test_a_connect_client_is_referred_to_the_server_s_configuration() -> None:
     """A Connect client gets an error that refers to the server, where the listener must be configured."""
-    with pytest.raises(SessionError, match="it belongs to the server"):
+    with pytest.raises(SessionError, match="cannot install the listener, which runs in the server"):
         configure(Builder(spark_remote="sc://localhost"))

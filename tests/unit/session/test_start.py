@@ -28,7 +28,7 @@ def test_a_driver_that_ends_during_the_start_raises_one_error(monkeypatch: pytes
     monkeypatch.setattr(start_module, "session_of", lambda spark: spark)
     monkeypatch.setattr(start_module, "_application_of", lambda session: "gone")
     monkeypatch.setattr(start_module, "_open", lambda *_: DriverBridge(shim))
-    with pytest.raises(SessionError, match="the driver ended, or could not be asked") as caught:
+    with pytest.raises(SessionError, match="the driver ended, or did not answer") as caught:
         start_module.start(object())
     assert isinstance(caught.value.__cause__, ConnectionError)
     assert "gone" not in start_module._running
