@@ -163,7 +163,7 @@ def run(kinds: Sequence[str]) -> None:
         print("ready", flush=True)
         for _ in sys.stdin:
             print(json.dumps(_window(dispatcher, flood)), flush=True)
-    # Some bad reporters have threads that never end.
+    # Exit at once, because some bad reporters have threads that never end.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """Common alternatives to enrich_batch on Spark: calls at the driver, and calls in tasks.
 
-Only enrich_batch has retries, timeouts and a result for a failed row. Gathering by groups is the shortest way to limit
+Only enrich_batch has retries, timeouts and results for failed rows. Gathering by groups is the shortest way to limit
 the calls in flight; a semaphore is the fastest.
 """
 

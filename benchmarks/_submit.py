@@ -1,4 +1,4 @@
-"""Runs a benchmark's job under spark-submit, with the sidecar and a file reporter."""
+"""Run a benchmark's job under spark-submit, with the sidecar and a file reporter."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def submit(
     """Run a job on ``local[2]`` and wait for it.
 
     Args:
-        folder: for the job and its events.
+        folder: where the job and its events are written.
         program: source text of the job.
         jar: the shim's jar on the driver's class path.
-        arguments: of the job.
+        arguments: command-line arguments of the job.
         settings: further Spark settings.
 
     Raises:

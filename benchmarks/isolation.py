@@ -2,12 +2,11 @@
 
 The good reporter is a ``file`` reporter. Three processes measure it alternately, in short windows: alone; with idle
 reporters; with the same number of bad reporters. The ratio to "alone" is the total effect; the ratio to "idle" is the
-effect of the bad behavior. Each process
-is stopped (SIGSTOP) while another one is measured.
+effect of the bad behavior. Each process is stopped (SIGSTOP) while another one is measured.
 
 Bad reporters have a timeout of 1 s, a short retry back-off and a circuit breaker that opens only after 1,000
 failures, so that bad behavior happens often; ``ISOLATION_SETTINGS=default`` uses the default settings. The first row
-compares an idle reporter with an idle reporter: its distance from 1 is the noise of the machine. The second row is a
+compares two idle reporters: its distance from 1 is the noise of the machine. The second row is a
 good reporter that computes for 0.2 ms in each call, about the cost of starting a thread; it is the baseline for
 reporters that leak threads.
 

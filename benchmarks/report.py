@@ -1,4 +1,4 @@
-"""Time and memory of ``spark-events report --html`` for one million events, in a process of its own."""
+"""Time and memory of ``spark-events report --html`` for one million events, in a separate process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _iso(millis: int) -> str:
 
 
 def _events() -> Iterator[Event]:
-    """Yield commits of several queries, and a failure for every thousand of them."""
+    """Yield commits of several queries, and one failure for every thousand commits."""
     pick = random.Random(1)
     for number in range(_EVENTS):
         query, at = number % _QUERIES, _START + 40 * number

@@ -1,6 +1,6 @@
-"""Measure the cost of sparse events to an OTLP receiver, beside OpenTelemetry's own batch processor.
+"""Cost of sparse events to an OTLP receiver, compared with OpenTelemetry's own batch processor.
 
-Both sides run in processes of their own, in turns, with their defaults; the receiver is the same. Processor time is
+Both sides run alternately in separate processes, with their defaults and the same receiver. Processor time is
 read when all events are delivered, so that the last batch counts. The SDK's processor sends a batch every 5 s. One call
 costs 1 ms (gRPC) to 2 ms (httpx) of processor time, so that a linger of 200 ms is mostly the price of the calls.
 
@@ -84,7 +84,7 @@ def _theirs(endpoint: str, count: int, _: str) -> float:
 
 
 def _measured(emit: Callable[[int], None], flush: Callable[[], object], count: int) -> float:
-    """Return microseconds of processor time an event, the connection and the first batches not counted."""
+    """Return the microseconds of processor time per event, without the connection and the first batches."""
     for number in range(_WARM_UP):
         emit(number)
     flush()
@@ -118,7 +118,7 @@ _SIDES = {"ours": (_ours, ""), "linger-1s": (_ours, "1s"), "without-linger": (_o
 
 
 def _receiver() -> tuple[object, str]:
-    """Start a receiver in this process that takes everything."""
+    """Start a receiver in this process that accepts all requests."""
     import grpc
     from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 
@@ -134,7 +134,7 @@ def _receiver() -> tuple[object, str]:
 
 
 def run() -> None:
-    """Print the processor time of an event: with the default linger, a longer one and none, and of the SDK."""
+    """Print the processor time per event with the default, a longer and no linger, and with the SDK."""
     server, endpoint = _receiver()
     print(f"{_RATE:g} events/s over OTLP for {_SECONDS:g} s, {_ROUNDS} rounds in turns")
     _compare("gRPC", endpoint)

@@ -92,7 +92,10 @@ def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
 
 
 def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
-    """Return the time until all events are delivered; if gated, until all are on disk while the reporter is blocked."""
+    """Return the time until all events are delivered.
+
+    If gated, the reporter is blocked and the time ends when all events are on disk.
+    """
     reporter = _Taker()
     if not gated:
         reporter.gate.set()

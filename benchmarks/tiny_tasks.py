@@ -126,7 +126,7 @@ def run() -> None:
         rounds = _rounds(Path(folder))
         with Path(folder, "events.jsonl").open("rb") as lines:
             jobs = sum(b'"spark.job.id"' in line for line in lines)
-    # One start and one end per round with the listener, none without.
+    # A round with the listener has one start and one end event, a round without it has none.
     assert jobs == 2 * _PAIRS, jobs
     none, ours, idle = ([one for one in rounds if one.kind == kind] for kind in ("none", "ours", "idle"))
     print(f"{_PAIRS} pairs of rounds of {_TASKS:,} tasks, load {rounds[0].load:.1f} to {rounds[-1].load:.1f}")
@@ -172,7 +172,7 @@ def _of_signs(count: int) -> int:
 
 
 def _of_ranks(count: int) -> int:
-    """Return the same for the Walsh averages (Wilcoxon's signed-rank test).
+    """Return how many ordered Walsh averages to cut at each end (Wilcoxon's signed-rank test).
 
     The test needs a symmetric distribution. Both sides of a pair differ only in the listener, so without its effect the
     logarithm of the ratio is as likely as its negative. The normal approximation holds from some dozens of values.

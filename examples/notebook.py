@@ -34,7 +34,7 @@ except Exception as error:
     print("raised:", type(error).__name__)
 failure = events.wait_for("JobFailureEvent", timeout=300)
 
-# %% Add a custom event; it gets its place in the order of the other events.
+# %% Add a custom event; it is in order with the other events.
 event = spark_events.EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12)
 spark_events.add_event(event.set_body("12 orders were imported"))
 print(events.wait_for("OrdersImported", timeout=300))

@@ -180,7 +180,7 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=base,  # Spark writes folders like spark-warehouse here
+            cwd=base,  # Spark writes folders such as spark-warehouse here
             env=environment(base, spark_home),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -270,7 +270,7 @@ def judge_exit(result: Result) -> list[str]:
 
 
 def judge_events(events_file: Path, base: Path) -> list[str]:
-    """Compare the events with the jobs' known behavior and with Spark's checkpoints; return the differences."""
+    """Compare the events with the jobs' expected behavior and with Spark's checkpoints; return the differences."""
     events = [json.loads(line) for line in events_file.read_text(encoding="utf-8").splitlines()]
 
     def found(job: str, name: str, **wanted: Any) -> list[dict[str, Any]]:

@@ -94,7 +94,7 @@ def find_spark_jars(explicit: str | None = None) -> Path:
     if explicit:
         candidates = [Path(explicit)]
     else:
-        # Do not import PySpark: that takes a second and may fail.
+        # Do not import PySpark, because the import takes a second and may fail.
         spec = importlib.util.find_spec("pyspark")
         candidates = [Path(place) / "jars" for place in (spec and spec.submodule_search_locations) or ()]
         if os.environ.get("SPARK_HOME"):
@@ -115,7 +115,7 @@ def find_jdk() -> Path:
     """Return the home of the first JDK that is new enough: JAVA_HOME, then PATH.
 
     Raises:
-        BuildError: when neither has one.
+        BuildError: when neither has a JDK that is new enough.
     """
     candidates = [shutil.which("javac")]
     if os.environ.get("JAVA_HOME"):
@@ -123,7 +123,7 @@ def find_jdk() -> Path:
     seen = ""
     for javac in filter(None, candidates):
         try:
-            # Ask javac itself: its path may be a wrapper or a link that does not show the JDK.
+            # Ask javac for its home, because its path may be a wrapper or a link that does not show the JDK.
             command = [javac, "-J-XshowSettings:properties", "-version"]
             text = subprocess.run(command, capture_output=True, text=True, check=False).stderr
         except OSError:

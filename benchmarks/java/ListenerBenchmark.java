@@ -33,8 +33,8 @@ import scala.collection.immutable.Nil$;
  * Time of a callback on Spark's listener thread, compared with the minimum: capture the values and put
  * them into a bounded queue.
  *
- * <p>Each call is timed separately. The cost of reading the clock is on both sides and would flatter the
- * ratio, so the benchmark measures, prints and subtracts it from the medians. Rounds of all variants are
+ * <p>Each call is timed separately. Reading the clock adds the same time to both sides and would improve the
+ * ratio, so the benchmark measures and prints this time and subtracts it from the medians. Rounds of all variants are
  * interleaved. Every job has a new id, so that the sidecars produce events. Arguments: the Python of the
  * sidecar, the file of the events.
  */
@@ -51,7 +51,7 @@ public final class ListenerBenchmark {
 
   private final SparkConf conf;
   private final String events;
-  /** Created before a round, because the creation of Spark's events must not count. */
+  /** Spark's events, created before a round because their creation must not count. */
   private final SparkListenerJobStart[] starts = new SparkListenerJobStart[CALLS / 2];
   private final SparkListenerJobEnd[] ends = new SparkListenerJobEnd[CALLS / 2];
   private int jobs;

@@ -92,7 +92,10 @@ def _wiring(given: Configuration) -> Iterator[str]:
     listeners = _items(given.value("spark.extraListeners") or "", ",")
     plugins = _items(given.value("spark.plugins") or "", ",")
     if _LISTENER not in listeners and _PLUGIN not in plugins:
-        yield f"spark.extraListeners: {_LISTENER} is missing, no events; add the lines of `spark-events conf`"
+        yield (
+            f"spark.extraListeners: {_LISTENER} is missing, so no events are reported;"
+            " add the lines of `spark-events conf`"
+        )
     jars = [
         (key, jar)
         for key, separator in (("spark.driver.extraClassPath", os.pathsep), ("spark.jars", ","))
@@ -111,7 +114,10 @@ def _wiring(given: Configuration) -> Iterator[str]:
         )
     for version in packages:
         if version != __version__:
-            yield f"spark.jars.packages: given {_PACKAGE}{version}, but this Python package is {__version__}; no events"
+            yield (
+                f"spark.jars.packages: given {_PACKAGE}{version}, but this Python package is {__version__};"
+                " no events are reported; install the same version of both"
+            )
     for key, jar in jars:
         if "://" in jar:
             continue
@@ -122,8 +128,8 @@ def _wiring(given: Configuration) -> Iterator[str]:
             )
         elif (found := version_of(Path(jar))) not in (None, __version__):
             yield (
-                f"{key}: {jar} is spark-events {found}, but this Python package is {__version__}; no events;"
-                " run `spark-events conf --install DIR` again, or use the jar that `spark-events conf` prints"
+                f"{key}: {jar} is spark-events {found}, but this Python package is {__version__}; no events are"
+                " reported; run `spark-events conf --install DIR` again, or use the jar that `spark-events conf` prints"
             )
     python = given.value("events.python")
     if python and (reason := _unusable(python)) is not None:

@@ -32,7 +32,7 @@ def findings(
     """Return the problems: first those that still exist, worst first."""
     found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
     for trouble in numbers.reporters:
-        text = f"Reporter '{trouble.reporter}' of '{trouble.application}' is {trouble.status} since"
+        text = f"Reporter '{trouble.reporter}' of '{trouble.application}' has been {trouble.status} since"
         found.append(Finding("warning", True, f"{text} {when(trouble.since)}: {trouble.reason}."))
     for lost in numbers.lost:
         what = counted(lost.count, "record or event", "records or events")
@@ -48,14 +48,14 @@ def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int
         if work.end is None:
             limit = "" if work.limit_ms is None else f" (limit {span(work.limit_ms)})"
             place = "" if work.place is None else f", at {work.place}"
-            text = f"{name}: {work.what} is overdue since {when(work.start)}{limit}{place}."
+            text = f"{name}: {work.what} has been overdue since {when(work.start)}{limit}{place}."
             yield Finding("error", True, text, subject.key)
     for idle in subject.idle:
         if idle.ongoing_since is not None and idle.held_back_by:
-            text = f"{name}: {idle.held_back_by} holds back the watermark since {when(idle.ongoing_since)}."
+            text = f"{name}: {idle.held_back_by} has held back the watermark since {when(idle.ongoing_since)}."
             yield Finding("warning", True, text, subject.key)
         elif idle.ongoing_since is not None and idle.subject == "source":
-            text = f"{name}: {idle.source} is idle since {when(idle.ongoing_since)}."
+            text = f"{name}: {idle.source} has been idle since {when(idle.ongoing_since)}."
             yield Finding("note", True, text, subject.key)
     if subject.restarts >= _MANY_RESTARTS and subject.failed_runs >= _MANY_RESTARTS and subject.is_long_running:
         times = counted(subject.restarts, "time")
@@ -80,11 +80,13 @@ def _of_last_run(subject: SubjectReport, run: SubjectRun, name: str, until: int)
     cause = f": {run.cause}" if run.cause else ""
     if run.is_bad and run.end is not None:
         if subject.is_long_running:
-            down = f"is down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is {run.status}"
+            down = (
+                f"has been down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is {run.status}"
+            )
             yield Finding("error", True, f"{name} {down}{cause}.", subject.key)
         else:
             yield Finding(
-                "error", True, f"{name}: its last run is {run.status} since {when(run.end)}{cause}.", subject.key
+                "error", True, f"{name}: its last run has been {run.status} since {when(run.end)}{cause}.", subject.key
             )
     elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
         silent = f"no event since {when(run.last)}, though it sends a heartbeat every {span(run.heartbeat_ms)}"

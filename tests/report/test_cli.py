@@ -50,7 +50,7 @@ def test_the_terminal_shows_everything(capsys: pytest.CaptureFixture[str], store
     assert call.code == 0
     lines = call.output.splitlines()
     assert "UTC (the newest event), 1,722 events" in lines[0]
-    assert lines[2].startswith("! Application 'nightly-report': its last run is FAILED")
+    assert lines[2].startswith("! Application 'nightly-report': its last run has been FAILED")
     for part in ("clickstream", "90.16 %", "slow 2026-11-18", "overdue 2026-11-19", "idle source 1", "17,400 calls"):
         assert part in call.output
     assert "15 × (5 application, 5 job, 5 query), USER, at /jobs/payments.py:16 in book;" in call.output

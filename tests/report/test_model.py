@@ -175,11 +175,11 @@ def test_findings_of_a_busy_day() -> None:
     report = report_of(busy_day().events, sla_ms=60_000)
     now = [finding.text for finding in report.findings if finding.now]
     assert now == [
-        "Application 'nightly-report': its last run is FAILED since 2026-11-19 01:16:40: AnalysisException:"
+        "Application 'nightly-report': its last run has been FAILED since 2026-11-19 01:16:40: AnalysisException:"
         " [TABLE_OR_VIEW_NOT_FOUND] orders (at /jobs/payments.py:16 in book).",
-        "Query 'sessions': batch 41 is overdue since 2026-11-19 06:46:40 (limit 5 min),"
+        "Query 'sessions': batch 41 has been overdue since 2026-11-19 06:46:40 (limit 5 min),"
         " at Sink.scala:12 in Sink.write.",
-        "Query 'clicks-per-minute': source 1 holds back the watermark since 2026-11-19 06:06:40.",
+        "Query 'clicks-per-minute': source 1 has held back the watermark since 2026-11-19 06:06:40.",
     ]
     assert any("17 records or events of 'nightly-report' lost" in finding.text for finding in report.findings)
     assert report.violates_sla
@@ -197,7 +197,7 @@ def test_a_failed_query_is_down_until_now() -> None:
     query_report = subject(report, "q")
     assert (query_report.uptime_ms, query_report.downtime_ms) == (MINUTE, 9 * MINUTE)
     assert query_report.downtimes[0].cause == "ValueError: no currency (at /jobs/payments.py:16 in book)"
-    assert "Query 'q' is down since" in report.findings[0].text
+    assert "Query 'q' has been down since" in report.findings[0].text
     old = report_of(story.events)
     assert (old.until, old.until_is) == (START + MINUTE, "newest event")
 
@@ -342,7 +342,7 @@ def test_severities_decide_without_an_sla() -> None:
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
     """A notebook shows the page in a frame without access to the notebook; the text has the findings."""
     shown = inline_report(busy_day().events, sla_ms=60_000)
-    assert "Application 'nightly-report': its last run is FAILED" in repr(shown)
+    assert "Application 'nightly-report': its last run has been FAILED" in repr(shown)
     frame = shown._repr_html_()
     assert frame.startswith('<iframe title="Spark events report" sandbox="allow-scripts"')
     assert frame.count("<") == 2, "the page is escaped"

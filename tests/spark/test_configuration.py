@@ -15,7 +15,7 @@ from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lin
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
-NO_EVENTS = "spark-events: no events will be reported, "
+NO_EVENTS = "spark-events: no events will be reported"
 FILE = file_reporter(Path("{folder}/events.jsonl"))
 
 

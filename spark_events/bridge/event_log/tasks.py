@@ -26,8 +26,8 @@ _REMEMBERED_FAILURES = 16
 class Outcome(enum.Enum):
     """How an attempt of a task ended.
 
-    KILLED: Spark ended the attempt or rejected its output, because another attempt of the task won or the stage is
-    over.
+    KILLED: Spark ended the attempt or rejected its output, because another attempt of the task succeeded first or the
+    stage is over.
     """
 
     SUCCEEDED = enum.auto()

@@ -11,7 +11,7 @@ import org.apache.spark.SparkContext;
 /**
  * Entry point for events that the user's program adds, from any JVM language or by py4j.
  *
- * <p>They are posted to Spark's listener bus, so reporters get them in order with Spark's own events.
+ * <p>The events are posted to Spark's listener bus, so reporters get them in order with Spark's own events.
  */
 public final class Events {
   private Events() {}

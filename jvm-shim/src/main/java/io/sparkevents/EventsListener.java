@@ -127,7 +127,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
-    // No lambda in the task callbacks: there may be thousands of tasks a second.
+    // Avoid lambdas in the task callbacks, because there may be thousands of tasks a second.
     if (destination != null) {
       try {
         stages.taskStarted(event);
@@ -177,7 +177,7 @@ public final class EventsListener extends SparkListener {
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }
 
-  /** Hands over a record; null if the event is not reported. */
+  /** Enqueues a record; does nothing for null, which means that the event is not reported. */
   private void hand(Record record) {
     if (record != null) {
       destination.hand(record);
@@ -198,7 +198,8 @@ public final class EventsListener extends SparkListener {
   private void complainOnce(Throwable defect) {
     if (!complained) {
       complained = true;
-      LOG.error("spark-events: cannot record a Spark event; it is lost, more are not logged; report this", defect);
+      LOG.error(
+          "spark-events: cannot record a Spark event; it is lost, and later losses are not logged; report this", defect);
     }
   }
 }

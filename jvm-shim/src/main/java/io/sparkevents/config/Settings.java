@@ -59,9 +59,9 @@ public final class Settings {
   public final boolean sidecarEnabled;
   /** Interpreter of the sidecar; empty if the user sets none. */
   public final String python;
-  /** Whether Spark waits for all reporters; an unresolvable reference may mean that, until the sidecar is ready. */
+  /** Whether Spark waits for all reporters. True also if the value is unknown here; the sidecar decides when ready. */
   public final boolean synchronous;
-  /** Whether the listener thread may have to wait for answers: also if only one reporter has guaranteed delivery. */
+  /** Whether the listener thread may have to wait for answers, for all or only for guaranteed reporters. */
   public final boolean waitsForAny;
   public final int queueSize;
   public final int mostRestarts;

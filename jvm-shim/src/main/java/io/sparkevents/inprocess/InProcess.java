@@ -32,7 +32,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 
 /**
- * In-process stream: the driver's own Python, by {@code spark_events.start}, instead of a sidecar.
+ * In-process stream, which the driver's own Python opens with {@code spark_events.start}; no sidecar takes part.
  *
  * <p>Python fetches the records and sends its messages by py4j, on threads of its own. The JVM never calls Python, and
  * certainly not on the listener thread.
@@ -110,7 +110,7 @@ public final class InProcess implements RecordSink {
   /**
    * Returns the next lines; waits for them up to {@code millis}. For one thread only.
    *
-   * @return no bytes if there was no record, null after the goodbye or the end
+   * @return no bytes if there was no record, null after the goodbye message or the end
    */
   public byte[] fetch(long millis) throws IOException, InterruptedException {
     if (goodbye || ended.getCount() == 0) {
@@ -163,7 +163,7 @@ public final class InProcess implements RecordSink {
     queue.close();
   }
 
-  /** Stops the stream: delivers all events so far, then the goodbye. Called by the Python that stops the stream. */
+  /** Stops the stream: delivers all events so far, then the goodbye message. Called by Python. */
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
       // The shutdown timeout begins here, so that waits for answers are limited as at the application's end.

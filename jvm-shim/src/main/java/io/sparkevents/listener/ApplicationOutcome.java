@@ -23,13 +23,13 @@ public enum ApplicationOutcome {
   PROGRAM_FAILED,
   /** spark-submit itself stops the context after the program, as on Kubernetes. */
   SUBMIT_STOPPED,
-  /** Spark stopped itself: one of its threads failed, or the cluster manager gave the application up. */
+  /** Spark stopped itself: one of its threads failed, or the cluster manager abandoned the application. */
   SPARK_STOPPED,
   /** The SparkContext could not be created: its constructor stops the parts that it has started. */
   START_FAILED,
   /** The Python process that started this JVM as its gateway closed the connection. */
   GATEWAY_CLOSED,
-  /** The same, but its installed exit hooks did not run: a signal or {@code os._exit} ended Python. */
+  /** The Python gateway closed the connection without running its exit hooks: a signal or {@code os._exit} ended it. */
   PYTHON_DIED,
   /** The spark-sql shell exited; since 4.0 only this shell passes its exit code to Spark. */
   SPARK_SQL,
@@ -41,13 +41,13 @@ public enum ApplicationOutcome {
   SIGHUP,
   /** User code called {@code System.exit}. */
   EXITED,
-  /** The same below YARN's ApplicationMaster, which counts it as a failure with any exit code. */
+  /** User code called {@code System.exit} below YARN's ApplicationMaster, which counts any exit code as a failure. */
   EXITED_ON_YARN,
-  /** Spark exits the driver: an exception that no thread caught, a lost worker, a timeout. */
+  /** Spark exits the driver because of an exception that no thread caught, a lost worker or a timeout. */
   SPARK_EXITED,
   /** YARN's ApplicationMaster exits after the program; {@link ApplicationEnd} replaces this by the outcome. */
   YARN_MASTER,
-  /** None of these was observed. */
+  /** No known reason was observed. */
   UNKNOWN;
 
   private static final String SUBMIT = "org.apache.spark.deploy.SparkSubmit";

@@ -15,8 +15,8 @@ import org.apache.logging.log4j.core.config.Property;
 import org.slf4j.LoggerFactory;
 
 /**
- * Why the driver exits, where only handlers and logs show it: the exception that leaves the main method of a Scala or
- * Java program, the argument of {@code System.exit}, and the reason that Spark logs before it exits the driver.
+ * Evidence of the driver's exit that only handlers and logs contain: the exception that leaves the main method of a
+ * Scala or Java program, the argument of {@code System.exit}, and the reason that Spark logs before it exits the driver.
  *
  * <p>Since Java 21 the JDK logs each call of {@code System.exit} before the shutdown hooks run (see the implementation
  * note of {@code Runtime.exit}). In older versions the exit code stays unknown.
@@ -37,7 +37,7 @@ public final class ExitEvidence {
 
   private ExitEvidence() {}
 
-  /** Starts to watch, without a change to the log output. */
+  /** Starts to observe the exit without changing the log output. */
   public static synchronized void watch() {
     if (watched) {
       return;
@@ -112,9 +112,10 @@ public final class ExitEvidence {
   }
 
   /**
-   * Reads from Spark's log the exception that no thread caught, and how the program of YARN's ApplicationMaster ended.
+   * Reads two facts from Spark's log: the exception that no thread caught, and the end of a YARN ApplicationMaster's
+   * program.
    *
-   * <p>Spark passes neither to its listeners. Separate class, because log4j2 may be missing.
+   * <p>Spark passes neither to its listeners. This is a separate class because log4j2 may be missing.
    */
   private static final class SparksLog extends AbstractAppender {
     private static final String HANDLER = "org.apache.spark.util.SparkUncaughtExceptionHandler";

@@ -25,7 +25,7 @@ public final class Inspection implements SparkListenerEvent {
 
   /**
    * Answers a question: {@code asked} (its time), {@code overdue} (the reported deadlines, returned unchanged), {@code
-   * runs} (query runs whose frames are wanted) and {@code jobs} (ids of jobs that may still run).
+   * runs} (query runs whose frames are requested) and {@code jobs} (ids of jobs that may still run).
    */
   public static void answer(Map<?, ?> question, QueryThreads threads) {
     SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());

@@ -40,7 +40,7 @@ final class Links {
     json.writeEndObject();
   }
 
-  /** Writes the address of the driver's UI; it is known once the SparkContext is complete, unlike at its start. */
+  /** Writes the address of the driver's UI, which is unknown until the SparkContext is complete. */
   static void writeUi(JsonGenerator json) throws IOException {
     Option<SparkContext> active = SparkContext$.MODULE$.getActive();
     if (active.isDefined() && active.get().uiWebUrl().isDefined()) {

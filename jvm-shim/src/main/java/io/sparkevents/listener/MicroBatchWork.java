@@ -8,9 +8,9 @@ import java.util.Properties;
 /**
  * Holds back the records of jobs and stages of micro-batches, which make events only if they fail.
  *
- * <p>Otherwise a stream with short triggers would fill the queue with them. One record per batch reports the current
- * batch of a query instead. For a job or stage that fails, its start record is sent just before its end record. Used by
- * the listener thread only.
+ * <p>Otherwise a stream with short triggers would fill the queue with these records. One record per batch reports the
+ * current batch of a query instead. For a job or stage that fails, its start record is sent just before its end record.
+ * Used by the listener thread only.
  */
 public final class MicroBatchWork {
   /** Maximum number of jobs and stages, and of queries. */

@@ -23,7 +23,7 @@ public final class PythonProgram {
   private static volatile PythonProgram ended;
 
   public final ApplicationOutcome ending;
-  /** Null if the program does not know it. */
+  /** The program's exit code; null if the program does not know it. */
   final Integer exitCode;
   /** The exception in the format of a record, or null. */
   final JsonNode failure;

@@ -25,7 +25,7 @@ import java.util.regex.Pattern;
 public final class QueryThreads {
   private static final Pattern NAME =
       Pattern.compile("stream execution thread for .*\\[id = [^,\\]]+, runId = ([^\\]]+)\\]", Pattern.DOTALL);
-  /** Classes that say nothing about the place: the JDK, Scala, lambdas, and Spark's wrappers around every action. */
+  /** Classes that do not help to locate a thread: the JDK, Scala, lambdas, and Spark's wrappers around every action. */
   private static final Pattern PLUMBING =
       Pattern.compile(
           "(java|javax|jdk|sun|com\\.sun|scala)\\..*|.*\\$\\$Lambda.*|org\\.apache\\.spark\\..*\\.("
@@ -34,7 +34,7 @@ public final class QueryThreads {
               + "|MultiBatchExecutor)|org\\.apache\\.spark\\.JobArtifactSet\\$");
   private static final ThreadMXBean JVM = ManagementFactory.getThreadMXBean();
   private static final long PERIOD_MILLIS = 1_000;
-  /** A longer pause between two samples means that the JVM stood still, as under a debugger. */
+  /** A longer pause between two samples means that the JVM was suspended, as under a debugger. */
   private static final long PAUSE_MILLIS = 5 * PERIOD_MILLIS;
   private static final int MOST_FRAMES = 40;
 
@@ -60,7 +60,7 @@ public final class QueryThreads {
   /**
    * Samples all queries now; returns the fields of each query's thread in a record.
    *
-   * @param framesOf text that contains the run ids whose frames are wanted
+   * @param framesOf text that contains the run ids whose frames are requested
    */
   synchronized List<Map<String, Object>> look(String framesOf) {
     long now = System.currentTimeMillis();
@@ -96,7 +96,7 @@ public final class QueryThreads {
     return samples;
   }
 
-  /** Whether the thread waits for the time of the next trigger, or sleeps between two looks for data. */
+  /** Whether the thread waits for the time of the next trigger, or sleeps between two checks for data. */
   static boolean waits(StackTraceElement[] stack) {
     for (StackTraceElement frame : stack) {
       if (frame.getClassName().equals("org.apache.spark.util.SystemClock")) {
@@ -110,7 +110,7 @@ public final class QueryThreads {
     return true;
   }
 
-  /** Returns the frames, innermost first, without plumbing but for the innermost. */
+  /** Returns the frames, innermost first; leaves out internal frames except for the innermost. */
   private static List<String> frames(StackTraceElement[] stack) {
     List<String> frames = new ArrayList<>();
     for (StackTraceElement frame : stack) {

@@ -12,7 +12,7 @@ public interface RecordSink {
     return true;
   }
 
-  /** Whether running tasks and executors are kept, for deadlines and lost executors. */
+  /** Whether running tasks and executors are tracked, for deadlines and lost executors. */
   default boolean tracksWork() {
     return true;
   }

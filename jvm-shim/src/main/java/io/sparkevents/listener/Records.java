@@ -56,7 +56,7 @@ public final class Records {
     Thread main = ExitEvidence.firstThread();
     for (StackTraceElement frame : main == null ? new StackTraceElement[0] : main.getStackTrace()) {
       if (frame.getMethodName().equals("main") && !frame.getClassName().startsWith(SPARK)) {
-        // The outermost one counts.
+        // Continue: the outermost frame counts.
         found = frame.getClassName();
       }
     }

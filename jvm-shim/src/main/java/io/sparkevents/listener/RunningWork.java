@@ -21,9 +21,9 @@ import org.apache.spark.scheduler.TaskInfo;
 public final class RunningWork {
   /** The executor of a local application, which is the driver itself. */
   private static final String DRIVER = "driver";
-  /** Stage attempts in one snapshot; with more, the newest are left out. */
+  /** Maximum number of stage attempts in one snapshot; the newest ones beyond it are left out. */
   private static final int MOST_STAGES = 50;
-  /** Beyond it, Spark has dropped the ends of many tasks, and the tasks are forgotten. */
+  /** Limit of running tasks; beyond it, Spark has dropped the ends of many tasks, and all tasks are forgotten. */
   private static final int MOST_TASKS = 65_536;
 
   private static final class Task {

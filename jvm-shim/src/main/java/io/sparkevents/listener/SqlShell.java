@@ -55,7 +55,7 @@ public final class SqlShell {
     LOG.debug("spark-events: cannot watch the errors of the spark-sql shell", why);
   }
 
-  /** Separate class, because only the shell is sure to have Hive on the class path. */
+  /** Separate class, because only the shell is guaranteed to have Hive on the class path. */
   private static final class Session {
     static void watch(Thread main) {
       SessionState session = SessionState.get();

@@ -19,8 +19,8 @@ import org.apache.spark.storage.BlockManagerId;
  * handful of records.
  *
  * <p>Spark resubmits a task whose output was lost with its executor, and reports this with the time at which the task
- * had finished. So the change waits for an event that has the time of the loss: the executor's removal, or the next
- * start or end of a task of the attempt, whichever is first. A replay follows the same rule ({@code tasks.py}).
+ * had finished. Therefore the change waits for an event that has the time of the loss: the executor's removal, or the
+ * next start or end of a task of the attempt, whichever is first. A replay follows the same rule ({@code tasks.py}).
  *
  * <p>Used by the listener thread only. A task start or end costs an array access, because the last attempt is cached:
  * tasks of one stage arrive in runs.
@@ -42,7 +42,7 @@ public final class Stages {
   public enum Outcome {
     SUCCEEDED,
     FAILED,
-    /** Spark ended it or rejected its output, because another attempt of the task won or the stage is over. */
+    /** Spark ended the attempt or rejected its output: another attempt of the task succeeded, or the stage is over. */
     KILLED
   }
 

@@ -11,8 +11,8 @@ import java.util.concurrent.TimeUnit;
  * Counts dropped records by place and kind, and reports the counts as records. Used under the {@link HandoffQueue}'s
  * lock.
  *
- * <p>Such an account is a record like the others: it has a number, is resent to a new sidecar and is acknowledged, so a
- * count is never lost. The first drop is reported at once, later ones at most every ten seconds.
+ * <p>Such a report, an account, is a record like any other: it has a number, is resent to a new sidecar and is
+ * acknowledged, so a count is never lost. The first drop is reported at once, later ones at most every ten seconds.
  */
 public final class DropCounters {
   /** Records that were lost between the listener and the sidecar. */
@@ -68,7 +68,7 @@ public final class DropCounters {
     String where = unreported.keySet().iterator().next();
     Account account = new Account(where, unreported.remove(where));
     if (unreported.isEmpty()) {
-      // If there is another place, its account is due at once.
+      // While another place has unreported drops, its account is due at once.
       dueNanos = System.nanoTime() + INTERVAL_NANOS;
     }
     return account;

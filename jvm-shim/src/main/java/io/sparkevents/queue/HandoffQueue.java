@@ -13,8 +13,8 @@ import java.util.function.BooleanSupplier;
  * loses no record that is still queued. This class numbers the records and coordinates the threads, with one monitor;
  * {@link RecordQueue} decides which records to keep and which to drop.
  *
- * <p>Waking a thread costs the listener more than the rest of a callback. So a busy writer polls for a while before it
- * sleeps, and is not woken meanwhile unless a thread waits for the answer.
+ * <p>Waking a thread costs the listener more than the rest of a callback. Therefore a busy writer polls for a while
+ * before it sleeps, and is not woken during that time unless a thread waits for the answer.
  */
 public final class HandoffQueue {
   private static final int BATCH = 64;
@@ -182,7 +182,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Wakes the threads that wait for progress; without any, the writer's sleep is not disturbed. */
+  /** Wakes the threads that wait for progress; if there are none, leaves the writer asleep. */
   private void notifyWaiting() {
     if (waiting > 0) {
       notifyAll();

@@ -30,7 +30,7 @@ public final class RestoreState {
 
   /**
    * Applies a record that leaves the queue. When records are dropped, the listener thread calls this for each of them;
-   * so loops here, because streams double the time of a callback in a flood.
+   * this code uses loops, because streams double the time of a callback in a flood.
    */
   public void apply(Record record) {
     Record.Change change = record.change;
@@ -47,7 +47,7 @@ public final class RestoreState {
       }
       put(lowest, change.subject, all);
     } else if (change.rank == null && known == null) {
-      // Without records: the beginning, which is still to come, is skipped.
+      // Keep the subject without records, so that its beginning is skipped when it arrives later.
       put(Record.Rank.OVER, change.subject, new ArrayList<>());
     }
   }

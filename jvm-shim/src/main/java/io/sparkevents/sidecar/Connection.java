@@ -47,7 +47,7 @@ public final class Connection implements RecordSink {
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
   private final SyncBarrier gate;
-  /** Looked up on first use. */
+  /** The application's context; null until the first look-up succeeds. */
   private SparkContext context;
   private final CountDownLatch settled = new CountDownLatch(1);
   /** End of an application whose program continues; null if it has not ended or its end was sent. */
@@ -91,7 +91,7 @@ public final class Connection implements RecordSink {
       required = settings.required;
       failure = settings.problem;
       if (failure != null) {
-        LOG.error("spark-events: no events will be reported, {}", failure);
+        LOG.error("spark-events: no events will be reported: {}", failure);
       } else if (settings.sidecarEnabled) {
         made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
         failure = made.start();
@@ -148,7 +148,7 @@ public final class Connection implements RecordSink {
   /** Returns whether Spark is stopping the context; called on the listener's thread before it waits for a reporter. */
   private boolean isEnding() {
     if (context == null) {
-      // Not available while its constructor runs.
+      // The context is not available while its constructor runs.
       context = presentContext();
     }
     return context != null && context.isStopped();

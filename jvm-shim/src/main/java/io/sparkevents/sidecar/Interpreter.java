@@ -20,8 +20,8 @@ public final class Interpreter {
   /**
    * Program text that the interpreter runs.
    *
-   * <p>It appends the jar's own package to the end of {@code sys.path}, so packages of the interpreter win, and removes
-   * the working directory: a user's file json.py there must not become part of the sidecar.
+   * <p>It appends the jar's own package to the end of {@code sys.path}, so the interpreter's packages take precedence,
+   * and removes the working directory: a user's file json.py there must not become part of the sidecar.
    */
   private static final String BOOTSTRAP =
       "import sys\n"

@@ -103,7 +103,7 @@ public final class RecordWriter {
   /**
    * Writes the next records; waits for them up to {@code millis}.
    *
-   * @return whether it wrote the goodbye, the last message
+   * @return whether it wrote the goodbye message, which is the last
    */
   public boolean next(Sink sink, long millis) throws IOException, InterruptedException {
     next.clear();
@@ -132,7 +132,8 @@ public final class RecordWriter {
     } catch (Throwable unwritable) {
       if (unwritableKinds.add(record.kind)) {
         LOG.warn(
-            "spark-events: cannot write a record of kind {}; dropping and counting it, more are not logged: {}",
+            "spark-events: cannot write a record of kind {}; dropping and counting it;"
+                + " later losses of this kind are not logged: {}",
             record.kind,
             Failures.describe(unwritable));
       }

@@ -128,7 +128,7 @@ public final class Sidecar {
       Thread.currentThread().interrupt();
     } catch (Throwable defect) {
       failure = "a defect in the shim: " + Failures.describe(defect);
-      LOG.error("spark-events: no more events will be reported, the job continues: {}; report this", failure, defect);
+      LOG.error("spark-events: no more events will be reported; the job continues: {}; report this", failure, defect);
     } finally {
       queue.close();
       SidecarProcess last = launcher.process();
@@ -172,7 +172,7 @@ public final class Sidecar {
         return "did not start (" + unready.objections + ")";
       }
       failure = unready.getMessage();
-      String consequence = settings.required || deadline.isSet() ? "" : ", the job continues without them";
+      String consequence = settings.required || deadline.isSet() ? "" : "; the job continues without them";
       LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
       return null;
     } catch (IOException | RuntimeException | Error defect) {
@@ -193,7 +193,7 @@ public final class Sidecar {
     if (pause < 0) {
       failure = "The sidecar died " + restarts.describe() + "; the last one " + death + ".";
       LOG.error(
-          "spark-events: no more events will be reported, the job continues. {} The log reports the number of lost"
+          "spark-events: no more events will be reported; the job continues. {} The log reports the number of lost"
               + " records at the end of the application.",
           failure);
       return false;
@@ -213,7 +213,7 @@ public final class Sidecar {
     return !late;
   }
 
-  /** Writes into the pipe until the process ends (false) or the goodbye is written (true). */
+  /** Writes into the pipe until the process ends (false) or the goodbye message is written (true). */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
       // The time of the stall timeout begins when the sidecar is ready.
@@ -236,7 +236,7 @@ public final class Sidecar {
     return false;
   }
 
-  /** Waits until the sidecar exits after the goodbye; false if it died before it acknowledged all records. */
+  /** Waits until the sidecar exits after the goodbye message; false if it died before it acknowledged all records. */
   private boolean drained(SidecarProcess sidecar) throws InterruptedException {
     late |= !sidecar.awaitExit(deadline.millisLeft());
     return late || queue.isAcknowledgedEntirely();
