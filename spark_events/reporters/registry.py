@@ -21,6 +21,7 @@ BUILT_IN = {
     "memory": "spark_events.reporters.memory:MemoryReporter",
     "openlineage": "spark_events.reporters.openlineage.reporter:OpenLineageReporter",
     "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",
+    "otlp-traces": "spark_events.reporters.otlp.traces:OtlpTracesReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }
 #: Entry point group in which other packages register reporter types.

@@ -1,0 +1,183 @@
+"""Tests of the reporter ``otlp-traces`` with real receivers of both protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from fakes import START, application_end, application_start, decoded, event, query_progress, query_started
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from reporters.peers.webhook import Answer, Receiver
+from reporters.running import IMPATIENT, Running
+from spark_events import Event
+from spark_events.reporters.otlp.spans import Parent, Spans, ids, traceparent
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+BATCH = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "0"}
+FAILED = {"chain": [{"type": "java.io.IOException", "message": "disk full"}]}
+
+
+def job(number: int, failure: Any = None) -> list[dict[str, Any]]:
+    return [
+        {"kind": "job_start", "at": START, "job_id": number, "time": START + 10, "properties": {}},
+        {"kind": "job_end", "at": START, "job_id": number, "time": START + 60, "failure": failure},
+    ]
+
+
+def life() -> list[Event]:
+    """Return the events of an application with two jobs, one of which failed, and a micro-batch."""
+    translator = Translator(TranslateConfig())
+    records = [
+        application_start(),
+        *job(1),
+        *job(2, FAILED),
+        query_started(),
+        query_progress(0),
+        application_end("STOPPED"),
+    ]
+    return [one for record in records for one in translator.translate(decoded(record))]
+
+
+class _Service(TraceServiceServicer):
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+
+    def Export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
+        self.requests.append(request)
+        return ExportTraceServiceResponse()
+
+
+@contextmanager
+def grpc_receiver() -> Iterator[tuple[str, _Service]]:
+    service, server = _Service(), grpc.server(futures.ThreadPoolExecutor(1))
+    add_TraceServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{port}", service
+    finally:
+        server.stop(None).wait()
+
+
+def spans_of(requests: list[ExportTraceServiceRequest]) -> dict[str, Span]:
+    return {
+        span.name: span
+        for request in requests
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    }
+
+
+def traces_of(receiver: Receiver) -> str:
+    return f"{receiver.url.partition('/hook')[0]}/v1/traces"
+
+
+def exported(protocol: str, events: list[Event], **settings: str) -> dict[str, Span]:
+    if protocol == "grpc":
+        with (
+            grpc_receiver() as (endpoint, service),
+            Running("otlp-traces", {"endpoint": endpoint, **IMPATIENT, **settings}) as running,
+        ):
+            running.deliver(events)
+            return spans_of(service.requests)
+    with (
+        Receiver() as receiver,
+        Running(
+            "otlp-traces",
+            {
+                "endpoint": traces_of(receiver),
+                "protocol": "http/protobuf",
+                **IMPATIENT,
+                **settings,
+            },
+        ) as running,
+    ):
+        running.deliver(events)
+        return spans_of([ExportTraceServiceRequest.FromString(request.body) for request in receiver.taken])
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_finished_jobs_and_batches_are_spans(protocol: str) -> None:
+    """All spans are in one trace; a failed job has the status ERROR; no span is the query or the application."""
+    spans = exported(protocol, life())
+    assert set(spans) == {"job 1", "job 2", "batch 0"}
+    assert len({span.trace_id for span in spans.values()}) == 1
+    assert len({span.span_id for span in spans.values()}) == 3
+    first = spans["job 1"]
+    assert (first.start_time_unix_nano, first.end_time_unix_nano) == ((START + 10) * 10**6, (START + 60) * 10**6)
+    assert first.status.code == Status.STATUS_CODE_UNSET
+    assert spans["job 2"].status.code == Status.STATUS_CODE_ERROR
+    batch = spans["batch 0"]
+    assert batch.end_time_unix_nano - batch.start_time_unix_nano == 100 * 10**6
+    assert {one.key for one in batch.attributes} >= {"spark.batch.id", "spark.streaming.query.name"}
+
+
+def test_the_parent_s_trace_is_continued() -> None:
+    """The spans have the trace id of a given traceparent and the parent's span as parent."""
+    spans = exported("grpc", life(), parent=TRACEPARENT)
+    assert {span.trace_id.hex() for span in spans.values()} == {"4bf92f3577b34da6a3ce929d0e0e4736"}
+    assert {span.parent_span_id.hex() for span in spans.values()} == {"00f067aa0ba902b7"}
+
+
+def test_a_span_that_was_refused_is_exported_again() -> None:
+    """The dispatcher repeats a failed export; the repeated spans have the same ids."""
+    with Receiver([Answer(400, "no"), Answer(200)]) as receiver:
+        settings = {
+            "endpoint": traces_of(receiver),
+            "protocol": "http/protobuf",
+            **IMPATIENT,
+        }
+        with Running("otlp-traces", settings) as running:
+            running.deliver(life())
+        bodies = [ExportTraceServiceRequest.FromString(request.body) for request in receiver.requests]
+    assert len(bodies) >= 2
+    assert spans_of(bodies[:1]) == spans_of(bodies[1:2])
+
+
+def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
+    """The parent is derived from query run and batch, so it is known before the batch has ended."""
+    spans = Spans(None)
+    about: dict[str, Any] = {"spark.app.id": "a", "spark.streaming.query.run_id": "r", "spark.batch.id": 3}
+    batch = event(**{**about, "spark.batch.duration.trigger_execution_ms": 5})
+    stage = event(**{**about, "spark.stage.id": 1, "spark.stage.attempt": 0, "spark.stage.duration_ms": 2})
+    of_batch = spans.of(_named(batch, "BatchCommitEvent"))
+    of_stage = spans.of(_named(stage, "StageSummaryEvent"))
+    assert of_batch is not None
+    assert of_stage is not None
+    assert of_stage.parent == of_batch.span
+    assert of_stage.trace == of_batch.trace
+
+
+def test_events_name_the_span_of_their_job() -> None:
+    """An event of a job has the job's span id before the span is exported; an event of the application has none."""
+    first, *_ = [one for one in life() if one.attributes.get("spark.job.id") == 1]
+    assert ids(first, None) == ids(first, None)
+    assert ids(first, Parent(7, 9))[0] == 7
+    assert ids(life()[0], None)[1] is None
+
+
+@pytest.mark.parametrize("given", ["", "abc", TRACEPARENT[:-3], f"00-{'0' * 32}-{'1' * 16}-01", f"ff{TRACEPARENT[2:]}"])
+def test_an_invalid_traceparent_is_refused(given: str) -> None:
+    """The parser raises ValueError, which becomes a message with the key."""
+    with pytest.raises(ValueError, match="traceparent"):
+        traceparent.parse(given)
+
+
+def _named(given: Event, name: str) -> Event:
+    return Event(**{**{field: getattr(given, field) for field in given.__struct_fields__}, "name": name})
