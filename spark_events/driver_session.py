@@ -29,12 +29,13 @@ from spark_events.bridge.records import (
 )
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
+from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
 from spark_events.dispatch.process.setup import LogLines
 from spark_events.dispatch.spool.ownership import driver_identity
-from spark_events.dispatch.telemetry import DispatcherTelemetry, account, with_those_before
-from spark_events.errors import ProtocolError
+from spark_events.dispatch.telemetry import DispatcherTelemetry, account, statistics, with_those_before
+from spark_events.errors import MissingExtraError, ProtocolError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter
@@ -53,7 +54,9 @@ _REPORT_SHARE = 0.1
 _EXIT_SECONDS = 0.1
 #: Seconds until the translator's timers are retried after they raised; their deadline stays due until then.
 _CLOCK_SECONDS = 60.0
-#: Numbers of the breaker states in the driver's metrics.
+#: Name under which the exporter of metrics has counters; no reporter of the user can have it.
+_METRICS = "(metrics)"
+#: In the numbering of the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: Records that the session handles itself.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
@@ -192,6 +195,7 @@ class DriverSession:
             self._predecessor_lost,
         )
         self._pipeline.dispatcher.start()
+        self._measure(self._pipeline.config.metrics_otlp_endpoint)
         self._note_disabled()
         self._report_breakers_before()
         samples = self._pipeline.translation.deadline.watches_queries
@@ -384,6 +388,27 @@ class DriverSession:
         self._acknowledge()
         self._report_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
+
+    def _measure(self, endpoint: str | None) -> None:
+        """Export metrics over OTLP, if an endpoint is set; without them, events are still reported."""
+        if endpoint is None:
+            return
+        from spark_events.reporters.otlp.metrics import OtlpMetrics, OtlpMetricsConfig
+
+        dispatcher, capacity = self._pipeline.dispatcher, self._pipeline.queue_size
+        config = OtlpMetricsConfig(endpoint)
+
+        def counters() -> dict[str, dict[str, int | float | str]]:
+            return {name: statistics(one) for name, one in dispatcher.counters().items()}
+
+        try:
+            delivery = Delivery(
+                _METRICS, lambda: OtlpMetrics(config, counters), DeliveryConfig(), capacity, self._hooks()
+            )
+        except MissingExtraError as error:
+            _LOG.error("events.metrics.otlp.endpoint: no metrics are exported, events are still reported: %s", error)
+            return
+        dispatcher.attach(delivery)
 
     def _report_read(self) -> None:
         """Report reading progress to the driver, also while a reporter blocks acks."""

@@ -29,6 +29,7 @@ from spark_events.reporters.reporter import Reporter, ReporterFactory
 from spark_events.translate.causes import CAUSES
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.config import read as read_translation
+from spark_events.translate.incidents.config import URL
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
@@ -62,6 +63,12 @@ class EventsConfig:
         doc="Names of the active reporters; default: all that are configured.",
     )
     python: str | None = option("python", _PYTHON, None, doc="Python that runs the sidecar.")
+    metrics_otlp_endpoint: str | None = option(
+        "metrics.otlp.endpoint",
+        URL,
+        None,
+        doc="OTLP receiver of metrics, by HTTP. Not set: no metrics over OTLP.",
+    )
     required: bool = option(
         "required",
         boolean,

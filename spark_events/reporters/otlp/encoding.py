@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import TypeAlias
 
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
 from spark_events._version import __version__
 from spark_events.event import AttributeValue, Event, snake_case
+from spark_events.reporters.otlp.resources import OF_RESOURCE, SCHEMA_URL, SCOPE, Source, resource_of, source_of
 
-#: Attributes that identify a resource.
-_Source: TypeAlias = tuple[AttributeValue | None, ...]
+#: Names of the event's fields as attributes. The semantic convention ``log.record.uid`` is not stable yet, so the SDK
+#: has no public constant for it.
+EVENT_ID, CLASS_SCOPE, SEQUENCE = "log.record.uid", "spark.events.class_scope", "spark.events.sequence"
 
 _INT64 = 1 << 63
 _MOST_NANOS = (1 << 64) - 1
 _OURS = frozenset({"spark", "spark_events"})
-#: Attributes of every record; they override attributes of the event with the same name.
-_FIELDS = frozenset({"event_id", "sequence"})
+#: Attributes of an event that are written elsewhere, or that fields of the event override.
+_ELSEWHERE = frozenset({EVENT_ID, CLASS_SCOPE, SEQUENCE, *OF_RESOURCE})
+#: Number of applications whose encoded resource is kept.
+_MOST_SOURCES = 64
 #: Cache the encoding of texts up to this length, which are likely to repeat. No limit to texts may be smaller.
 _SHORT = 64
 #: Protobuf tags of the embedded messages.
@@ -47,39 +51,39 @@ class Encoder:
     Args:
         now: returns nanoseconds since the epoch, for ``ObservedTimestamp``.
         longest: maximum length of a text in characters; longer texts are cut.
-        resource: attributes added to every resource.
+        settings: attributes of every resource, with precedence over all others.
     """
 
-    def __init__(self, now: Callable[[], int], longest: int, resource: Mapping[str, str]) -> None:
+    def __init__(self, now: Callable[[], int], longest: int, settings: Mapping[str, str]) -> None:
         self._now = now
         self._longest = longest
-        self._resource = resource
+        self._settings = settings
+        self._resources: dict[Source, bytes] = {}
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the request for these events, in their order."""
         observed = self._now()
-        # Group adjacent events only: merging all events of a scope would change their order.
+        # Group adjacent events only: merging all events of an application would change their order.
         return b"".join(
             _field(_RESOURCE_LOGS, self._of_resource(source, of_source, observed))
-            for source, of_source in groupby(events, _source)
+            for source, of_source in groupby(events, source_of)
         )
 
-    def _of_resource(self, source: _Source, events: Iterable[Event], observed: int) -> bytes:
-        logs = ResourceLogs()
-        for key, value in {**_service(source), **self._resource}.items():
-            logs.resource.attributes.add(key=_sound(key)).value.string_value = _sound(value)
-        parts = (
-            _field(_SCOPE_LOGS, self._of_scope(scope, of_scope, observed))
-            for scope, of_scope in groupby(events, _scope)
-        )
-        return bytes(logs.SerializeToString()) + b"".join(parts)
+    def _of_resource(self, source: Source, events: Iterable[Event], observed: int) -> bytes:
+        records = b"".join(_field(_LOG_RECORDS, self._record(event, observed)) for event in events)
+        return self._encoded_resource(source) + _field(_SCOPE_LOGS, _ENCODED_SCOPE + records)
 
-    def _of_scope(self, scope: str, events: Iterable[Event], observed: int) -> bytes:
-        logs = ScopeLogs()
-        logs.scope.name, logs.scope.version = _sound(scope), __version__
-        return bytes(logs.SerializeToString()) + b"".join(
-            _field(_LOG_RECORDS, self._record(event, observed)) for event in events
-        )
+    def _encoded_resource(self, source: Source) -> bytes:
+        known = self._resources.get(source)
+        if known is None:
+            resource = resource_of(source, self._settings)
+            logs = ResourceLogs(schema_url=resource.schema_url)
+            for key, value in resource.attributes.items():
+                logs.resource.attributes.add(key=_sound(key)).value.CopyFrom(_any(value))
+            if len(self._resources) >= _MOST_SOURCES:
+                self._resources.clear()
+            known = self._resources[source] = bytes(logs.SerializeToString())
+        return known
 
     def _record(self, event: Event, observed: int) -> bytes:
         record = LogRecord(
@@ -90,11 +94,12 @@ class Encoder:
             event_name=_sound(event_name(event.class_scope, event.name)),
         )
         record.body.string_value = self._text(event.body)
-        record.attributes.add(key="event_id").value.string_value = _sound(event.event_id)
-        record.attributes.add(key="sequence").value.int_value = event.sequence
+        record.attributes.add(key=EVENT_ID).value.string_value = _sound(event.event_id)
+        record.attributes.add(key=CLASS_SCOPE).value.string_value = _sound(event.class_scope)
+        record.attributes.add(key=SEQUENCE).value.int_value = event.sequence
         parts: list[bytes] = [record.SerializeToString()]
         for key, value in event.attributes.items():
-            if key in _FIELDS:
+            if key in _ELSEWHERE:
                 continue
             if type(value) is not str or len(value) <= _SHORT:
                 parts.append(_often(key, value))
@@ -112,16 +117,18 @@ class Encoder:
 def _encoded(key: str, value: AttributeValue) -> bytes:
     """Encode one attribute, as a LogRecord without other fields."""
     record = LogRecord()
-    encoded_value = record.attributes.add(key=_sound(key)).value
-    if isinstance(value, bool):
-        encoded_value.bool_value = value
-    elif isinstance(value, int) and -_INT64 <= value < _INT64:
-        encoded_value.int_value = value
-    elif isinstance(value, float):
-        encoded_value.double_value = value
-    else:
-        encoded_value.string_value = _sound(str(value))
+    record.attributes.add(key=_sound(key)).value.CopyFrom(_any(value))
     return bytes(record.SerializeToString())
+
+
+def _any(value: object) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int) and -_INT64 <= value < _INT64:
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    return AnyValue(string_value=_sound(str(value)))
 
 
 #: Cached ``_encoded``. typed: 1, 1.0 and True are equal, but have different encodings.
@@ -143,21 +150,10 @@ def _sound(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _scope(event: Event) -> str:
-    return event.class_scope
+def _encode_scope() -> bytes:
+    logs = ScopeLogs(schema_url=SCHEMA_URL)
+    logs.scope.name, logs.scope.version = SCOPE, __version__
+    return bytes(logs.SerializeToString())
 
 
-def _source(event: Event) -> _Source:
-    get = event.attributes.get
-    return get("spark.app.name"), get("spark.version"), get("spark.app.id"), get("spark.app.attempt_id")
-
-
-def _service(source: _Source) -> dict[str, str]:
-    """Return the service attributes of an application: name, Spark version, instance."""
-    name, version, instance, attempt = (None if one is None else str(one) for one in source)
-    attributes = {"service.name": name or "unknown_service:spark"}
-    if version:
-        attributes["service.version"] = version
-    if instance:
-        attributes["service.instance.id"] = f"{instance}/{attempt}" if attempt else instance
-    return attributes
+_ENCODED_SCOPE = _encode_scope()

@@ -46,7 +46,7 @@ class OtlpReporter(Reporter):
         except ImportError as error:
             raise MissingExtraError(f"{error}; run: pip install 'spark-events[otlp]'") from error
         own = {"service.name": config.service_name, "service.version": config.service_version}
-        resource = {**where.resource, **{key: value for key, value in own.items() if value is not None}}
+        resource = {key: value for key, value in own.items() if value is not None}
         self._encoder = Encoder(time.time_ns, config.attribute_max_length, resource)
         self._batch = BatchProgress()
 

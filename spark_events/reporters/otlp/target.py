@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from spark_events.config import Kind, Secret, boolean, choice, integer, option, positive_duration, secret, size, text
 from spark_events.errors import ConfigError
 from spark_events.reporters.otlp.verdicts import UnavailableError
+from spark_events.reporters.reporter import load_extra
 
 
 def _address(value: str) -> str:
@@ -91,7 +92,6 @@ class Target:
         address: a URL with HTTP, ``host:port`` with gRPC.
         is_secure: whether the connection uses TLS.
         headers: header values by lower-case name.
-        resource: attributes of the resource, from ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``.
         timeout: seconds for one request.
     """
 
@@ -104,18 +104,19 @@ class Target:
     client_certificate: str | None
     client_key: str | None
     timeout: float
-    resource: Mapping[str, str]
 
 
 class _Variables:
     """Environment variables for logs, with the general ones as defaults."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self._names = load_extra("opentelemetry.sdk.environment_variables", "otlp")
         self._environment = environment
 
     def find(self, name: str) -> tuple[str, str] | None:
         """Return name and value of the variable that is set; an empty variable counts as unset."""
-        for full in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
+        for constant in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
+            full: str = getattr(self._names, constant)
             if value := self._environment.get(full, "").strip():
                 return full, value
         return None
@@ -156,7 +157,6 @@ def target(config: OtlpConfig, environment: Mapping[str, str]) -> Target:
         client_certificate=client_certificate,
         client_key=client_key,
         timeout=_timeout(config, variables),
-        resource=_resource(environment),
     )
 
 
@@ -236,17 +236,6 @@ def _timeout(config: OtlpConfig, variables: _Variables) -> float:
     if not seconds > 0:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is a number of seconds above 0"])
     return min(own, seconds)
-
-
-def _resource(environment: Mapping[str, str]) -> dict[str, str]:
-    found = {}
-    for pair in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
-        name, separator, value = pair.partition("=")
-        if separator and name.strip():
-            found[unquote(name).strip()] = unquote(value).strip()
-    if name := environment.get("OTEL_SERVICE_NAME", "").strip():
-        found["service.name"] = name
-    return found
 
 
 def context(target: Target) -> ssl.SSLContext | None:

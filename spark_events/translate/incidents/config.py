@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from spark_events.config import Kind, duration, option
 
-__all__ = ["IncidentConfig", "LinkConfig"]
+__all__ = ["URL", "IncidentConfig", "LinkConfig"]
 
 #: Placeholders of the runbook template.
 PLACEHOLDERS = ("app", "query", "group", "error_type", "fingerprint", "key")
@@ -27,7 +27,8 @@ def _template(value: str) -> str | None:
     return _url(value)
 
 
-_URL: Kind[str | None] = Kind("an http or https URL, or nothing", _url)
+#: An http or https URL.
+URL: Kind[str | None] = Kind("an http or https URL, or nothing", _url)
 _TEMPLATE: Kind[str | None] = Kind(
     f"an http or https URL with any of {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, or nothing", _template
 )
@@ -51,7 +52,7 @@ class LinkConfig:
     """Settings below ``events.link``."""
 
     history: str | None = option(
-        "history", _URL, None, doc="Address of the history server; default: spark.yarn.historyServer.address."
+        "history", URL, None, doc="Address of the history server; default: spark.yarn.historyServer.address."
     )
     runbook: str | None = option(
         "runbook",

@@ -47,14 +47,21 @@ def test_every_field_arrives(collector: Collector, protocol: str, compression: s
     send(config(protocol, collector.endpoint(protocol), compression=compression), [sent])
     collector.await_bodies(already + 1)
     resource, scope, record = collector.received()[-1]
-    assert plain(resource["attributes"]) == {
+    found = plain(resource["attributes"])
+    assert found.pop("telemetry.sdk.name") == "opentelemetry"
+    assert (found.pop("telemetry.sdk.language"), found.pop("telemetry.sdk.version") != "") == ("python", True)
+    assert found == {
         "service.name": "shop",
         "service.version": "4.3.0",
         "service.instance.id": "app-1/2",
+        "spark.app.id": "app-1",
+        "spark.version": "4.3.0",
     }
-    assert scope == {"name": "spark.streaming.query", "version": __version__}
+    assert scope == {"name": "spark_events", "version": __version__}
     assert before <= int(record.pop("observedTimeUnixNano")) <= time.time_ns()
-    assert plain(record.pop("attributes")) == {**sent.attributes, "event_id": sent.event_id, "sequence": 0}
+    fields = {"log.record.uid": sent.event_id, "spark.events.class_scope": "spark.streaming.query"}
+    own = {key: value for key, value in sent.attributes.items() if key not in ("spark.app.id", "spark.version")}
+    assert plain(record.pop("attributes")) == {**own, **fields, "spark.events.sequence": 0}
     assert record == {
         "timeUnixNano": "1700000000123000000",
         "severityNumber": 17,
@@ -136,7 +143,8 @@ def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None
     send(config(GRPC, collector.endpoint(GRPC), **settings_of_names()), [failure()])
     collector.await_bodies(already + 1)
     found = plain(collector.received()[-1].resource["attributes"])
-    assert found == {"service.name": "billing", "service.version": "7", "service.instance.id": "app-1/2"}
+    assert (found["service.name"], found["service.version"]) == ("billing", "7")
+    assert (found["service.instance.id"], found["spark.version"]) == ("app-1/2", "4.3.0")
 
 
 @pytest.mark.parametrize("protocol", BOTH)

@@ -101,7 +101,7 @@ class Collector:
             "exporters": {"file": written},
             "service": {
                 "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
-                "pipelines": {"logs": pipeline},
+                "pipelines": {"logs": pipeline, "metrics": pipeline},
             },
         }
         if token is not None:
@@ -145,14 +145,27 @@ class Collector:
 
     def received(self) -> list[Received]:
         """Return the records that the collector has written so far, in order."""
-        lines = self._file.read_bytes().split(b"\n")[:-1] if self._file.exists() else []
         return [
             Received(resource["resource"], scope["scope"], record)
-            for line in lines
-            for resource in json.loads(line)["resourceLogs"]
+            for line in self._lines()
+            for resource in line.get("resourceLogs", ())
             for scope in resource["scopeLogs"]
             for record in scope["logRecords"]
         ]
+
+    def metrics(self) -> list[Received]:
+        """Return the metrics that the collector has written so far, in order."""
+        return [
+            Received(resource["resource"], scope["scope"], metric)
+            for line in self._lines()
+            for resource in line.get("resourceMetrics", ())
+            for scope in resource["scopeMetrics"]
+            for metric in scope["metrics"]
+        ]
+
+    def _lines(self) -> list[dict[str, Any]]:
+        lines = self._file.read_bytes().split(b"\n")[:-1] if self._file.exists() else []
+        return [json.loads(line) for line in lines]
 
     def await_bodies(self, count: int) -> list[str]:
         """Wait for ``count`` records and return their bodies in order."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from fakes import ROOT, event
@@ -18,7 +20,10 @@ from spark_events import Event, EventBuilder, Severity
 from spark_events._version import __version__
 from spark_events.event import Attributes
 from spark_events.reporters.otlp.encoding import Encoder, event_name
+from spark_events.reporters.otlp.resources import SCHEMA_URL, resource_of
 
+#: What the SDK says about itself.
+TELEMETRY = {key: str(value) for key, value in Resource.create().attributes.items() if key.startswith("telemetry.")}
 NOW = 1_800_000_000_000_000_000
 
 
@@ -30,26 +35,34 @@ def encoded(*events: Event, longest: int = 1_000) -> ExportLogsServiceRequest:
 
 def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
     """Encode the event's record with the SDK's encoder."""
+    fields = {"log.record.uid": one.event_id, "spark.events.class_scope": one.class_scope}
+    elsewhere = ("spark.app.id", "spark.version", "host.name")
+    own = {key: value for key, value in one.attributes.items() if key not in elsewhere}
     record = LogRecord(
         timestamp=one.observed_ts_millis * 1_000_000,
         observed_timestamp=NOW,
         severity_text=one.severity.value,
         severity_number=SeverityNumber(one.severity.number),
         body=one.body,
-        attributes={"event_id": one.event_id, "sequence": one.sequence, **one.attributes},
+        attributes={**fields, "spark.events.sequence": one.sequence, **own},
         event_name=event_name(one.class_scope, one.name),
     )
-    scope = InstrumentationScope(one.class_scope, __version__)
-    return encode_logs([ReadableLogRecord(record, Resource(resource), scope)])
+    scope = InstrumentationScope("spark_events", __version__, SCHEMA_URL)
+    return encode_logs([ReadableLogRecord(record, Resource(resource, SCHEMA_URL), scope)])
 
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> None:
     """A record has every field, attribute type and severity as the SDK would encode it."""
-    app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1"}
+    app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1", "host.name": "h1"}
     one = event(7, severity, whole=-3, half=0.5, yes=True, no=False, text='zoë\n\x00"😀', empty="", **app)
-    service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1", "team": "payments"}
-    assert encoded(one) == theirs(one, service)
+    service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1"}
+    spark = {"spark.app.id": "app-1", "spark.version": "4.3.0", "host.name": "h1"}
+    ours, sdk = encoded(one), theirs(one, {**TELEMETRY, **service, **spark, "team": "payments"})
+    for request in (ours, sdk):
+        # The order of a resource's attributes has no meaning.
+        request.resource_logs[0].resource.attributes.sort(key=lambda attribute: attribute.key)
+    assert ours == sdk
 
 
 @pytest.mark.parametrize(
@@ -83,9 +96,27 @@ def test_texts_of_body_and_attributes_are_truncated() -> None:
 
 def test_an_attribute_named_like_a_field_is_omitted() -> None:
     """An attribute with the name of a field is omitted, because a record must not have duplicate keys."""
-    record = encoded(event(1, event_id="mine", sequence=9)).resource_logs[0].scope_logs[0].log_records[0]
-    assert sorted(one.key for one in record.attributes) == ["event_id", "sequence"]
-    assert next(one.value.string_value for one in record.attributes if one.key == "event_id") != "mine"
+    fields: dict[str, Any] = {"log.record.uid": "mine", "spark.events.sequence": 9}
+    odd = event(1, **fields)
+    record = encoded(odd).resource_logs[0].scope_logs[0].log_records[0]
+    found = {one.key: one.value.string_value for one in record.attributes}
+    assert sorted(found) == ["log.record.uid", "spark.events.class_scope", "spark.events.sequence"]
+    assert found["log.record.uid"] == odd.event_id
+
+
+def test_the_environment_and_settings_override_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings have precedence over the variables of the SDK, and these over the application; detectors run."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=env,team=a%20b,host.name=env")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "named by env")
+    monkeypatch.setenv("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process")
+    found = resource_of(("shop", "4.3.0", "app-1", "2", "h1"), {"service.version": "7"}).attributes
+    assert (found["service.name"], found["service.version"], found["team"]) == ("named by env", "7", "a b")
+    assert (found["host.name"], found["spark.app.id"], found["spark.version"]) == ("env", "app-1", "4.3.0")
+    assert (found["service.instance.id"], found["process.pid"]) == ("app-1/2", os.getpid())
+    assert found["telemetry.sdk.name"] == "opentelemetry"
+    data = Encoder(lambda: NOW, 1_000, {}).encode([event(1)])
+    resource = ExportLogsServiceRequest.FromString(data).resource_logs[0].resource
+    assert [one.value.int_value for one in resource.attributes if one.key == "process.pid"] == [os.getpid()]
 
 
 def test_an_event_that_bypassed_the_builder_is_encoded() -> None:
@@ -101,10 +132,23 @@ def test_an_event_that_bypassed_the_builder_is_encoded() -> None:
     )
     resource = encoded(odd).resource_logs[0]
     record = resource.scope_logs[0].log_records[0]
-    assert (resource.resource.attributes[0].value.string_value, resource.scope_logs[0].scope.name) == ("a?", "s?")
+    service = {one.key: one.value.string_value for one in resource.resource.attributes}
+    assert (service["service.name"], resource.scope_logs[0].scope.name) == ("a?", "spark_events")
     assert (record.event_name, record.body.string_value, record.time_unix_nano) == ("s?.t?", "b?", 2**64 - 1)
     texts = {one.key: one.value.string_value for one in record.attributes}
-    assert texts == {"event_id": "i?", "sequence": "", "k?": "v?", "n": str(2**64), "spark.app.name": "a?"}
+    fields = {"log.record.uid": "i?", "spark.events.class_scope": "s?", "spark.events.sequence": ""}
+    assert texts == {**fields, "k?": "v?", "n": str(2**64), "spark.app.name": "a?"}
+
+
+def test_a_sidecar_without_otlp_does_not_import_opentelemetry() -> None:
+    """Only the reporter and the exporter of metrics import the SDK, when they are configured."""
+    program = (
+        "import sys\nimport spark_events.sidecar\nfrom spark_events.config import Settings\n"
+        "from spark_events.pipeline import build\nbuild(Settings.of({'events.reporter.l.type': 'log'}))\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'grpc', 'httpx', 'google'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_missing_libraries_are_reported_with_the_install_command() -> None:

@@ -116,7 +116,6 @@ def test_settings_override_variables() -> None:
         client_certificate="/me",
         client_key="/me.key",
         timeout=5.0,
-        resource={},
     )
 
 
@@ -126,12 +125,6 @@ def test_the_variables_choose_the_protocol_and_the_certificates() -> None:
     made = read({f"{LOGS}{name}": value for name, value in names.items()})
     assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")
     assert made.address == "http://localhost:4318/v1/logs"
-
-
-def test_the_resource_comes_from_the_environment() -> None:
-    """As specified, OTEL_SERVICE_NAME overrides service.name in OTEL_RESOURCE_ATTRIBUTES."""
-    made = read({"OTEL_RESOURCE_ATTRIBUTES": "service.name=a,team=b%20c,,bad", "OTEL_SERVICE_NAME": "d"})
-    assert made.resource == {"service.name": "d", "team": "b c"}
 
 
 def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
