@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_events._version import __version__
-from spark_events.config import Secret, choice, option, secret
+from spark_events.config import Secret, option, secret
 from spark_events.errors import TransientError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.otlp.spans import Parent, SpanOf, Spans, traceparent
@@ -30,9 +30,8 @@ class OtlpTracesConfig:
     OpenTelemetry's variables, ``OTEL_EXPORTER_OTLP_TRACES_…`` and ``OTEL_EXPORTER_OTLP_…``, hold for what is not set.
     """
 
-    protocol: str = option("protocol", choice("grpc", "http/protobuf"), "grpc", doc="Protocol of the receiver.")
     endpoint: str | None = option(
-        "endpoint", address, None, doc="Address of the receiver; with HTTP including the path, /v1/traces."
+        "endpoint", address, None, doc="Address of the receiver, by HTTP, including the path: /v1/traces."
     )
     headers: Secret | None = option(
         "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
@@ -71,21 +70,14 @@ class OtlpTracesReporter(Reporter):
 
 
 def _exporter(config: OtlpTracesConfig) -> SpanExporter:
-    headers = None if config.headers is None else config.headers.reveal()
-    if config.protocol == "grpc":
-        grpc = load_extra("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", "otlp")
-        insecure = None if config.endpoint is None else not config.endpoint.startswith("https://")
-        made: SpanExporter = grpc.OTLPSpanExporter(
-            endpoint=config.endpoint, insecure=insecure, headers=headers, timeout=_SECONDS
-        )
-        return made
+    # One exporter suffices: every receiver has HTTP.
     http = load_extra("opentelemetry.exporter.otlp.proto.http.trace_exporter", "otlp")
-    pairs = None
-    if headers is not None:
+    headers = None
+    if config.headers is not None:
         from opentelemetry.util.re import parse_env_headers
 
-        pairs = parse_env_headers(headers, liberal=True)
-    made = http.OTLPSpanExporter(endpoint=config.endpoint, headers=pairs, timeout=_SECONDS)
+        headers = parse_env_headers(config.headers.reveal(), liberal=True)
+    made: SpanExporter = http.OTLPSpanExporter(endpoint=config.endpoint, headers=headers, timeout=_SECONDS)
     return made
 
 

@@ -1,23 +1,12 @@
-"""Tests of the reporter ``otlp-traces`` with real receivers of both protocols."""
+"""Tests of the reporter ``otlp-traces`` with a real HTTP receiver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent import futures
-from contextlib import contextmanager
 from typing import Any
 
-import grpc
 import pytest
 from fakes import START, application_end, application_start, decoded, event, query_progress, query_started
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
-    TraceServiceServicer,
-    add_TraceServiceServicer_to_server,
-)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from reporters.peers.webhook import Answer, Receiver
@@ -28,7 +17,6 @@ from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-BATCH = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "0"}
 FAILED = {"chain": [{"type": "java.io.IOException", "message": "disk full"}]}
 
 
@@ -53,27 +41,6 @@ def life() -> list[Event]:
     return [one for record in records for one in translator.translate(decoded(record))]
 
 
-class _Service(TraceServiceServicer):
-    def __init__(self) -> None:
-        self.requests: list[ExportTraceServiceRequest] = []
-
-    def Export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
-        self.requests.append(request)
-        return ExportTraceServiceResponse()
-
-
-@contextmanager
-def grpc_receiver() -> Iterator[tuple[str, _Service]]:
-    service, server = _Service(), grpc.server(futures.ThreadPoolExecutor(1))
-    add_TraceServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"http://127.0.0.1:{port}", service
-    finally:
-        server.stop(None).wait()
-
-
 def spans_of(requests: list[ExportTraceServiceRequest]) -> dict[str, Span]:
     return {
         span.name: span
@@ -88,34 +55,18 @@ def traces_of(receiver: Receiver) -> str:
     return f"{receiver.url.partition('/hook')[0]}/v1/traces"
 
 
-def exported(protocol: str, events: list[Event], **settings: str) -> dict[str, Span]:
-    if protocol == "grpc":
-        with (
-            grpc_receiver() as (endpoint, service),
-            Running("otlp-traces", {"endpoint": endpoint, **IMPATIENT, **settings}) as running,
-        ):
-            running.deliver(events)
-            return spans_of(service.requests)
+def exported(events: list[Event], **settings: str) -> dict[str, Span]:
     with (
         Receiver() as receiver,
-        Running(
-            "otlp-traces",
-            {
-                "endpoint": traces_of(receiver),
-                "protocol": "http/protobuf",
-                **IMPATIENT,
-                **settings,
-            },
-        ) as running,
+        Running("otlp-traces", {"endpoint": traces_of(receiver), **IMPATIENT, **settings}) as running,
     ):
         running.deliver(events)
         return spans_of([ExportTraceServiceRequest.FromString(request.body) for request in receiver.taken])
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_finished_jobs_and_batches_are_spans(protocol: str) -> None:
+def test_finished_jobs_and_batches_are_spans() -> None:
     """All spans are in one trace; a failed job has the status ERROR; no span is the query or the application."""
-    spans = exported(protocol, life())
+    spans = exported(life())
     assert set(spans) == {"job 1", "job 2", "batch 0"}
     assert len({span.trace_id for span in spans.values()}) == 1
     assert len({span.span_id for span in spans.values()}) == 3
@@ -130,7 +81,7 @@ def test_finished_jobs_and_batches_are_spans(protocol: str) -> None:
 
 def test_the_parent_s_trace_is_continued() -> None:
     """The spans have the trace id of a given traceparent and the parent's span as parent."""
-    spans = exported("grpc", life(), parent=TRACEPARENT)
+    spans = exported(life(), parent=TRACEPARENT)
     assert {span.trace_id.hex() for span in spans.values()} == {"4bf92f3577b34da6a3ce929d0e0e4736"}
     assert {span.parent_span_id.hex() for span in spans.values()} == {"00f067aa0ba902b7"}
 
@@ -138,11 +89,7 @@ def test_the_parent_s_trace_is_continued() -> None:
 def test_a_span_that_was_refused_is_exported_again() -> None:
     """The dispatcher repeats a failed export; the repeated spans have the same ids."""
     with Receiver([Answer(400, "no"), Answer(200)]) as receiver:
-        settings = {
-            "endpoint": traces_of(receiver),
-            "protocol": "http/protobuf",
-            **IMPATIENT,
-        }
+        settings = {"endpoint": traces_of(receiver), **IMPATIENT}
         with Running("otlp-traces", settings) as running:
             running.deliver(life())
         bodies = [ExportTraceServiceRequest.FromString(request.body) for request in receiver.requests]
