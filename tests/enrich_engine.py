@@ -44,7 +44,7 @@ def chunks_of(
 
 
 class Run:
-    """One run of the engine.
+    """One run of the engine with a user's function.
 
     Args:
         fn: the user's function.

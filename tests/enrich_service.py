@@ -60,12 +60,12 @@ class Called:
     Attributes:
     number: position in the order of arrival.
         key: last part of the path; for a bulk call, the keys joined by commas.
-        idempotency_key: value of the header, or empty.
+        idempotency_key: value of the header ``Idempotency-Key``; empty without the header.
     began: time of arrival (``time.monotonic``, the same clock in all processes of a machine).
         ended: end of the call; None if it had not ended when the log was read, or if the service was killed.
         outcome: status or action; ``gone`` if the client closed the connection before the answer.
         in_flight: calls in flight on arrival, including this one.
-        connection: number of the connection.
+        connection: number of the connection, in the order in which connections were opened.
     """
 
     number: int
@@ -88,7 +88,7 @@ class EnrichService:
     """Start the service, control it and read its log. A context manager.
 
     Args:
-        log: file of its log.
+        log: path of the service's log.
     """
 
     def __init__(self, log: Path) -> None:
@@ -129,7 +129,7 @@ class EnrichService:
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Continue after :meth:`freeze`."""
+        """Let the service continue after :meth:`freeze` (SIGCONT)."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
@@ -138,8 +138,8 @@ class EnrichService:
 
         Keyword Args:
             delay: seconds before every answer.
-            tail: ``[share, seconds]``: this share of the calls has this delay instead.
-            seed: seed of the tail.
+            tail: ``[share, seconds]``: this share of the calls is delayed by these seconds instead of ``delay``.
+            seed: seed of the random choice of the calls in ``tail``.
             rules: results of :func:`rule`; the first match applies.
             limit: result of :func:`limit`.
         """
@@ -188,7 +188,7 @@ class _Log:
         os.write(self._file, json.dumps(record).encode() + b"\n")
 
 
-#: Compiled pattern, steps, final step, and calls per key.
+#: Rule as the service stores it: compiled pattern, steps, final step, and number of calls per key.
 _Rule: TypeAlias = tuple[re.Pattern[str], list[dict[str, Any]], dict[str, Any], dict[str, int]]
 
 
@@ -197,7 +197,7 @@ class _Service:
 
     def __init__(self, log: _Log) -> None:
         self.log = log
-        # Continue the numbers of the log after a kill.
+        # After a kill, continue the call numbers of the log.
         self.number = time.monotonic_ns()
         self.in_flight = 0
         self.set({})
@@ -293,7 +293,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._server.connections.add(self)
-        # The kernel accepted this connection on the former port.
+        # Close this connection, which the kernel accepted on the former port.
         if transport.get_extra_info("sockname")[1] != self._server.port:
             self.reset()
 

@@ -35,7 +35,7 @@ def eventually(
 ) -> T:
     """Poll ``look`` until it returns a true value, and return it; fail after ``within`` seconds.
 
-    Calls ``meanwhile`` before each poll.
+    ``meanwhile`` is called before each poll.
     """
     deadline = time.monotonic() + within
     while True:

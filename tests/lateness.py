@@ -100,7 +100,7 @@ class Witness:
         ended = time.monotonic() if ended is None else ended
         took, counted = ended - began, began
         for start, end in sorted(self._ask()):
-            # Overlapping stalls count once.
+            # Count the common time of overlapping stalls once.
             took -= max(0.0, min(end, ended) - max(start, counted))
             counted = max(counted, end)
         return took

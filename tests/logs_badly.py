@@ -31,7 +31,7 @@ class DisablesLogging(FileReporter):
 
 
 class LogsBadMessages(FileReporter):
-    """Reporter that delivers and then logs a message that cannot be formatted and one that cannot be encoded."""
+    """Reporter that delivers, then logs a message that cannot be formatted and another that cannot be encoded."""
 
     def report(self, events: Sequence[Event]) -> None:
         super().report(events)

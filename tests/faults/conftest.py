@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of the module's ``DISK_BYTES``; needs root."""
+    """Mount a file system of the size ``DISK_BYTES`` of the test's module; this needs root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     size = request.module.DISK_BYTES

@@ -35,7 +35,7 @@ def whole_lines(data: bytes, deaths: int) -> list[Event]:
 
 
 def facts(events: Iterable[Event]) -> dict[str, Event]:
-    """Map ids to events in order of first delivery; repeated events may differ only in their number."""
+    """Map ids to events in order of first delivery; repeated events may differ only in their sequence number."""
     first: dict[str, Event] = {}
     for event in events:
         known = first.setdefault(event["event_id"], event)

@@ -45,7 +45,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_the_job_succeeds_despite_unwritable_files(run: Run) -> None:
-    """A file that can never be written costs the job a bounded time and nothing else."""
+    """A file that can never be written delays the job by a bounded time and has no other effect on the job."""
     assert run.process.returncode == 0, run.tail()
 
 
@@ -77,7 +77,7 @@ def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Pat
     """A full disk leaves only complete lines in the file; once it has space, all held events are written."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
-    # An open circuit breaker would only delay this test.
+    # The breaker stays closed, because an open breaker would only delay this test.
     patient = {"events.reporter.audit.circuit-breaker.failures": "1000"}
     run = lab.start("stream.py", defaults={**two_lines(), **file_reporter(events, "async-queued"), **patient})
     run.wait_for("the disk to be full", lambda: "No space left on device" in run.log)

@@ -124,7 +124,7 @@ def test_every_row_is_called_once_over_few_connections(client: type[Client], ser
 def test_transient_failures_are_retried_with_the_same_idempotency_key(
     client: type[Client], service: EnrichService, step: dict[str, Any]
 ) -> None:
-    """The client's real exceptions are classified as transient; each failure costs one more call for this row only."""
+    """The client's real exceptions are classified as transient; each failure causes one more call of this row only."""
     service.script(rules=[rule("user-3", step, step)])
     # Use a short timeout for the hanging call only, because a busy machine could exceed it.
     run = looked_up(client, service, max_in_flight=4, timeout=1 if "hang" in step else 30)
@@ -276,7 +276,7 @@ def test_calls_of_a_key_are_in_order(service: EnrichService) -> None:
 
 
 def test_runs_share_the_resource(service: EnrichService) -> None:
-    """Later runs reuse the connections of the first run."""
+    """Later runs in a process reuse the resource, and so the connections, of the first run."""
     from enrich_engine import definition
 
     service.script()
@@ -289,7 +289,7 @@ def test_runs_share_the_resource(service: EnrichService) -> None:
 
 
 def test_a_moved_service_ignores_earlier_clients(service: EnrichService) -> None:
-    """Neither old nor new connections to the former port reach the log."""
+    """After the service has moved, calls over connections to its former port are not in its log."""
     before = service.port
     service.script(rules=[rule("late", forever={"status": 500})])
     with httpx.Client() as client:

@@ -165,7 +165,7 @@ def runs(
     flooded: Future[Run],
     stuck: Future[tuple[Run, float]],
 ) -> dict[str, Future[Run]]:
-    """All runs with sidecar faults, two at a time."""
+    """Run all jobs with sidecar faults, two at a time."""
     return {name: lab.background(start, lab) for name, start in SIDECAR_FAULTS.items()}
 
 
@@ -218,7 +218,7 @@ def test_no_commit_is_missing(run: Run) -> None:
 
 
 def test_no_status_is_missing(run: Run) -> None:
-    """All status changes of the application and its query are reported."""
+    """All status changes of the application and the query are reported, despite every sidecar fault."""
     messages = [
         (
             event["attributes"]["spark.entity"],
@@ -284,7 +284,7 @@ def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
 
 
 def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
-    """The log and the events have the same count of drops; each commit is reported or counted as dropped."""
+    """Log and events have the same number of dropped records; each commit is reported or counted as dropped."""
     run = flooded.result()
     messages = [re.findall(r"(\w+)=(\d+)", m.partition("dropped: {")[2]) for m in run.own_messages if "dropped: {" in m]
     logged = sum(int(count) for message in messages for _, count in message)

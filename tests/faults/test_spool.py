@@ -79,7 +79,7 @@ class Application:
         self.driver.send(*self.records[-len(records) :])
 
     def read_answers(self) -> None:
-        """Process the sidecar's answers so far."""
+        """Process the answers that the sidecar has sent so far."""
         for answer in list(self.driver.answers):
             if answer["kind"] == "ack":
                 self.acknowledged = max(self.acknowledged, answer["through"])
@@ -190,7 +190,7 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
 
 
 def test_the_next_run_delivers_the_rest(application: Application, begin: Begin) -> None:
-    """After a killed driver and sidecar, the next run with the same names delivers the rest in order."""
+    """After driver and sidecar are killed, the next run of the same name delivers the remaining events in order."""
     application.start()
     application.send(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
     application.await_acknowledged_all()
@@ -308,7 +308,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
 
 
 def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> None:
-    """A write beyond the file size limit fails like one on a full disk; this test needs no mount."""
+    """A write beyond the file size limit acts like a write to a full disk; the test needs no mounted disk."""
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.send(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])

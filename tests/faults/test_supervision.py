@@ -99,7 +99,7 @@ def runs(lab: Lab, hung: Future[tuple[Run, float]]) -> dict[str, Future[Run]]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_job_succeeds(runs: dict[str, Future[Run]], fault: str) -> None:
-    """A job succeeds whatever its sidecars do."""
+    """A job succeeds even if its sidecars die or hang."""
     run = runs[fault].result()
     assert run.process.returncode == 0, run.tail()
 
@@ -117,7 +117,7 @@ def test_restarts_are_limited(lab: Lab, runs: dict[str, Future[Run]], fault: str
 
 
 def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
-    """Each restart is logged, and each pause is twice as long as the previous one."""
+    """Each restart of a sidecar is logged, and each pause is twice as long as the previous pause."""
     run = runs["poisoned"].result()
     pauses = [int(pause) for pause in re.findall(r"restarting it in (\d+) ms", run.log)]
     assert pauses == [100, 200, 400]

@@ -79,7 +79,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return writer
 
     def _in_a_write(self) -> None:
-        """Hang inside a write; meanwhile the worker delivers ``count`` events."""
+        """Hang inside a write, during which the worker delivers events."""
         count, self.hangs = self.hangs, None
         if count is None or self.spool._closing:
             return

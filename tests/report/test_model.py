@@ -328,7 +328,7 @@ def test_at_most_ten_thousand_points_are_drawn() -> None:
 
 
 def test_severities_decide_without_an_sla() -> None:
-    """Without --sla, slow commits are those that the driver reported with WARN."""
+    """Without --sla, the slow commits are the commits that were reported with severity WARN."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.commit(START, 70_000)

@@ -15,7 +15,7 @@ from spark_events.pipeline import build
 
 __all__ = ["IMPATIENT", "Running"]
 
-#: For tests with unreachable destinations: short retries, and a circuit breaker that does not open.
+#: Settings for unavailable destinations: short retry pauses, and a circuit breaker that does not open.
 IMPATIENT = {"retry.initial": "20ms", "retry.max": "50ms", "circuit-breaker.failures": "1000"}
 
 

@@ -27,6 +27,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]
 
 @pytest.fixture
 def service(running: EnrichService) -> EnrichService:
-    """Service with an empty log and no script, on a port that workers of earlier tests do not know."""
+    """Enrichment service with an empty log and no script, on a port that workers of earlier tests do not know."""
     running.move()
     return running

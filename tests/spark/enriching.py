@@ -52,7 +52,7 @@ class Client:
         """Return the service's JSON.
 
         Raises:
-            OSError: for a status other than 200, and for connection errors.
+            OSError: if the status is not 200 or the connection fails.
         """
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:

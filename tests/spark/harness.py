@@ -285,7 +285,7 @@ class Run:
             self.end()
             raise AssertionError(f"the job did not end within {seconds} s:\n{tail}") from None
         try:
-            # A JVM that Python started ends after Python and before the sidecar.
+            # If Python started the JVM, the JVM ends after Python and before the sidecar.
             wait_for("the driver's JVM to be gone", lambda: not any(map(_is_driver, self.processes())), seconds)
             wait_for("the sidecar to be gone", lambda: not self.sidecars(), LEFTOVER_SECONDS)
         except TimeoutError as error:

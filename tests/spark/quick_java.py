@@ -58,7 +58,7 @@ def quick_java_home(spark_home: Path) -> Path | None:
     """Return a JAVA_HOME with the archive; None without a JAVA_HOME or if no archive can be created.
 
     Args:
-        spark_home: Spark that the archive is for.
+        spark_home: Spark for which the archive is created.
     """
     java = Path(INHERITED.get("JAVA_HOME", ""), "bin/java")
     if not INHERITED.get("JAVA_HOME") or not java.exists():

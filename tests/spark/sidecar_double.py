@@ -102,7 +102,7 @@ def play(folder: str, how: str) -> None:
 
 
 def _start_badly(start: int, *, recovers: bool) -> None:
-    """Killed at once; killed after the greeting; dies at a job record; broken; then works, or stays broken."""
+    """End a start early: killed at once, killed after the greeting, dead at a job record, or broken; or work."""
     if start == 1 or (start == 4 and recovers):
         if start == 4:
             sys.stdin.readline()

@@ -60,7 +60,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 @pytest.fixture(scope="module")
 def truth(run: Run) -> dict[str, Any]:
-    """Data that the job got from Spark."""
+    """Spark's own data about the run, which the job wrote."""
     recorded: dict[str, Any] = run.truth()
     return recorded
 
@@ -104,7 +104,7 @@ def test_a_run_without_problems_logs_nothing(run: Run) -> None:
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """In a file without filters the events are numbered 1, 2, 3 and so on."""
+    """In the file of a reporter without a filter, events are numbered 1, 2, 3 and so on."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
 
@@ -299,7 +299,7 @@ def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> 
 
 
 def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> None:
-    """The run ids of the status changes equal Spark's, in order."""
+    """A restarted query has a new run id: the run ids of its status changes equal Spark's run ids, in order."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     assert [event["attributes"]["spark.streaming.query.run_id"] for event in started] == [
         query["run_id"] for query in truth["runs"]
@@ -355,7 +355,7 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
 
 
 def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Each JobFailed of Spark's event log has a failure event with the same time, and no other job has one."""
+    """Each JobFailed in Spark's event log has a failure event with the same time, and no other job has any."""
     failed = [end for end in of_kind(spark_log, "ListenerJobEnd") if end["Job Result"]["Result"] != "JobSucceeded"]
     events = run.named("JobFailureEvent", spark_entity="job")
     assert [event["attributes"]["spark.job.id"] for event in events] == [end["Job ID"] for end in failed]

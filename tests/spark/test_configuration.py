@@ -140,7 +140,7 @@ REQUIRED = {
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """All jobs of this module, two at a time."""
+    """Run all jobs of this module, two at a time."""
     jobs: dict[str, Callable[[Lab], Run]] = {
         "two-lines": only_two_lines,
         "three-sources": three_sources,
@@ -179,7 +179,7 @@ def test_the_program_overrides_file_and_command_line(runs: dict[str, Future[Run]
 
 
 def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
-    """Without events.reporters all configured reporters are active and get the same events."""
+    """Without events.reporters, all configured reporters are active and get the same events."""
     run = runs["three-sources"].result()
     written = [run.events(run.folder / name) for name in ("a-conf", "b-builder", "c-builder", "d-defaults")]
     assert len(written[0]) >= 2

@@ -38,7 +38,7 @@ exec setpriv --reuid {_USER} --regid 0 --clear-groups \
 
 @pytest.fixture(scope="module", autouse=True)
 def _container() -> None:
-    """Skip where this user may not create a process namespace."""
+    """Skip the tests if this user may not create a process namespace."""
     if shutil.which("unshare") is None or subprocess.run([*_CONTAINER, "true"], check=False).returncode:
         pytest.skip("this user may not create a process namespace (needs unshare and CAP_SYS_ADMIN)")
 

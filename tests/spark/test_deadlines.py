@@ -42,7 +42,7 @@ def query(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A job whose queries hang until the test has seen their events."""
+    """Job whose queries hang until the test has seen the events of each query."""
     classes = tmp_path_factory.mktemp("classes")
     javac = Path(os.environ["JAVA_HOME"]) / "bin" / "javac"
     jars = f"{pyspark_home()}/jars/*"

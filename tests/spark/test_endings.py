@@ -161,7 +161,7 @@ def test_no_ending_logs_a_warning(run: Run) -> None:
 
 
 def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
-    """A statement that fails under spark-sql is a job failure with Spark's message."""
+    """A statement that fails under spark-sql is reported as a job failure with Spark's message."""
     (failure,) = runs["sql-that-fails"].result().named("JobFailureEvent", spark_entity="job")
     assert "boom" in failure["attributes"]["failure.root_cause"]
     assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"

@@ -33,7 +33,7 @@ BOTH = {
 }
 HELD = {"held": True}
 ROWS = 100
-#: Concurrent calls per task in the stream job.
+#: Number of concurrent calls per task in the stream job.
 IN_FLIGHT = 5
 BATCHES = range(3)
 

@@ -100,7 +100,7 @@ def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[st
 
 
 def test_sort_expressions_are_not_names(df: DataFrame) -> None:
-    """Only strings are names."""
+    """A sort expression is used as an expression: only strings are column names."""
     made = enrich_batch(
         df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key=Key("k", order_by=col("`a.b`").desc())
     )

@@ -25,7 +25,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """The finished job."""
+    """Finished job with idle inputs, late rows and retried stages."""
     reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
     found = lab.run("event_time.py", defaults={**two_lines(), **PATIENT, **SETTINGS, **reporter})
     assert found.process.returncode == 0, found.tail()

@@ -26,7 +26,7 @@ FAILURES = {
     "beside a healthy stage": ("ZeroDivisionError: integer division or modulo by zero", "USER"),
 }
 LOCATIONS = {"misleading": "# the misleading error", "beside a healthy stage": "# the broken error"}
-#: Two attempts per task, and slots for the tasks of two stages.
+#: Settings with two attempts per task, and slots for the tasks of two stages.
 SPARK = {
     "spark.master": "local[4,2]",
     "spark.local.dir": "{folder}/local",

@@ -77,7 +77,7 @@ def finished(run: Future[Run]) -> Run:
 
 
 def test_the_configured_python_is_used(runs: dict[str, Future[Run]], site: Path) -> None:
-    """spark.events.python has precedence over PySpark's Python."""
+    """The Python in spark.events.python has precedence over PySpark's Python."""
     assert finished(runs["named"]).truth("interpreter")["executable"] == str(site.parents[2] / "bin" / "python")
 
 

@@ -137,7 +137,7 @@ def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], 
 
 @pytest.mark.any_spark
 def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
-    """Applications in one JVM are reported one after another, once each."""
+    """Each application of a JVM with several contexts is reported once, one after another."""
     run = several.result()
     assert run.process.returncode == 0, run.tail()
     names = [
@@ -184,7 +184,7 @@ def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None
 
 
 def test_other_sinks_have_the_figures(prometheus: Future[Run]) -> None:
-    """Spark's CSV sink writes one file per figure."""
+    """Other sinks have the same figures: Spark's CSV sink writes one file per figure."""
     names = {path.name.partition(".EventsPlugin.")[2] for path in (prometheus.result().folder / "csv").iterdir()}
     assert {
         "events.droppedCount.csv",

@@ -27,7 +27,7 @@ WRITER = (
 
 
 def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
-    """Event fields and common attributes are columns; a JSON column has all attributes."""
+    """An event is a row with its fields and common attributes in columns and all attributes in a JSON column."""
     attributes = {
         "spark.app.id": "app-1",
         "spark.streaming.query.name": "clicks",
@@ -62,7 +62,7 @@ def test_a_redelivered_event_is_one_row(database: Database) -> None:
 
 
 def test_every_character_arrives(database: Database) -> None:
-    """Characters that no database can store are replaced; all others round-trip."""
+    """Characters that no database can store are replaced; all other characters are stored unchanged."""
     attributes = {"text": f"{AWKWARD}\udfff", "key\0": "v", 'it\'s "%(x)s"': "w"}
     odd = awkward_event(attributes, name="N\0", event_id="id\0\ud800", observed_ts_millis=1)
     with Running("database", database.settings) as running:
@@ -139,7 +139,7 @@ def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL)
 def test_characters_outside_the_database_s_encoding_are_rejected(
     postgresql: PostgreSQL, encoding: str, taken: int
 ) -> None:
-    """Only events that the encoding cannot represent are rejected."""
+    """Only events with characters outside the database's encoding are rejected."""
     name = f"in_{encoding.lower()}"
     postgresql.psql(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0", database="postgres")
     bodies = ["plain", "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{BITCOIN SIGN}"]

@@ -209,7 +209,7 @@ def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.
 
 
 def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
-    """The reporter notices that its file was deleted and creates a new one for later events."""
+    """The reporter notices that its file was deleted and creates a new file for later events."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])

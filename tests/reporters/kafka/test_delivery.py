@@ -15,7 +15,7 @@ from spark_events.event import encode_event
 
 
 def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
-    """The value equals the file reporter's line; the key is the query id, or else the application id."""
+    """An event's message has the file reporter's line as value, and the query id or application id as key."""
     events = [
         event(0, text=AWKWARD, **{"spark.app.id": "app-1", "spark.streaming.query.id": "q-1"}),
         event(1, **{"spark.app.id": "app-1"}),
@@ -57,7 +57,7 @@ def test_events_of_a_query_are_in_one_partition_in_order(kafka: Kafka) -> None:
 
 
 def test_every_character_arrives(topic: Topic) -> None:
-    """Lone surrogates become question marks, also in the key and headers."""
+    """Every character arrives in value, key and headers, except lone surrogates, which become question marks."""
     odd = awkward_event({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}, event_id="i\ud800")
     with Running("kafka", topic.settings) as running:
         running.deliver([odd])
@@ -69,7 +69,7 @@ def test_every_character_arrives(topic: Topic) -> None:
 
 
 def test_properties_reach_librdkafka(topic: Topic) -> None:
-    """A configured message limit applies: larger messages are rejected, the others arrive."""
+    """A message limit in properties applies: larger messages are rejected, and all other messages arrive."""
     settings = {**topic.settings, "properties": f"{QUICK['properties']}; message.max.bytes=1000"}
     with Running("kafka", settings) as running:
         running.deliver([event(n, text="x" * (2000 if n == 2 else 1)) for n in range(5)])

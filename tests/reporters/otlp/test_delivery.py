@@ -40,7 +40,7 @@ def failure() -> Event:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("protocol", BOTH)
 def test_every_field_arrives(collector: Collector, protocol: str, compression: str) -> None:
-    """Name, times, severity, body, attributes, scope and resource follow the log data model."""
+    """An event's name, times, severity, body, attributes, scope and resource follow OTLP's log data model."""
     before = time.time_ns()
     sent = failure()
     already = len(collector.received())

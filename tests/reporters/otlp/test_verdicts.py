@@ -96,7 +96,7 @@ def serving(answer: object) -> tuple[str, Any]:
 
 @pytest.mark.parametrize(("answer", "message"), UNAVAILABLE)
 def test_errors_not_about_the_events_are_retried(answer: object, message: str) -> None:
-    """Outages, credentials, paths and proxies do not concern the events, so the events are retried."""
+    """Errors of outages, credentials, paths and proxies do not concern the events, so the events are retried."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])

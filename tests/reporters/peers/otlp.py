@@ -110,7 +110,7 @@ class Collector:
         if is_short_of_memory:
             config["processors"] = {"memory_limiter": {"check_interval": "10ms", "limit_mib": 1}}
             pipeline["processors"] = ["memory_limiter"]
-        # JSON is valid YAML.
+        # The collector reads YAML, and JSON is valid YAML.
         self._config.write_text(json.dumps(config))
 
     def __enter__(self) -> Collector:

@@ -135,6 +135,6 @@ class PostgreSQL:
     def remove(self) -> None:
         if self.server.is_running and (self._folder / "data" / "postmaster.pid").exists():
             self.thaw()
-            # Skip the final checkpoint, because the data is deleted.
+            # Skip the final checkpoint, because the server's data is deleted next.
             self.server.stop(signal.SIGQUIT)
         self.server.remove()

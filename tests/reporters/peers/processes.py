@@ -18,7 +18,7 @@ __all__ = ["Server", "missing", "private_folder"]
 
 
 def missing(what: str) -> NoReturn:
-    """Skip the test with a reason; fail on CI."""
+    """Skip the test because a server's program is missing; on CI, fail the test."""
     if os.environ.get("CI"):
         pytest.fail(f"{what} (required on CI)")
     pytest.skip(what)

@@ -133,7 +133,7 @@ def test_a_custom_template_is_filled_in(tmp_path: Path) -> None:
 
 
 def test_headers_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Headers are in every request, and the log never has headers or secrets of the URL."""
+    """Configured headers are in every request, and the log never has headers or secrets of the URL."""
     with Receiver([Answer(401, "who are you?")]) as receiver:
         settings = {"url": receiver.url, "headers": "Authorization: Bearer s3cr3t; X-Team: payments", **IMPATIENT}
         with Running("webhook", settings) as running:
