@@ -82,27 +82,24 @@ def _exporter(config: OtlpTracesConfig) -> SpanExporter:
 
 
 def _readable(span: SpanOf, event: Event) -> ReadableSpan:
-    from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+    from spark_events.reporters.otlp.resources import SCHEMA_URL, SCOPE, resource_of, source_of
+
     def context(identifier: int, remote: bool) -> SpanContext:
         return SpanContext(span.trace, identifier, is_remote=remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
-    about = event.attributes
-    service = {SERVICE_NAME: str(about.get("spark.app.name", "unknown_service:spark"))}
-    if "spark.version" in about:
-        service[SERVICE_VERSION] = str(about["spark.version"])
     return ReadableSpan(
         name=span.name,
         context=context(span.span, remote=False),
         parent=None if span.parent is None else context(span.parent, remote=True),
-        resource=Resource.create(service),
-        attributes=dict(about),
+        resource=resource_of(source_of(event), {}),
+        attributes=dict(event.attributes),
         kind=SpanKind.INTERNAL,
         status=Status(StatusCode.UNSET) if span.failed is None else Status(StatusCode.ERROR, span.failed),
         start_time=span.start * 1_000_000,
         end_time=span.end * 1_000_000,
-        instrumentation_scope=InstrumentationScope("spark_events", __version__),
+        instrumentation_scope=InstrumentationScope(SCOPE, __version__, SCHEMA_URL),
     )
