@@ -50,7 +50,7 @@ def test_the_job_succeeds_despite_unwritable_files(run: Run) -> None:
 
 
 def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
-    """The working reporter has every event in order."""
+    """A reporter with a writable file has every event in order, although other reporters fail."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
     assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")

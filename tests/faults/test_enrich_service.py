@@ -141,7 +141,7 @@ def test_transient_failures_are_retried_with_the_same_idempotency_key(
 def test_permanent_failures_are_not_retried(
     client: type[Client], service: EnrichService, step: dict[str, Any], type_: str
 ) -> None:
-    """A rejected call (404) and an answer that is not JSON are called only once."""
+    """A row whose call is rejected (404), or whose answer is not JSON, is called only once."""
     service.script(rules=[rule("user-1", forever=step)])
     answers = looked_up(client, service).of(range(3))
     assert isinstance(answers[1], RowFailure)
@@ -225,7 +225,10 @@ def test_a_restarted_service_costs_no_row(service: EnrichService) -> None:
 def test_an_unreachable_service_fails_the_batch_in_seconds(
     client: type[Client], service: EnrichService, witness: Witness
 ) -> None:
-    """If no connection succeeds, the breaker fails the batch soon instead of four attempts of 30 s per row."""
+    """If no connection succeeds, the breaker fails the batch in seconds.
+
+    Without the breaker, each of thousands of rows would need four attempts of 30 s.
+    """
     service.script()
     service.kill()
     try:

@@ -217,7 +217,7 @@ async def _pause(row: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.integers(0, 5), st.booleans())
 def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, keyed: bool) -> None:
-    """A run that is closed early has cancelled its calls in flight on return and begins no call later."""
+    """Closing a run early cancels all calls in flight before it returns, and no call begins later."""
     world = World(schedule)
     run = run_of(world, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None

@@ -262,7 +262,7 @@ def test_failures_are_grouped_by_fingerprint_where_there_is_one() -> None:
 
 
 def test_idle_times_and_enrichments() -> None:
-    """Idle intervals of a source are added up, and an open interval ends with its run; calls are summed."""
+    """Idle intervals and enrichment calls are summed; an idle interval without an end ends with its run."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.status("RUNNING", START)

@@ -237,7 +237,7 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
 
 
 def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
-    """Only with RocksDB, the event has the bytes that a batch copies to the checkpoint."""
+    """Only with RocksDB does the event have the number of bytes that a batch copies to the checkpoint."""
     known = {
         name: [
             event["attributes"].get("spark.state.checkpointed_bytes", 0) > 0

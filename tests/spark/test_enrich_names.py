@@ -94,7 +94,7 @@ def test_failures_and_dead_letters_may_have_any_column_names(df: DataFrame) -> N
     ],
 )
 def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[str, Any]) -> None:
-    """A string is a column name, never an expression."""
+    """A string argument is a column name, never an expression."""
     made = enrich_batch(df, dotted, output=OUTPUT, **arguments)
     assert sorted(values(made)) == [(number, 10 * number, number % 2, number, 1) for number in range(6)]
 

@@ -143,7 +143,10 @@ def test_a_failed_batch_is_not_committed_and_runs_again(
 def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, query: str | None
 ) -> None:
-    """Stored data is released at the next batch and at the end, without a user's call, for any name in Replay."""
+    """Stored data is released at the next batch and at the query's end, without a call by the user.
+
+    The release also works if Replay names the query.
+    """
     add_file(source, 2)
     before = stored(spark)
     seen = []
