@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import eventually
+from reporters.peers.alertmanager import Alertmanager, incidents
+from reporters.peers.webhook import Receiver
 from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
@@ -117,3 +120,34 @@ def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str
             {e["event_id"]: e["severity"] for e in one if "incident.id" in e["attributes"]} for one in (live, replay)
         ]
         assert found[0] == found[1]
+
+
+def test_a_query_that_fails_three_times_and_commits_is_one_alert(lab: Lab) -> None:
+    """A query that fails three times and then commits opens one alert and closes it, at Alertmanager and PagerDuty."""
+    with Alertmanager() as alertmanager, Receiver() as pagerduty:
+        alerts = {
+            "events.reporters": "audit,alerts,page",
+            "events.incident.settle": "100ms",
+            "events.reporter.alerts.type": "webhook",
+            "events.reporter.alerts.format": "alertmanager",
+            "events.reporter.alerts.url": alertmanager.url,
+            "events.reporter.alerts.alerts.directory": "{folder}/alerts",
+            "events.reporter.page.type": "webhook",
+            "events.reporter.page.format": "pagerduty",
+            "events.reporter.page.url": pagerduty.url,
+            "events.reporter.page.routing-key": "R0UT1NG",
+            "events.reporter.page.alerts.directory": "{folder}/alerts",
+        }
+        audit = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
+        run = lab.run("incidents.py", "restarted", defaults={**LINES, **audit, **alerts})
+        assert run.process.returncode == 0, run.tail()
+        assert len(alarms(run.events())) == 3
+        title = alarms(run.events())[0]["body"]
+        assert title.startswith(f"incidents: query 'book-payments' failed at batch 1: {ERROR} (incidents.py:")
+        (incident,) = incidents(pagerduty.bodies())
+        assert incident == ("spark-events:incidents/book-payments/failure", title, False)
+        eventually(lambda: len(alertmanager.notifications("incidents")) > 1)
+        (opened, closed) = alertmanager.notifications("incidents")
+        assert (opened, closed[0]) == (("firing", title), "resolved")
+        assert closed[1].startswith("incidents: Query 'book-payments' committed batch 1")
+        assert alertmanager.active("incidents") == []

@@ -35,6 +35,10 @@ def book(payments: DataFrame, batch: int) -> None:
         raise ValueError("payment 1003 has no currency")  # the error of the query
 
 
+def count(payments: DataFrame, batch: int) -> None:
+    payments.count()
+
+
 if how == "udf":
     fail()
 elif how == "caught":
@@ -46,6 +50,18 @@ elif how == "query":
     rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
     writer = rates.writeStream.queryName("book-payments").foreachBatch(book)
     writer.option("checkpointLocation", f"{FOLDER}/checkpoint").start().awaitTermination()
+elif how == "restarted":
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+    writer = rates.writeStream.queryName("book-payments").option("checkpointLocation", f"{FOLDER}/checkpoint")
+    for _ in range(3):
+        try:
+            writer.foreachBatch(book).start().awaitTermination()
+        except Exception as error:
+            print(type(error).__name__)
+    query = writer.foreachBatch(count).start()
+    while not (query.lastProgress and query.lastProgress["batchId"] >= 1):
+        time.sleep(0.1)
+    query.stop()
 else:
     context.setJobGroup("nightly", "the cancelled job", True)
     threading.Thread(target=cancel_when_it_runs, daemon=True).start()
