@@ -52,9 +52,17 @@ class Encoder:
         now: returns nanoseconds since the epoch, for ``ObservedTimestamp``.
         longest: maximum length of a text in characters; longer texts are cut.
         settings: attributes of every resource, with precedence over all others.
+        ids: returns the trace id and span id of an event; None: records have none.
     """
 
-    def __init__(self, now: Callable[[], int], longest: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], int],
+        longest: int,
+        settings: Mapping[str, str],
+        ids: Callable[[Event], tuple[int, int | None]] | None = None,
+    ) -> None:
+        self._ids = ids
         self._now = now
         self._longest = longest
         self._settings = settings
@@ -93,6 +101,11 @@ class Encoder:
             severity_text=event.severity.value,
             event_name=_sound(event_name(event.class_scope, event.name)),
         )
+        if self._ids is not None:
+            trace, span = self._ids(event)
+            record.trace_id = trace.to_bytes(16, "big")
+            if span is not None:
+                record.span_id = span.to_bytes(8, "big")
         record.body.string_value = self._text(event.body)
         record.attributes.add(key=EVENT_ID).value.string_value = _sound(event.event_id)
         record.attributes.add(key=CLASS_SCOPE).value.string_value = _sound(event.class_scope)

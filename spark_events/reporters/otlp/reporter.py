@@ -6,10 +6,12 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Protocol
 
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event
+from spark_events.reporters.otlp.spans import ids
 from spark_events.reporters.otlp.target import OtlpConfig, Target, target
 from spark_events.reporters.otlp.verdicts import Refused, TooLarge
 from spark_events.reporters.progress import BatchProgress
@@ -47,7 +49,8 @@ class OtlpReporter(Reporter):
             raise MissingExtraError(f"{error}; run: pip install 'spark-events[otlp]'") from error
         own = {"service.name": config.service_name, "service.version": config.service_version}
         resource = {key: value for key, value in own.items() if value is not None}
-        self._encoder = Encoder(time.time_ns, config.attribute_max_length, resource)
+        find = partial(ids, parent=config.trace_parent) if config.trace_ids else None
+        self._encoder = Encoder(time.time_ns, config.attribute_max_length, resource, find)
         self._batch = BatchProgress()
 
     def open(self) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from spark_events.config import Kind, Secret, boolean, choice, integer, option, positive_duration, secret, size, text
 from spark_events.errors import ConfigError
+from spark_events.reporters.otlp.spans import Parent, traceparent
 from spark_events.reporters.otlp.verdicts import UnavailableError
 from spark_events.reporters.reporter import load_extra
 
@@ -75,6 +76,12 @@ class OtlpConfig:
     )
     request_max_size: int = option(
         "request.max-size", size, 4 << 20, doc="Larger requests are split; what the receiver takes at most."
+    )
+    trace_ids: bool = option(
+        "trace-ids", boolean, False, doc="Whether records have the trace and span ids of the reporter otlp-traces."
+    )
+    trace_parent: Parent | None = option(
+        "trace-parent", traceparent, None, doc="Traceparent that sets the trace id, as for the reporter otlp-traces."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from spark_events._version import __version__
 from spark_events.event import Attributes
 from spark_events.reporters.otlp.encoding import Encoder, event_name
 from spark_events.reporters.otlp.resources import SCHEMA_URL, resource_of
+from spark_events.reporters.otlp.spans import ids
 
 #: What the SDK says about itself.
 TELEMETRY = {key: str(value) for key, value in Resource.create().attributes.items() if key.startswith("telemetry.")}
@@ -149,6 +151,22 @@ def test_a_sidecar_without_otlp_does_not_import_opentelemetry() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_records_have_the_ids_of_their_span() -> None:
+    """A record has the trace id of its application and the span id of its job; without a job, only the trace id."""
+    about: dict[str, Any] = {"spark.app.id": "a"}
+    events = [event(1, **about), event(2, **{**about, "spark.job.id": 7})]
+    data = Encoder(lambda: NOW, 1_000, {}, partial(ids, parent=None)).encode(events)
+    without, of_job = [
+        record
+        for resource in ExportLogsServiceRequest.FromString(data).resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+    ]
+    assert without.trace_id == of_job.trace_id != b""
+    assert len(of_job.trace_id) == 16
+    assert (len(without.span_id), len(of_job.span_id)) == (0, 8)
 
 
 def test_missing_libraries_are_reported_with_the_install_command() -> None:
