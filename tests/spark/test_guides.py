@@ -1,4 +1,4 @@
-"""Tests of the tutorial and of the guides on enrichment: what they say is run."""
+"""Tests that run the commands of the tutorial and the code of the guides on enrichment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)
 
 
 class Services(http.server.BaseHTTPRequestHandler):
-    """The users' service and the language model of the guides; user 3 is unknown, one answer is no JSON."""
+    """User service and language model of the guides; user 3 is unknown, and one answer is not JSON."""
 
     protocol_version = "HTTP/1.1"
     prompts: list[str] = []  # noqa: RUF012 (the server makes a handler for each request)
@@ -62,7 +62,7 @@ def services() -> Iterator[str]:
 
 
 def process_of(guide: str, folder: Path) -> Any:
-    """Run a guide's code, and return its function ``process``, which writes below the folder."""
+    """Run a guide's code and return the function ``process`` from it; the function writes below the folder."""
     page = (ROOT / "docs/guides" / f"{guide}.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     code = re.sub(r'(parquet\(|store=)"(\w+)"', rf'\1"{folder}/\2"', code)
@@ -72,7 +72,7 @@ def process_of(guide: str, folder: Path) -> Any:
 
 
 def test_http(spark: SparkSession, services: str, tmp_path: Path) -> None:
-    """A refused row is dead, the others are enriched."""
+    """A row that the service rejects is a dead letter, and all other rows are enriched."""
     spark.sparkContext.environment["USERS_URL"] = services
     process_of("enrich-with-http", tmp_path)(spark.range(40).withColumnRenamed("id", "user_id"), 0)
     found = {row.user_id: row.country for row in spark.read.parquet(f"{tmp_path}/enriched").collect()}
@@ -82,7 +82,7 @@ def test_http(spark: SparkSession, services: str, tmp_path: Path) -> None:
 
 
 def test_database(spark: SparkSession, tmp_path: Path) -> None:
-    """A row that the table lacks has a null."""
+    """A row whose key the table lacks has a null."""
     server = PostgreSQL()
     try:
         server.start()
@@ -97,7 +97,7 @@ def test_database(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> None:
-    """Equal texts are one call; an answer that is no JSON is a failure of its row."""
+    """Equal texts cause one call; an answer that is not JSON fails its row."""
     spark.sparkContext.environment.update(LLM_URL=services, LLM_KEY="key", LLM_MODEL="small")
     texts = ["My bill is wrong!", "My bill is right", "My bill is wrong!", "?"]
     (tmp_path / "in").mkdir()
@@ -115,7 +115,7 @@ def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> N
 
 
 def test_tutorial(tmp_path: Path) -> None:
-    """Its commands after the installation, word by word, in one shell."""
+    """The tutorial's commands after the installation run unchanged in one shell."""
     page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     install, *blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     assert "pip install" in install

@@ -26,7 +26,7 @@ RECIPES = ROOT / "examples" / "recipes"
 
 
 def recipe(name: str) -> ModuleType:
-    """Import a recipe; its classes are pickled by value, because workers cannot import it."""
+    """Import a recipe; workers cannot import it, so its classes are pickled by value."""
     spec = importlib.util.spec_from_file_location(f"recipe_{name}", RECIPES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -38,7 +38,7 @@ def recipe(name: str) -> ModuleType:
 
 
 class Service:
-    """The services of the recipes; counts what they are asked."""
+    """The services that the recipes call; it counts the requests."""
 
     def __init__(self) -> None:
         self.logins = 0
@@ -63,7 +63,7 @@ class Service:
         return web.json_response({"score": int(request.match_info["id"]) / 2})
 
     async def completions(self, request: web.Request) -> web.Response:
-        """Answer as an OpenAI-compatible server does; reject every fifth request once."""
+        """Answer like an OpenAI-compatible server; reject every fifth request."""
         body = await request.json()
         schema = body["response_format"]["json_schema"]["schema"]
         assert set(schema["required"]) == {"topic", "urgent"}
@@ -78,7 +78,7 @@ class Service:
         return web.json_response({**answer, "choices": [choice], "usage": usage})
 
     async def batch_get(self, request: web.Request) -> web.Response:
-        """Return at most 40 items; the other keys are unprocessed."""
+        """Return at most 40 items, and the other keys as unprocessed."""
         keys = (await request.json())["keys"]
         self.bulk.append(len(keys))
         items = [{"id": key, "price": key * 1.5} for key in keys[:40] if key != 7]
@@ -115,7 +115,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """Running services."""
+    """Running services of the recipes."""
     made, ready = Service(), Future[asyncio.AbstractEventLoop]()
     thread = threading.Thread(target=made.serve, args=(ready,))
     thread.start()
@@ -135,7 +135,7 @@ def test_recipes_are_short() -> None:
 
 
 def test_an_expired_token_is_renewed(spark: SparkSession, service: Service) -> None:
-    """Every row has its answer although each token is valid for ten requests only."""
+    """Every row has its answer, although each token is valid for only ten requests."""
     out = recipe("expiring_token").enriched(spark.range(0, 40, 1, 1), service.url, "ada", "secret")
     assert [row.score for row in out.orderBy("id").collect()] == [number / 2 for number in range(40)]
     assert service.logins >= 4
@@ -172,7 +172,7 @@ def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) 
 
 
 def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) -> None:
-    """A request has at most 100 keys; keys that come back unprocessed are requested again."""
+    """A request has at most 100 keys; keys that are returned as unprocessed are requested again."""
     rows = recipe("bulk_reads").enriched(spark.range(0, 250, 1, 1), service.url).orderBy("id").collect()
     assert [row.price for row in rows] == [None if n == 7 else n * 1.5 for n in range(250)]
     assert max(service.bulk) == 100
@@ -180,7 +180,7 @@ def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) 
 
 
 def test_a_blocking_client_runs_in_threads(spark: SparkSession, service: Service) -> None:
-    """Equal customers make one call; a failed one is reported in the row."""
+    """Equal customers cause one call; the failure of a call is reported in its row."""
     rows = [(n, f"c{n % 5}") for n in range(50)]
     customers = spark.createDataFrame(rows, "id int, customer string").coalesce(1)
     found = recipe("legacy_service").enriched(customers, service.url).collect()

@@ -1,4 +1,4 @@
-"""Tests of the upgrade of a database of version 1, and of the retention."""
+"""Tests of the upgrade of a database of schema version 1, and of the setting retention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def attributes_of(database: Database, name: str, more: str = "") -> dict[str, An
 
 
 def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
-    """Attributes get the names of version 2, the views work on old and new events; a second start changes nothing."""
+    """An upgrade gives attributes their names of version 2, and the views work on old and new events.
+
+    A second start changes nothing.
+    """
     of_version_1(database)
     before = database.query("SELECT count(*) FROM spark_events")[0][0]
     for number in range(2):
@@ -68,7 +71,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
 
 
 def test_the_renamed_attributes_are_those_of_the_page() -> None:
-    """docs/events.md has one table of all names that changed."""
+    """The upgrade renames exactly the attributes in the table of docs/events.md."""
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     table = text.partition("## Attribute names of schema version 1")[2]
     rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", table, re.MULTILINE))
@@ -82,7 +85,7 @@ def test_the_renamed_attributes_are_those_of_the_page() -> None:
 
 
 def old_and_new(now: float) -> list[Event]:
-    """Return the events of an application that has run for a hundred days, and those of one that has ended."""
+    """Return events of an application that has run for a hundred days, and of an application that has ended."""
     running: dict[str, Any] = {"entity": "application", "app": "a", "app_name": "shop"}
     ended: dict[str, Any] = {"entity": "application", "app": "b", "app_name": "old"}
     return [
@@ -94,7 +97,10 @@ def old_and_new(now: float) -> list[Event]:
 
 
 def test_events_older_than_the_retention_are_deleted(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In parts, after new events; the start of a running application stays, because the views need it."""
+    """Events older than the retention are deleted in parts, after new events are stored.
+
+    The start of a running application stays, because the views need it.
+    """
     monkeypatch.setattr(schema, "MOST_DELETED", 1)
     now = time.time()
     with Running("database", {**database.settings, **IMPATIENT}) as running:
@@ -112,7 +118,7 @@ def test_events_older_than_the_retention_are_deleted(database: Database, monkeyp
 def test_without_the_right_to_delete_new_events_are_stored(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning an hour with the reason."""
+    """Without the right to delete, new events are stored, and one warning an hour has the reason."""
     with Running("database", in_postgresql.settings) as running:
         running.deliver(old_and_new(time.time()))
     for change in (

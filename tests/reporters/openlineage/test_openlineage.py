@@ -60,7 +60,7 @@ def types(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
     [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "FAIL"), ("SIGTERM", "ABORT"), ("GATEWAY_CLOSED", "ABORT")],
 )
 def test_an_application_is_a_run(end: str, last: str) -> None:
-    """COMPLETE is sent only for a known success, and FAIL once for a failure; both have the run id of START."""
+    """An application is one run: it ends with COMPLETE only after a known success, and with FAIL after a failure."""
     found = sent(translated(application_start(), application_end(end)))
     assert types(found) == [("shop", "START"), ("shop", last)]
     assert len({one["run"]["runId"] for one in found}) == 1
@@ -68,7 +68,7 @@ def test_an_application_is_a_run(end: str, last: str) -> None:
 
 
 def test_a_failed_query_is_a_failed_run_with_its_error() -> None:
-    """The query's parent is the application's run, and its error message is the root cause."""
+    """A failed query is a failed run with the root cause as error message and the application's run as parent."""
     failed = query_terminated(run=RUN, exception="ValueError: payment 1003 has no currency")
     found = sent(translated(application_start(), query_started(run=RUN), failed, application_end("PROGRAM_FAILED")))
     assert types(found)[:3] == [("shop", "START"), ("shop.clicks", "START"), ("shop.clicks", "FAIL")]
@@ -80,13 +80,13 @@ def test_a_failed_query_is_a_failed_run_with_its_error() -> None:
 
 @pytest.mark.parametrize(("end", "state"), [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "ABORT")])
 def test_queries_that_spark_ends_with_the_application_have_an_end(end: str, state: str) -> None:
-    """Spark does not report their end, so it is that of a finished application, or ABORT."""
+    """A query whose end Spark does not report ends with its application: COMPLETE if that finished, else ABORT."""
     found = sent(translated(application_start(), query_started(run=RUN), application_end(end)))
     assert ("shop.clicks", state) in types(found)
 
 
 def test_commits_are_throttled() -> None:
-    """Of many commits of a stream, one in each interval is sent as RUNNING."""
+    """Only one of a stream's commits in each interval is sent as RUNNING."""
     commits = [query_progress(batch, run=RUN, timestamp=f"2026-11-21T12:14:{batch + 31}.000Z") for batch in range(29)]
     events = [
         event
@@ -99,13 +99,13 @@ def test_commits_are_throttled() -> None:
 
 
 def test_heartbeats_keep_a_run_alive() -> None:
-    """Each heartbeat of an application becomes RUNNING, if the interval has passed."""
+    """A heartbeat of an application is sent as RUNNING if the interval has passed."""
     found = sent(translated(application_start(), heartbeats=3), interval="100s")
     assert [state for _, state in types(found)] == ["START", "RUNNING"]
 
 
 def test_the_parent_is_the_run_that_submitted_the_application() -> None:
-    """It is read from spark.openlineage.parent…; the nominal time is the configured one."""
+    """The parent run is read from spark.openlineage.parent…, and the nominal time from the setting."""
     start = application_start(links=PARENT)
     found = sent(translated(start, query_started(run=RUN)), **{"nominal-time": "2026-01-31T03:00:00Z"})
     facets = found[0]["run"]["facets"]
@@ -118,12 +118,12 @@ def test_the_parent_is_the_run_that_submitted_the_application() -> None:
 
 
 def test_send_test_sends_a_run_without_a_state() -> None:
-    """The command `spark-events send-test` proves that the server accepts run events."""
+    """The event of `spark-events send-test` is sent as a run event without a state, to test the server."""
     assert types(sent([event_for("lineage")])) == [("TestEvent", "OTHER")]
 
 
 def test_the_api_key_is_a_bearer_token() -> None:
-    """The key is sent in the header Authorization."""
+    """The API key is sent as a bearer token in the header Authorization."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "api-key": "s3cret", **IMPATIENT}
         with Running("openlineage", settings) as running:
@@ -132,7 +132,7 @@ def test_the_api_key_is_a_bearer_token() -> None:
 
 
 def test_a_failing_server_gets_every_run_event_once() -> None:
-    """A server error is retried by the dispatcher; a refused event is dropped and counted."""
+    """After a server error, the dispatcher retries; a run event that the server rejects is dropped and counted."""
     events = translated(application_start(), application_end("STOPPED"))
     script = [Answer(503, headers={"Retry-After": "0"}), Answer(500), Answer(200), Answer(422, "no such namespace")]
     with Receiver(script) as receiver:

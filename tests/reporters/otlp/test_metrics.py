@@ -36,7 +36,7 @@ def run(folder: Path, endpoint: str) -> list[dict[str, Any]]:
 
 
 def values(metric: dict[str, Any]) -> list[tuple[dict[str, Any], float]]:
-    """Return attributes and value of each point."""
+    """Return the attributes and the value of each metric point."""
     (kind,) = metric.keys() & {"sum", "gauge", "histogram"}
     found = []
     for point in metric[kind]["dataPoints"]:
@@ -46,7 +46,7 @@ def values(metric: dict[str, Any]) -> list[tuple[dict[str, Any], float]]:
 
 
 def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
-    """Batch duration, lag, rows, delivered and dropped events and circuit breakers, with the application's resource."""
+    """Metrics of batches, delivery and circuit breakers are exported with the application's resource."""
     with Collector(tmp_path) as collector:
         run(tmp_path, collector.endpoint("http/protobuf"))
     found = {one.record["name"]: one for one in collector.metrics()}
@@ -66,7 +66,7 @@ def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_silent_receiver_of_metrics_delays_nothing(tmp_path: Path, witness: Witness) -> None:
-    """The receiver accepts connections and never answers: all events are reported, and the sidecar ends on time."""
+    """If the receiver of metrics never answers, all events are reported, and the sidecar ends on time."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -77,7 +77,7 @@ def test_a_silent_receiver_of_metrics_delays_nothing(tmp_path: Path, witness: Wi
 
 
 def test_without_the_extra_events_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One error names the command that installs the extra."""
+    """Without the extra, events are reported, and one error has the command that installs the extra."""
     hidden = tmp_path / "opentelemetry"
     hidden.mkdir()
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no', name='opentelemetry')")

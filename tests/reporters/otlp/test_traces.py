@@ -65,7 +65,10 @@ def exported(events: list[Event], **settings: str) -> dict[str, Span]:
 
 
 def test_finished_jobs_and_batches_are_spans() -> None:
-    """All spans are in one trace; a failed job has the status ERROR; no span is the query or the application."""
+    """Finished jobs and batches are spans of one trace, and a failed job has the status ERROR.
+
+    Queries and applications are not spans.
+    """
     spans = exported(life())
     assert set(spans) == {"job 1", "job 2", "batch 0"}
     assert len({span.trace_id for span in spans.values()}) == 1
@@ -87,7 +90,7 @@ def test_the_parent_s_trace_is_continued() -> None:
 
 
 def test_a_span_that_was_refused_is_exported_again() -> None:
-    """The dispatcher repeats a failed export; the repeated spans have the same ids."""
+    """If the receiver rejects an export, the dispatcher repeats it, with the same span ids."""
     with Receiver([Answer(400, "no"), Answer(200)]) as receiver:
         settings = {"endpoint": traces_of(receiver), **IMPATIENT}
         with Running("otlp-traces", settings) as running:
@@ -98,7 +101,7 @@ def test_a_span_that_was_refused_is_exported_again() -> None:
 
 
 def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
-    """The parent is derived from query run and batch, so it is known before the batch has ended."""
+    """Jobs and stages of a batch are its children: the parent's id is derived from query run and batch."""
     spans = Spans(None)
     about: dict[str, Any] = {"spark.app.id": "a", "spark.streaming.query.run_id": "r", "spark.batch.id": 3}
     batch = event(**{**about, "spark.batch.duration.trigger_execution_ms": 5})
@@ -112,7 +115,7 @@ def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
 
 
 def test_events_name_the_span_of_their_job() -> None:
-    """An event of a job has the job's span id before the span is exported; an event of the application has none."""
+    """An event of a job has the job's span id before the span is exported; an application's event has no span id."""
     first, *_ = [one for one in life() if one.attributes.get("spark.job.id") == 1]
     assert ids(first, None) == ids(first, None)
     assert ids(first, Parent(7, 9))[0] == 7
@@ -121,7 +124,7 @@ def test_events_name_the_span_of_their_job() -> None:
 
 @pytest.mark.parametrize("given", ["", "abc", TRACEPARENT[:-3], f"00-{'0' * 32}-{'1' * 16}-01", f"ff{TRACEPARENT[2:]}"])
 def test_an_invalid_traceparent_is_refused(given: str) -> None:
-    """The parser raises ValueError, which becomes a message with the key."""
+    """An invalid traceparent raises a ValueError, from which the message with the key is made."""
     with pytest.raises(ValueError, match="traceparent"):
         traceparent.parse(given)
 

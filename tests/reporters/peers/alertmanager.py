@@ -1,4 +1,4 @@
-"""A real Alertmanager whose notifications are recorded, and PagerDuty's rules for recorded requests."""
+"""Real Alertmanager that records its notifications, and PagerDuty's rules, applied to recorded requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Alertmanager:
         route = {"receiver": "hook", "group_by": ["..."], "group_wait": "10ms", "group_interval": "50ms"}
         hook = {"url": self._receiver.url, "send_resolved": True}
         config = {"route": route, "receivers": [{"name": "hook", "webhook_configs": [hook]}]}
-        # JSON is valid YAML.
+        # Alertmanager reads YAML, and JSON is valid YAML.
         (self._folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         self._server.start()
         eventually(self._is_ready, what="the Alertmanager")
@@ -74,7 +74,7 @@ class Incident(NamedTuple):
 
 
 def incidents(requests: Sequence[dict[str, Any]]) -> list[Incident]:
-    """Apply PagerDuty's rules: a key has at most one open incident; to resolve none has no effect."""
+    """Apply PagerDuty's rules: a key has at most one open incident; without one, a resolve has no effect."""
     found: list[Incident] = []
     for one in requests:
         key = one["dedup_key"]

@@ -1,4 +1,4 @@
-"""Alerts that open once and close once, at a real Alertmanager and at recorded endpoints."""
+"""Tests of alerts that open once and close once, with a real Alertmanager and recorded endpoints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def alertmanager() -> Iterator[Alertmanager]:
 
 
 def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> list[Event]:
-    """Return the events of one run of an application, which happen now, one in each millisecond."""
+    """Return the events of one run of an application; they happen now, one per millisecond."""
     translator = Translator()
     story = [application_start(app_name=name, app_id=f"local-{run}"), *records]
     events = [one for n, record in enumerate(story, 1) for one in translator.translate(decoded({"seq": n, **record}))]
@@ -55,7 +55,7 @@ def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> 
 
 
 class Everywhere:
-    """One run of an application with reporters of all kinds of alerts, and callbacks. A context manager."""
+    """One run of an application, with reporters for all kinds of alerts and with callbacks. A context manager."""
 
     def __init__(self, receivers: dict[str, Receiver], alertmanager: Alertmanager, folder: Path, **more: str) -> None:
         settings: dict[str, str] = {}
@@ -118,7 +118,10 @@ def chat(receivers: dict[str, Receiver]) -> list[list[str]]:
 def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
     kind: str, receivers: dict[str, Receiver], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
-    """At Slack, Teams, PagerDuty, Alertmanager and a callback; what the application survives is none."""
+    """A failure is one alert, with its cause and recovery, at all services and in a callback.
+
+    A failure that the application survives is no alert.
+    """
     records, body = KINDS[kind]
     name = f"shop-{kind}"
     body = None if body is None else body.replace("shop:", f"{name}:")
@@ -133,7 +136,7 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
         assert titles == [f"ERROR: {one}" for one in expected]
     assert [alert["annotations"]["summary"] for alert in alertmanager.active(name)] == expected
     eventually(lambda: alertmanager.notifications(name) == [("firing", one) for one in expected])
-    # The next run is another process, which knows of the failure only what is on disk.
+    # The next run is another process: all that it knows of the failure is on disk.
     works = [query_started("r9", name="book-payments"), query_progress(1, "r9", name="book-payments")]
     with Everywhere(receivers, alertmanager, tmp_path) as run:
         good = [*(works if STREAMING[0] in records else []), application_end()]
@@ -152,7 +155,10 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
 def test_a_query_that_fails_three_times_and_commits_is_one_incident(
     cooldown: str, receivers: dict[str, Receiver], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
-    """Opened once and closed once; within the cooldown, sent once, with the count in the recovery."""
+    """A query that fails three times and then commits is one incident, opened once and closed once.
+
+    Within the cooldown, the alert is sent once, and the recovery has the number of failures.
+    """
     name = f"clickstream-{cooldown}"
     records = [query_started(name="book"), query_progress(0, name="book")]
     for n in range(1, 4):
@@ -177,7 +183,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
 
 
 def test_alertmanager_needs_no_memory_and_no_common_clock(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """Another machine closes the alert; a recovery that closes nothing opens nothing, though its clock is ahead."""
+    """Another machine, whose clock is ahead, closes an alert; a recovery without an alert opens none."""
     now = time.time_ns() // 1_000_000
     names = {"incident.key": "ahead/failure", "spark.app.name": "ahead"}
     for folder, at, role in (("a", -5, "alarm"), ("b", 600_000, "recovery"), ("c", 600_001, "recovery")):
@@ -205,7 +211,7 @@ def sent(format: str, *events: Event, folder: Path, **settings: str) -> list[Any
 
 
 def test_pagerduty_shows_cause_line_and_links(tmp_path: Path) -> None:
-    """Keys and summaries within the limits; severities and links of the Events API v2."""
+    """PagerDuty gets keys and summaries within the limits, and severities and links of the Events API v2."""
     detail = {
         "failure.root_cause": "ValueError: no",
         "failure.location": "/jobs/a.py:3 in f",
@@ -240,7 +246,7 @@ def test_pagerduty_shows_cause_line_and_links(tmp_path: Path) -> None:
 
 
 def test_alertmanager_gets_labels_annotations_and_an_end(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """The labels are those that the recovery can name; an event that nothing closes gets no end."""
+    """Alertmanager gets labels that the recovery also has; an alert that no recovery closes has no end."""
     url = {"incident.runbook_url": "https://wiki/shop", "spark.ui.url": "http://h:4040"}
     (made,), (own,) = sent("alertmanager", alarm(1, Severity.ERROR, **url), event(2, Severity.ERROR), folder=tmp_path)
     assert made["labels"] == {
@@ -260,7 +266,7 @@ def test_alertmanager_gets_labels_annotations_and_an_end(alertmanager: Alertmana
 
 
 def test_an_alert_is_escalated_within_the_cooldown(tmp_path: Path) -> None:
-    """A deadline that is exceeded three times is more severe than before."""
+    """An alert that becomes more severe, such as a deadline at three times its limit, is sent within the cooldown."""
     key: dict[str, Any] = {"incident.key": "shop/clicks/deadline-batch", "spark.deadline.location": "Sink.scala:3"}
     warn, error, again = (
         alarm(at, severity, **key) for at, severity in ((1, Severity.WARN), (2, Severity.ERROR), (3, Severity.WARN))
@@ -273,7 +279,7 @@ def test_an_alert_is_escalated_within_the_cooldown(tmp_path: Path) -> None:
 
 
 def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
-    """An application that fails again and again sends one message per cooldown, with the number of failures."""
+    """Over restarts, an application that keeps failing sends one message per cooldown, with the number of failures."""
     minute = 60_000
     with Receiver() as receiver:
         keys = {"url": receiver.url, "format": "slack", "alerts.directory": str(tmp_path)}
@@ -281,12 +287,12 @@ def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
             with Running("webhook", keys) as running:
                 running.deliver([alarm(at * minute)])
             assert len(receiver.bodies()) == expected
-    # An alert that nothing has closed for a week is forgotten.
+    # After a week without a recovery, an alert is forgotten.
     assert [body["attachments"][0]["text"] for body in receiver.bodies()] == ["", "*Failures:* 4 in 12 min", ""]
 
 
 def test_no_directory_costs_only_the_message_of_recovery(tmp_path: Path) -> None:
-    """The directory cannot be made: alerts are known to this process alone."""
+    """If the directory cannot be created, alerts are sent, but only this process can report their recovery."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
@@ -297,7 +303,7 @@ def test_no_directory_costs_only_the_message_of_recovery(tmp_path: Path) -> None
 
 
 def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
-    """Then a commit that closes nothing is an event as any other; alerts are messages of their own."""
+    """A chat with all events gets alerts as separate messages; a recovery without an alert is an ordinary event."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     events = [event(0), event(1), recovery, alarm(2), event(3, **{"incident.role": "consequence"})]
     bodies = sent("teams", *events, folder=tmp_path, **{"filter.min-severity": "INFO", "batch.linger": "5s"})
@@ -313,7 +319,7 @@ def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["slack", "teams", "pagerduty", "alertmanager"])
 def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> None:
-    """Text of an event can neither mention people nor create links."""
+    """Every character of an alert arrives, but the text of an event can neither mention people nor create links."""
     text = {"failure.root_cause": f"[x](http://evil) {AWKWARD}", "incident.role": "alarm", "incident.key": "a\ud800/b"}
     routing = {"routing-key": "R"} if format == "pagerduty" else {}
     odd = msgspec.structs.replace(awkward_event(text), severity=Severity.ERROR)
@@ -325,7 +331,7 @@ def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> Non
 
 
 def test_an_alert_is_remembered_when_it_was_accepted(tmp_path: Path) -> None:
-    """A refused request opens nothing, so its recovery is no message; a failed attempt is repeated."""
+    """Only an accepted alert is remembered: the recovery of a rejected alert sends no message."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     keys = {"format": "slack", "alerts.directory": str(tmp_path), **IMPATIENT}
     with (
