@@ -1,4 +1,4 @@
-"""The folder of what outlives a process."""
+"""Default folder for files that outlive a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ __all__ = ["state_folder"]
 
 
 def state_folder() -> Path:
-    """Return the folder that the XDG specification recommends; RuntimeError without a home."""
+    """Return the folder for state in the XDG specification.
+
+    Raises:
+        RuntimeError: when the user has no home directory.
+    """
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
     return base / "spark-events"

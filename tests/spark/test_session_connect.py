@@ -77,7 +77,7 @@ def test_unsupported_calls_raise_clear_errors(connected: tuple[Run, Any]) -> Non
         assert "configure the server with spark_events.spark_conf()" in truth["start"]
     else:
         (message,) = [one for one in truth["messages"] if "Connect" in one]
-        assert "sees its own streaming queries" in message
+        assert "reports only its own streaming queries" in message
         assert "add the settings of spark_events.spark_conf() to the server's configuration" in message
-    assert truth["configure"].startswith("a client of Spark Connect cannot have the listener")
-    assert truth["add"].startswith("a client of Spark Connect cannot add events")
+    assert truth["configure"].startswith("a Spark Connect client cannot install the listener")
+    assert truth["add"].startswith("a Spark Connect client cannot add events")
