@@ -257,7 +257,7 @@ def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSes
 
     Within a computation, each task detects the outage itself.
     """
-    service.script(rules=[rule(".*", forever={"status": 503})])
+    service.script(rules=[rule(".*", forever={"status": 500})])
     out = enrich(
         spark.range(0, 24, 1, 8),
         lookup,

@@ -120,7 +120,7 @@ def test_a_failed_batch_is_not_committed_and_runs_again(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
     """A failed batch is not committed and runs again with the same batch id and idempotency keys."""
-    service.script(rules=[rule("13", forever={"status": 503})])
+    service.script(rules=[rule("13", forever={"status": 500})])
     process = writing(tmp_path / "sink", service, retry=ONCE)
     with pytest.raises(
         StreamingQueryException, match=r"EnrichmentError: 1 of 10 rows have no answer, in batch 1 of query"
@@ -234,7 +234,7 @@ def test_a_replay_makes_only_missing_calls(
     """A replay makes only the missing calls, and the store is empty after the last commit."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
-    service.script(rules=[rule("1[36]", forever={"status": 503})])
+    service.script(rules=[rule("1[36]", forever={"status": 500})])
     process = writing(tmp_path / "sink", service, **options)
     with pytest.raises(StreamingQueryException, match="2 of 10 rows"):
         finish(stream(spark, source, tmp_path / "checkpoint", process))
@@ -257,7 +257,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
     """Stored answers of another definition cause one message with their number; two enrichments cause none."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
-    service.script(rules=[rule("13", forever={"status": 503})])
+    service.script(rules=[rule("13", forever={"status": 500})])
     with pytest.raises(StreamingQueryException, match="1 of 10 rows"):
         finish(stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, **options)))
     assert "another definition" not in caplog.text
@@ -282,7 +282,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     """A retry within a batch uses the stored answers; they are cleared when the batch is committed."""
     store = tmp_path / "store"
     write = writing(tmp_path / "sink", service, retry=ONCE, replay=Replay(store=store.as_uri()))
-    service.script(rules=[rule("1?3", forever={"status": 503})])
+    service.script(rules=[rule("1?3", forever={"status": 500})])
     failures: list[int] = []
 
     def process(df: DataFrame, batch_id: int) -> None:
@@ -465,7 +465,7 @@ def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
 ) -> None:
     """Only the micro-batch during the outage has null rows; for the next batch, the same worker calls again."""
     add_file(source, 2)
-    service.script(rules=[rule("[0-9]", forever={"status": 503})])
+    service.script(rules=[rule("[0-9]", forever={"status": 500})])
     enriched = enrich(
         spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source)).repartition(2),
         lookup,
