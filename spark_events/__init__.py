@@ -11,6 +11,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 (pip rejects an older Python, a pa
 
 if TYPE_CHECKING:
     from spark_events.enrichment import (
+        Auto,
         Buffer,
         Cache,
         CircuitBreaker,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from spark_events.session.stream import EventStream
 
 __all__ = [
+    "Auto",
     "Buffer",
     "Cache",
     "CircuitBreaker",
@@ -92,6 +94,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(
         (
+            "Auto",
             "Buffer",
             "Cache",
             "CircuitBreaker",

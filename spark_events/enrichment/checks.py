@@ -16,11 +16,11 @@ def refuse(name: str, given: object, allowed: str) -> NoReturn:
     raise InvalidPlanError(f"{name} is {given!r}; allowed: {allowed}")
 
 
-def whole(name: str, given: object, least: int, most: int | None = None) -> None:
-    """Check a whole number between two limits."""
+def whole(name: str, given: object, least: int, most: int | None = None, *, or_else: str = "") -> None:
+    """Check a whole number between two limits; ``or_else`` names other allowed values."""
     allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
     if not isinstance(given, int) or isinstance(given, bool) or given < least or (most is not None and given > most):
-        refuse(name, given, allowed)
+        refuse(name, given, allowed + (or_else and f", {or_else}"))
 
 
 def seconds(name: str, given: object, *, none: bool = False, zero: bool = False, what: str = "") -> None:

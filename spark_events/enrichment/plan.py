@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Literal
 
 from spark_events.enrichment.checks import columns_of, whole
-from spark_events.enrichment.settings import Action, Cache, CircuitBreaker, Retry
+from spark_events.enrichment.settings import Action, Auto, Cache, CircuitBreaker, Retry
 from spark_events.enrichment.signature import check_function, check_resource, takes_context
 from spark_events.errors import InvalidPlanError
 
@@ -35,7 +35,7 @@ class Plan:
 
     fn: Callable[..., Any]
     resource: Callable[[], AbstractAsyncContextManager[Any]] | None = None
-    max_in_flight: int = 100
+    max_in_flight: int | Auto | Literal["auto"] = "auto"
     timeout: float | None = 30.0
     total_timeout: float | None = 120.0
     retry: Retry | None = dataclasses.field(default_factory=Retry)
@@ -60,6 +60,14 @@ class Plan:
         if self.key is not None and self.batch_size is not None:
             # One call would contain several rows of one key, or rows of one call would wait for those of another.
             raise InvalidPlanError("key and batch_size cannot be combined: remove one of them")
+
+    @property
+    def window(self) -> Auto:
+        """Bounds of the number of calls in flight; equal ones for a fixed number."""
+        given = self.max_in_flight
+        if isinstance(given, int):
+            return Auto(given, given, given)
+        return given if isinstance(given, Auto) else Auto()
 
     @property
     def wants_context(self) -> bool:

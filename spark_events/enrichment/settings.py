@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "Action", "Buffer", "Cache", "CircuitBreaker", "Key", "Limits", "OnFailure", "Replay", "Retry", "Storage",
+    "Action", "Auto", "Buffer", "Cache", "CircuitBreaker", "Key", "Limits", "OnFailure", "Replay", "Retry", "Storage",
 ]  # fmt: skip
 
 #: Treatment of a row whose attempts are exhausted.
@@ -22,6 +22,7 @@ A_co = TypeVar("A_co", bound=Action, covariant=True)
 Storage = Literal["local", "replicated", "reliable"]
 
 _TIMEOUT = 30.0
+_MOST_IN_FLIGHT = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,11 +120,35 @@ class Buffer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Auto:
+    """Bounds of the number of calls in flight that a worker process finds by itself.
+
+    Args:
+        min: the smallest number.
+        max: the largest number.
+        initial: the number of the first task.
+
+    Raises:
+        InvalidPlanError: when a value or a combination of values is invalid.
+    """
+
+    min: int = 1
+    max: int = 1000
+    initial: int = 20
+
+    def __post_init__(self) -> None:
+        whole("Auto.max", self.max, 1, _MOST_IN_FLIGHT)
+        whole("Auto.min", self.min, 1, self.max)
+        whole("Auto.initial", self.initial, self.min, self.max)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of calls in flight, time, rate and space.
 
     Args:
-        max_in_flight: maximum number of concurrent calls per task.
+        max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the number that the
+            destination answers best, and a number fixes it.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call with all its attempts and pauses; None: no limit.
         rate_limit: attempts per second of the whole job; None: no limit.
@@ -139,7 +164,7 @@ class Limits:
         InvalidPlanError: when a value or a combination of values is invalid.
     """
 
-    max_in_flight: int = 100
+    max_in_flight: int | Auto | Literal["auto"] = "auto"
     timeout: float | None = _TIMEOUT
     total_timeout: float | None = 120.0
     rate_limit: float | None = None
@@ -149,7 +174,8 @@ class Limits:
     driver_channel: bool = True
 
     def __post_init__(self) -> None:
-        whole("Limits.max_in_flight", self.max_in_flight, 1, 100_000)
+        if self.max_in_flight != "auto" and not isinstance(self.max_in_flight, Auto):
+            whole("Limits.max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT, or_else="'auto', or an Auto")
         seconds("Limits.timeout", self.timeout, none=True)
         seconds("Limits.total_timeout", self.total_timeout, none=True)
         if self.timeout is not None and self.total_timeout is not None and self.timeout > self.total_timeout:

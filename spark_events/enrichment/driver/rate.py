@@ -88,9 +88,9 @@ def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
         )
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
+    most = plan.window.max
     _LOG.info(
-        "up to %s calls in flight: %s in each of %s concurrent tasks%s",
-        f"{plan.max_in_flight * tasks:,}", f"{plan.max_in_flight:,}", tasks, limit,
+        "up to %s calls in flight: %s in each of %s concurrent tasks%s", f"{most * tasks:,}", f"{most:,}", tasks, limit,
     )  # fmt: skip
     if rate is not None and 1 / rate > _LONG_SECONDS:
         _LOG.warning(

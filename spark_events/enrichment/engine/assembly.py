@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
 
@@ -29,8 +31,9 @@ class Definition:
     Unpickling creates a new function object in every task; equal digests mean that the functions are equal.
 
     Attributes:
-        calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After gate
-            and, with the rate, of the rate limit, so that consecutive tasks of this process share both.
+        calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
+            gate, of the window with its bounds, and of the rate limit with the rate: consecutive tasks of this process
+            share them.
         answers: digest of the same and of the names and types of the request columns. It is the key of the cache; a
             request itself contains values only, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key of the open resource.
@@ -55,6 +58,7 @@ def assemble(
     hot: HotKeys,
     signals: Signals,
     misfit: Misfit | None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Pool:
     """Create the pool of one run; must run on the loop.
 
@@ -62,22 +66,24 @@ def assemble(
     """
     limit = None
     if rate is not None:
-        limit = process.rates.get((definition.calls, rate), lambda: RateLimit(rate))
+        limit = process.rates.get((definition.calls, rate), lambda: RateLimit(rate, clock))
         limit.begin(began)
     breaker = None
     if plan.circuit_breaker is not None:
         config = plan.circuit_breaker
-        breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config))
+        breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
     attempts = CallAttempts(
         plan,
         _invoker(plan, resource),
         _acceptor(plan, misfit),
-        process.gates.get(definition.calls, Gate),
+        process.gates.get(definition.calls, lambda: Gate(clock)),
         limit,
         breaker,
         counts,
+        process.windows.get((definition.calls, plan.window), lambda: Window(plan.window)),
+        clock,
     )
-    pool = Pool(plan, name_of(plan.fn), attempts, counts, signals)
+    pool = Pool(plan, name_of(plan.fn), attempts, counts, signals, clock)
     if plan.key is not None:
         pool.feed = KeyedQueues(
             pool.settle_row, pool.look_at_store, skip_after_failure=plan.on_failure == "fail", hot=hot

@@ -28,6 +28,7 @@ from spark_events.enrichment.engine.failure import (
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
+from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Retry
 
@@ -35,7 +36,7 @@ __all__ = ["CallAttempts", "back_off"]
 
 _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
-#: Longest pause of a row whose destination is busy with other rows: it has room again soon.
+#: Longest pause of a row whose destination is busy with other rows, if the latency is unknown.
 _BUSY_SECONDS = 1.0
 
 
@@ -56,8 +57,10 @@ class CallAttempts:
         rate: awaited before each attempt; None: no limit.
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
+        window: receives rejections and timeouts.
 
     Attributes:
+        resized: called when the window has changed.
         stopping: returns whether the run is ending, which explains a cancellation.
         refusal: the reason for which no further attempts are made; None while attempts are made.
     """
@@ -71,6 +74,7 @@ class CallAttempts:
         rate: RateLimit | None,
         breaker: DestinationBreaker | None,
         counts: EngineCounts,
+        window: Window,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.invoke = invoke
@@ -79,6 +83,8 @@ class CallAttempts:
         self.rate = rate
         self.breaker = breaker
         self._counts = counts
+        self.window = window
+        self.resized: Callable[[], None] = lambda: None
         self.stopping: Callable[[], bool] = lambda: False
         self.refusal: RowFailure | None = None
         self._clock = clock
@@ -146,11 +152,13 @@ class CallAttempts:
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
         failed = self._failed(slot, error)
-        used, answers = 0, self._counts.answers
+        used, vain, answers = 0, 0, self._counts.answers
+        seen = answers
         try:
             while isinstance(failed, AttemptError):
                 used += not failed.verdict.throttled
-                pause = self._pause_after(slot, call, failed.verdict, used, is_busy=self._counts.answers > answers)
+                vain, seen = 1 if self._counts.answers > seen else vain + 1, self._counts.answers
+                pause = self._pause_after(slot, call, failed.verdict, used, vain)
                 if pause is None:
                     break
                 await self._pause(slot, pause)
@@ -258,6 +266,11 @@ class CallAttempts:
         if verdict.retry_after is not None and self._retry.honor_retry_after:
             # The destination may reject all calls in flight together; that counts as one closing.
             counts.gate_closed += self.gate.close(verdict.retry_after, crowded=True)
+        window = self.window
+        if (verdict.throttled and window.rejected(slot.attempted)) or (
+            verdict.timeout and window.timed_out(slot.attempted)
+        ):
+            self.resized()
         if self.breaker is not None:
             if verdict.outage:
                 self.breaker.failed(error, self.gate, slot.attempted, is_silent=verdict.timeout)
@@ -282,6 +295,7 @@ class CallAttempts:
             if self.refusal is not None:
                 raise self.refused()
             if not self.gate.lets(slot.passed):
+                self.window.is_idle = True
                 if self.gate.until > final + held:
                     left = self.gate.until - self._clock()
                     raise EndError(
@@ -295,7 +309,9 @@ class CallAttempts:
                 slot.deadline = final if again else math.inf
                 before = self._clock()
                 await self.rate.wait()
-                held += 0.0 if again else self._clock() - before
+                waited = self._clock() - before
+                self.window.is_idle |= waited > 0
+                held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():
                 # The gate released the call after the run had ended; its row has been returned as failed.
@@ -303,7 +319,7 @@ class CallAttempts:
             if self.gate.lets(slot.passed):
                 return held
 
-    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, *, is_busy: bool) -> float | None:
+    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, vain: int) -> float | None:
         """Return the pause in seconds before the next attempt, or None if there is no next attempt.
 
         Args:
@@ -311,13 +327,15 @@ class CallAttempts:
             call: the call.
             verdict: the verdict on its last attempt.
             used: the number of its attempts that count: the destination rejected the others because it was busy.
-            is_busy: whether the destination answers other calls meanwhile.
+            vain: the number of its attempts since the destination has answered any call.
         """
         if not verdict.retryable or used >= self._retry.attempts or self._retry.attempts == 1:
             return None
         pause = back_off(self._retry, call.attempt)
-        if verdict.throttled and is_busy:
-            pause = min(pause, _BUSY_SECONDS)
+        if verdict.throttled and self._counts.answers:
+            # As soon as other calls have ended, the destination has room again.
+            wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
+            pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # The gate delays the attempt instead, and releases waiting attempts in order.

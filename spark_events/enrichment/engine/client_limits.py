@@ -27,12 +27,12 @@ def _of_client(client: Any, plan: Plan) -> Iterator[str]:
     if ("httpx", "AsyncClient") in kinds or ("httpx2", "AsyncClient") in kinds:
         # httpx shows its limits nowhere else; with another version the attribute may be missing.
         pool = getattr(getattr(getattr(client, "_transport", None), "_pool", None), "_max_connections", None)
-        advice = f"give httpx.AsyncClient(limits=httpx.Limits(max_connections={plan.max_in_flight}))"
+        advice = f"give httpx.AsyncClient(limits=httpx.Limits(max_connections={plan.window.initial}))"
         yield from _of_pool("httpx", pool, plan, advice)
         seconds = getattr(client.timeout, "read", None)
         yield from _of_time("httpx", seconds, plan, f"give httpx.AsyncClient(timeout={plan.timeout})")
     elif ("aiohttp", "ClientSession") in kinds:
-        advice = f"give aiohttp.TCPConnector(limit={plan.max_in_flight})"
+        advice = f"give aiohttp.TCPConnector(limit={plan.window.initial})"
         yield from _of_pool("aiohttp", getattr(client.connector, "limit", None), plan, advice)
         seconds = getattr(client.timeout, "total", None)
         advice = f"give aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total={plan.timeout}))"
@@ -41,9 +41,9 @@ def _of_client(client: Any, plan: Plan) -> Iterator[str]:
 
 def _of_pool(name: str, allowed: Any, plan: Plan, advice: str) -> Iterator[str]:
     # aiohttp's 0 and httpx's None mean no limit; without a limit httpx stores a very large number.
-    if isinstance(allowed, int) and 0 < allowed < plan.max_in_flight:
+    if isinstance(allowed, int) and 0 < allowed < plan.window.initial:
         yield (
-            f"the {name} client allows {allowed:,} connections, but up to {plan.max_in_flight:,} calls are in flight, "
+            f"the {name} client allows {allowed:,} connections, but {plan.window.initial:,} calls are in flight, "
             f"so calls wait for a connection: {advice}"
         )
 

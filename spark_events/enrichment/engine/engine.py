@@ -73,15 +73,15 @@ class Engine:
         self._began = time.monotonic() if began is None else began
         self._misfit = misfit
         self._counts = EngineCounts()
-        self._hot = HotKeys(plan.max_in_flight)
+        self._hot = HotKeys(plan.window.initial)
         self._kind = ""
         # Events from the loop: None for any progress, an exception to end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._held: deque[RowBatch] = deque()
-        flying = plan.max_in_flight * (plan.batch_size or 1)
+        flying = plan.window.initial * (plan.batch_size or 1)
         self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._notify)
         # Minimum number of calls in reserve, so that workers stay busy while a chunk is fetched and converted to rows.
-        self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
+        self._low = max(plan.window.max, plan.buffer_rows // 4)
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: asyncio.Task[None] | None = None
@@ -152,7 +152,7 @@ class Engine:
         self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]
     ) -> Iterator[tuple[Chunk, list[Any]]]:
         """Pull chunks, wait, and yield answered chunks; runs in the caller's thread."""
-        held, buffer, width, low = self._held, self._buffer, self._plan.max_in_flight, self._low
+        held, buffer, width, low = self._held, self._buffer, self._plan.window.max, self._low
         more = True
         while more or held:
             room = more and buffer.has_room

@@ -54,8 +54,8 @@ class Signals:
 class Pool:
     """Admits batches, makes their calls, and stores the answers; used by the loop's thread only.
 
-    Workers exist while there is work: they end when the feed has no call, and new ones are created on demand, up to
-    ``max_in_flight``.
+    Workers exist while there is work: they end when the feed has no call or the window has shrunk, and new ones are
+    created on demand, up to the window.
 
     Args:
         plan: concurrency and timeouts.
@@ -63,6 +63,7 @@ class Pool:
         attempts: handles calls that do not succeed at once.
         counts: the counters of the run.
         signals: callbacks of the engine.
+        clock: monotonic time in seconds.
 
     Attributes:
         feed: provides the next call.
@@ -71,17 +72,29 @@ class Pool:
         admitted: the number of admitted rows.
     """
 
-    def __init__(self, plan: Plan, name: str, attempts: CallAttempts, counts: EngineCounts, signals: Signals) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        name: str,
+        attempts: CallAttempts,
+        counts: EngineCounts,
+        signals: Signals,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.feed: Feed = InOrder(self.look_at_store)
         self.sharing: Sharing | None = None
         self.stopping = False
         self.admitted = 0
-        self._width = plan.max_in_flight
+        self._window = attempts.window
+        #: Number of workers that must end, because there are more than the window allows.
+        self._surplus = 0
+        self._clock = clock
         self._name = name
         self._attempts = attempts
         self._counts = counts
         self._signals = signals
         attempts.stopping = lambda: self.stopping
+        attempts.resized = self._resized
         if attempts.breaker is not None:
             attempts.breaker.add(self._down)
         # Fast path: the most common function, of a row only, is called directly.
@@ -94,11 +107,12 @@ class Pool:
         self._low_reported = False
         self._uncancellable: set[asyncio.Task[None]] = set()
         self._linger: asyncio.TimerHandle | None = None
-        self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, signals.beat)
+        self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, self._beat, clock)
 
     def start(self) -> None:
         """Start watching deadlines."""
         self._sweeper.start()
+        self._window.begin(self._clock())
         if self._attempts.breaker is not None and self._attempts.breaker.down:
             self._down(self._attempts.breaker.down)
 
@@ -136,7 +150,7 @@ class Pool:
     def refuse(self, failure: RowFailure) -> None:
         """Make no further calls: cancel those in flight, and fail all other rows at once."""
         self._attempts.refusal = failure
-        now = time.monotonic()
+        now = self._clock()
         for slot in list(self._slots):
             slot.cancel("down", now)
 
@@ -171,10 +185,31 @@ class Pool:
             self._low_reported = True
             self._signals.on_low()
 
+    def _beat(self) -> None:
+        self._signals.beat()
+        if self._window.is_stuck(self._clock()):
+            self._resized()
+
+    def _resized(self) -> None:
+        """Start or end workers after a change of the window, and begin its next round."""
+        self._surplus = max(0, len(self._slots) - self._window.size)
+        self._window.begin(math.inf if self._surplus else self._clock())
+        if not self.stopping:
+            self._employ()
+
+    def _left(self) -> None:
+        """Let another worker take the place of one that has ended, if the window allows."""
+        if self._surplus:
+            self._surplus = max(0, len(self._slots) - self._window.size)
+            if not self._surplus:
+                self._window.begin(self._clock())
+        if not self.stopping:
+            self._employ()
+
     def _employ(self, least: int = 0) -> None:
         """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""
         loop = asyncio.get_running_loop()
-        for _ in range(min(self._width - len(self._slots), max(least, self.feed.waiting))):
+        for _ in range(min(self._window.size - len(self._slots), max(least, self.feed.waiting))):
             slot = Slot()
             self._slots.add(slot)
             # Different start values, so that workers do not yield at the same time: their housekeeping then would delay
@@ -182,6 +217,8 @@ class Pool:
             slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
             worker.slot = slot
             worker.add_done_callback(self._ended)
+        if len(self._slots) < self._window.size:
+            self._window.is_idle = True
         if self.feed.held and not self._slots and self._linger is None:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
 
@@ -192,8 +229,7 @@ class Pool:
         slot.task = None  # breaks a reference cycle
         if slot in self._slots:
             self._slots.discard(slot)
-            if not self.stopping:
-                self._employ()
+            self._left()
 
     def _lingered(self) -> None:
         self._linger = None
@@ -203,14 +239,19 @@ class Pool:
     async def _serve(self, slot: Slot, turn: int) -> None:
         # Hot path: names are local and small steps are inlined, because a function call is expensive here. Calls that
         # do not succeed at once are handled by `attempts`.
-        attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, time.monotonic
+        attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, self._clock
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
         limited, plain, first = attempts.rate is not None, self._plain, self._first
-        take, timed = feed.take, counts.durations.append
+        take, timed, window = feed.take, counts.durations.append, self._window
+        latencies = window.latencies
         measured = False
         now = clock()
         try:
-            while not self.stopping and (taken := take()) is not None:
+            while not self.stopping:
+                taken = take()
+                if taken is None:
+                    window.is_idle = True
+                    break
                 slot.batch, slot.index, slot.made = batch, index, call = taken
                 answer: Any = attempts.refusal
                 if answer is None and (limited or not gate.is_open):
@@ -244,6 +285,10 @@ class Pool:
                             attempted, now = now, clock()
                             counts.flying -= 1
                             timed(now - attempted)
+                            if attempted >= window.since:
+                                latencies.append(now - attempted)
+                                if len(latencies) >= window.need and window.turn():
+                                    self._resized()
                             if slot.passed or (breaker is not None and breaker.failures):
                                 attempts.answered(slot)
                 if answer is ABANDONED:
@@ -257,6 +302,8 @@ class Pool:
                 else:
                     batch.settle(index, answer)
                     measured = True
+                if self._surplus and attempts.refusal is None:
+                    break
                 turn += 1
                 if turn == _TURN:
                     turn = 0
@@ -270,8 +317,7 @@ class Pool:
             if not slot.abandoned:
                 self._attempts.leave(slot)
                 self._slots.discard(slot)
-                if not self.stopping:
-                    self._employ()
+                self._left()
 
     def _settle(self, call: Call, answer: Any, *, abandoned: bool = False) -> None:
         """Store the result of a call for each of its rows, and report its end to the feed."""
@@ -300,12 +346,12 @@ class Pool:
         counts = self._counts
         counts.abandoned += 1
         counts.timeouts += slot.why == "timeout"
-        counts.end(time.monotonic() - slot.attempted)
+        counts.end(self._clock() - slot.attempted)
         self._attempts.leave(slot)
         if slot.task is not None:
             self._uncancellable.add(slot.task)
             slot.task.add_done_callback(self._uncancellable.discard)
-        elapsed = time.monotonic() - slot.started
+        elapsed = self._clock() - slot.started
         stubborn = f"{self._name} does not end after cancellation: it must not swallow CancelledError"
         if counts.abandoned == 1:
             _LOG.error("%s", stubborn)
@@ -315,7 +361,7 @@ class Pool:
         else:
             failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
-        if len(self._uncancellable) > self._width and self._attempts.refusal is None:
+        if len(self._uncancellable) > self._window.size and self._attempts.refusal is None:
             # As many abandoned calls run as are allowed in total: further calls would only harm the destination and
             # this process.
             why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"

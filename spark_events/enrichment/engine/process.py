@@ -1,4 +1,4 @@
-"""State that a worker process keeps between tasks: loop, open resources, caches, gates, breakers and rates.
+"""State that a worker process keeps between tasks: loop, open resources, caches, windows, gates, breakers and rates.
 
 It is module state, because Spark recreates the globals of ``__main__`` for every task.
 """
@@ -20,6 +20,7 @@ from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.resources import Resources
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch
+from spark_events.enrichment.engine.window import Window
 
 __all__ = ["LruCache", "Process", "close_unused", "current_process", "give_up"]
 
@@ -61,6 +62,7 @@ class Process:
         self.watch = Watch(self.background)
         self.resources = Resources()
         self.caches: LruCache[AnswerCache] = LruCache()
+        self.windows: LruCache[Window] = LruCache()
         self.gates: LruCache[Gate] = LruCache()
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()

@@ -194,7 +194,7 @@ def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:
     least = min(_LEAST_ROWS, plan.buffer_rows)
     by_rows = min(_MOST_ROWS, max(least, plan.buffer_rows // _CHUNKS))
     if answer is None:
-        by_rows = min(by_rows, plan.max_in_flight * (plan.batch_size or 1))
+        by_rows = min(by_rows, plan.window.initial * (plan.batch_size or 1))
     by_size = plan.buffer_bytes / _CHUNKS / max(1, batch.nbytes / len(batch) + (answer or 0))
     return max(1, min(by_rows, int(by_size)))
 

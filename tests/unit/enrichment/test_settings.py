@@ -11,15 +11,23 @@ from typing import Any
 
 import pytest
 
-from spark_events import Buffer, Cache, CircuitBreaker, InvalidPlanError, Key, Limits, OnFailure, Replay, Retry
+from spark_events import Auto, Buffer, Cache, CircuitBreaker, InvalidPlanError, Key, Limits, OnFailure, Replay, Retry
 
-CLASSES = [Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry]
+CLASSES = [Auto, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry]
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (Limits, {"max_in_flight": 0}, "Limits.max_in_flight is 0; allowed: a whole number from 1 to 100000"),
+        (
+            Limits,
+            {"max_in_flight": 0},
+            "Limits.max_in_flight is 0; allowed: a whole number from 1 to 100000, 'auto'",
+        ),
+        (Limits, {"max_in_flight": "all"}, "Limits.max_in_flight is 'all'"),
+        (Auto, {"min": 0}, "Auto.min is 0; allowed: a whole number from 1 to 1000"),
+        (Auto, {"max": 10}, "Auto.initial is 20; allowed: a whole number from 1 to 10"),
+        (Auto, {"max": 10**6}, "Auto.max is 1000000; allowed: a whole number from 1 to 100000"),
         (Limits, {"max_in_flight": 2.5}, "Limits.max_in_flight is 2.5"),
         (Limits, {"max_in_flight": True}, "Limits.max_in_flight is True"),
         (Limits, {"timeout": 0}, "Limits.timeout is 0; allowed: seconds, above 0, or None"),
@@ -84,6 +92,7 @@ def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
     "given",
     [
         Limits(),
+        Limits(max_in_flight=Auto(max=50)),
         Retry(on=[ValueError]),
         Replay(idempotency_cols="id"),
         OnFailure("null", max_ratio=0),

@@ -1,0 +1,113 @@
+"""HTTP service with a limited capacity, for ``benchmarks.adaptive``; its log is the truth.
+
+``POST /case`` sets the behavior and clears the log, ``GET /log`` returns the log's totals, and every other request is a
+call. Times in a case are seconds since its first call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+import sys
+import time
+from typing import Any
+
+from aiohttp import web
+
+
+class _Service:
+    def __init__(self) -> None:
+        self.case: dict[str, Any] = {}
+        self.reset({})
+
+    def reset(self, case: dict[str, Any]) -> None:
+        self.case = case
+        self.random = random.Random(1)
+        self.in_flight = self.most = 0
+        self.first = self.last = 0.0
+        self.statuses: collections.Counter[int] = collections.Counter()
+        self.recent: collections.deque[float] = collections.deque()
+        self.neighbours = 0
+        self.moves = 0.0
+
+    def at(self, name: str, now: float, default: float) -> float:
+        steps = self.case.get(name, default)
+        if not isinstance(steps, list):
+            return float(steps)
+        return float([value for start, value in steps if start <= now][-1])
+
+    def crowd(self, now: float) -> float:
+        """Return the calls in flight, relative to the capacity."""
+        if self.case.get("noisy") and now >= self.moves:
+            # Calls of others come and go.
+            self.neighbours = self.random.choice((0, 0, 5, 10))
+            self.moves = now + self.random.uniform(0.5, 2)
+        return (self.in_flight + self.neighbours) / self.at("capacity", now, 1e9)
+
+    def is_over_rate(self, now: float) -> bool:
+        rate = self.at("rate", now, 0)
+        while self.recent and self.recent[0] <= now - 1:
+            self.recent.popleft()
+        if not rate:
+            return False
+        if len(self.recent) >= rate:
+            return True
+        self.recent.append(now)
+        return False
+
+    async def call(self, _: web.Request) -> web.Response:
+        began = time.monotonic()
+        self.first = self.first or began
+        now = began - self.first
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        status, headers = 200, {}
+        try:
+            crowd = self.crowd(now)
+            rejects = self.case.get("rejects")
+            if self.is_over_rate(now) or (rejects and crowd > 1):
+                status = 503 if rejects else 429
+                if "retry_after" in self.case:
+                    headers["Retry-After"] = str(self.case["retry_after"])
+            else:
+                seconds = self.at("latency", now, 0.03) * (1 if crowd <= 1 or rejects else crowd**2)
+                share, factor = self.case.get("tail", (0, 1))
+                if self.random.random() < share:
+                    seconds *= factor
+                await asyncio.sleep(seconds)
+        finally:
+            self.in_flight -= 1
+        self.statuses[status] += 1
+        if status == 200:
+            self.last = time.monotonic()
+        return web.json_response({"country": "DE"}, status=status, headers=headers)
+
+    async def set(self, request: web.Request) -> web.Response:
+        self.reset(await request.json())
+        return web.Response()
+
+    async def log(self, _: web.Request) -> web.Response:
+        calls, answered = sum(self.statuses.values()), self.statuses[200]
+        return web.json_response(
+            {"calls": calls, "answered": answered, "seconds": self.last - self.first, "most": self.most}
+        )
+
+
+async def _serve() -> None:
+    service = _Service()
+    application = web.Application()
+    application.add_routes(
+        [web.post("/case", service.set), web.get("/log", service.log), web.get("/{name}", service.call)]
+    )
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
+    await site.start()
+    print(runner.addresses[0][1], flush=True)
+    # Ends with its parent, which closes the pipe.
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

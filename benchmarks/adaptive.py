@@ -1,0 +1,140 @@
+"""Calls in flight and rates that the engine finds by itself, compared with the best fixed setting.
+
+The destination is a real HTTP service in its own process, and each client is a process with one engine, as a Spark
+worker has. Goodput is the service's: answered calls from its first call to its last answer. For each case, a sweep
+finds the best fixed setting; it and the default then run alternately. ``ADAPTIVE_CASES`` selects cases by a part of the
+name, ``ADAPTIVE_ROUNDS`` sets the repeats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+_ROUNDS = int(os.environ.get("ADAPTIVE_ROUNDS", "3"))
+_WANTED = os.environ.get("ADAPTIVE_CASES", "")
+_SWEEP = (5, 10, 20, 40, 80, 160)
+_FORMER_DEFAULT = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """A case: rows, behavior of the service, number of clients; ``rate`` is the allowed rate, if that is the limit."""
+
+    rows: int
+    service: dict[str, Any]
+    clients: int = 1
+    rate: float = 0.0
+
+
+_SLOW_START = [[0, 0.3], [2, 0.2], [4, 0.1], [6, 0.03]]
+_CASES = {
+    "collapses beyond 20": _Case(5000, {"capacity": 20}),
+    "capacity 40 to 10 after 3 s": _Case(5000, {"capacity": [[0, 40], [3, 10]]}),
+    "capacity 10 to 40 after 3 s": _Case(5000, {"capacity": [[0, 10], [3, 40]]}),
+    "answers 503 beyond 20": _Case(5000, {"capacity": 20, "rejects": True}),
+    "latency x3 from 3 to 6 s": _Case(5000, {"capacity": 20, "latency": [[0, 0.03], [3, 0.09], [6, 0.03]]}),
+    "slow start": _Case(5000, {"capacity": 40, "latency": _SLOW_START}),
+    "noisy neighbours": _Case(5000, {"capacity": 20, "noisy": True}),
+    "two executors": _Case(5000, {"capacity": 20}, clients=2),
+    "heavy tail": _Case(4000, {"capacity": 20, "tail": [0.01, 30]}),
+    "latency 1 ms": _Case(10000, {"capacity": 20, "latency": 0.001}),
+    "no limit": _Case(10000, {}),
+    "429 above 200/s": _Case(2000, {"rate": 200}, rate=200),
+    "429 above 200/s, Retry-After: 1": _Case(2000, {"rate": 200, "retry_after": 1}, rate=200),
+    "429 above 200/s, Retry-After: 0": _Case(2000, {"rate": 200, "retry_after": 0}, rate=200),
+}
+
+
+class _Service:
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def run(self, case: _Case, setting: str) -> tuple[float, float, int]:
+        """Return the goodput, the calls a row, and the rows without an answer."""
+        body = json.dumps(case.service).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
+        command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
+        clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(case.clients)]
+        failed = sum(int(client.communicate()[0]) for client in clients)
+        with urllib.request.urlopen(f"{self.url}/log") as answer:
+            log = json.load(answer)
+        return log["answered"] / max(log["seconds"], 1e-9), log["calls"] / max(1, log["answered"]), failed
+
+
+@contextlib.contextmanager
+def _service() -> Iterator[_Service]:
+    command = [sys.executable, "-m", "benchmarks._adaptive_service"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield _Service(int(process.stdout.readline()))
+        process.kill()
+
+
+def run() -> None:
+    """Print the ratio of the default's goodput to that of the best fixed setting for each case."""
+    with _service() as service:
+        for name, case in _CASES.items():
+            if _WANTED in name:
+                _compare(service, name, case)
+
+
+def _compare(service: _Service, name: str, case: _Case) -> None:
+    if case.rate:
+        fixed, reference = str(_FORMER_DEFAULT), "the allowed rate"
+    elif not case.service:
+        fixed, reference = str(_FORMER_DEFAULT), f"{_FORMER_DEFAULT} in flight"
+    else:
+        swept = {number: service.run(case, str(max(1, number // case.clients)))[0] for number in _SWEEP}
+        best = max(swept, key=swept.__getitem__)
+        fixed, reference = str(max(1, best // case.clients)), f"{best} in flight"
+    ours, others = [], []
+    for _ in range(_ROUNDS):
+        others.append((case.rate, 1.0, 0) if case.rate else service.run(case, fixed))
+        ours.append(service.run(case, "auto"))
+    goodput, other = (statistics.median(one[0] for one in runs) for runs in (ours, others))
+    print(
+        f"{name}: {goodput / other:.2f} of {reference} ({goodput:.0f} of {other:.0f} rows/s), "
+        f"{statistics.median(one[1] for one in ours):.3f} calls a row, {sum(one[2] for one in ours)} rows lost",
+        flush=True,
+    )
+
+
+def _client(url: str, rows: int, setting: str) -> None:
+    """Call the service for rows with an engine; print the number of rows without an answer."""
+    import aiohttp
+
+    from spark_events.enrichment.engine.calls import Chunk
+    from spark_events.enrichment.engine.engine import Definition, Engine
+    from spark_events.enrichment.engine.failure import RowFailure
+    from spark_events.enrichment.plan import Plan
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[aiohttp.ClientSession]:
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield session
+
+    async def lookup(row: int, ctx: Any) -> Any:
+        async with ctx.resource.get(f"/{row}") as response:
+            response.raise_for_status()
+            return await response.json()
+
+    given: Any = "auto" if setting == "auto" else int(setting)
+    plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null")
+    engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))
+    parts = [range(start, min(start + 1000, rows)) for start in range(0, rows, 1000)]
+    chunks = (Chunk(part, lambda index, part=part: str(part[index]), 100 * len(part)) for part in parts)  # type: ignore[misc]
+    print(sum(isinstance(answer, RowFailure) for _, answers in engine.run(chunks) for answer in answers))
+
+
+if __name__ == "__main__":
+    _client(sys.argv[1], int(sys.argv[2]), sys.argv[3])

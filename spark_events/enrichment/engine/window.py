@@ -1,0 +1,235 @@
+"""Number of calls in flight that a destination answers best, found by comparing small and larger windows.
+
+The measure is the goodput of a full window: its size, times the share of answered calls, divided by their latency. A
+window is compared with a slightly larger or smaller one. Growth of the window that hardly increases the goodput is a
+queue at the destination, and growth that decreases it an overload. So no property of the destination has to be known,
+unlike with a base latency (TCP Vegas), which changes with the destination's load.
+
+Calls of other processes hide the effect of this window: with a fourth of all calls, its share of the goodput grows even
+when the destination is overloaded. So a much higher latency than the lowest one seen, or many rejections, must pay off
+far more.
+"""
+
+from __future__ import annotations
+
+import math
+
+from spark_events.enrichment.settings import Auto
+
+__all__ = ["Window"]
+
+#: A round has at least this many calls and at least one window of calls, and at most so many windows if noisy.
+_LEAST_CALLS, _MOST_WINDOWS = 12, 12
+#: Share of the fastest calls that counts; the rest is the tail, which has causes other than a queue.
+_COUNTED = 0.75
+#: The gain of a window is the growth of goodput relative to the growth of the window, both as logarithms. Least gain of
+#: a larger window: usually, with signs of an overload, and for another growth at once.
+_PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
+#: From this gain on, the latency does not depend on the window.
+_NO_EFFECT = 0.9
+#: Growth of the lowest latency when a smaller window has no effect on a high latency.
+_FORGETS = 1.5
+#: Signs of an overload: latency above this multiple of the lowest plus these seconds; share of rejections.
+_SLOW, _SLOW_SECONDS, _MANY_REJECTED = 1.5, 0.005, 0.05
+#: Logarithms of the ratio of compared windows: first, smallest and largest.
+_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
+#: Largest step that follows successful ones.
+_CHAINED_STEP = 0.45
+#: Lower bound of a mean latency in seconds, because calls may return at once.
+_RESOLUTION = 1e-6
+#: A step is at least this multiple of the standard error of the latency.
+_SIGNIFICANT = 3.0
+#: Rounds between two comparisons that changed nothing.
+_MOST_REST = 8
+#: Time after an increase of the window in which calls do not count, relative to the latency.
+_SETTLES = 0.25
+#: Multiple of the latency after which the trial of a larger window ends early.
+_STUCK = 2.0
+#: Change of the cost of a call after which the window is compared at once.
+_JUMP = 0.25
+
+
+class Window:
+    """Decides the window after each round of calls; pure, without a loop.
+
+    Args:
+        bounds: smallest, largest and first size.
+
+    Attributes:
+        size: allowed calls in flight.
+        since: start of the current round; calls that began earlier do not count.
+        latencies: seconds of answered calls of the current round.
+        need: number of answered calls that complete the current round.
+        latency: mean seconds of the fastest calls of the latest round; 0 before the end of the first one.
+        is_idle: whether something other than the window limited the calls in flight during this round.
+    """
+
+    def __init__(self, bounds: Auto) -> None:
+        self._bounds = bounds
+        self._is_fixed = bounds.min == bounds.max
+        self.size = bounds.initial
+        self.latencies: list[float] = []
+        self.is_idle = False
+        self.since = -math.inf
+        self.latency = self._share = 0.0
+        self._rejected = self._old = 0
+        #: Size, cost and overload of the window with which the current round is compared; None: this is no trial.
+        self._other: tuple[int, float, bool] | None = None
+        #: Logarithm of the seconds of a call and its rejections in the last round without a trial.
+        self._cost: float | None = None
+        self._is_bad = False
+        self._lowest = math.inf
+        #: Size of the next trial as a logarithm, its direction, and whether all trials have been successful so far.
+        self._step, self._direction, self._starting = _MOST_STEP, 1, True
+        #: Rounds without a trial: wanted and done. Trials without success in a row.
+        self._rest = self._rested = self._failed = 0
+        self._set(self.size)
+
+    def begin(self, now: float) -> None:
+        """Begin a round, for calls that start from now on; infinite: the round begins later."""
+        # The calls that fill a larger window at once have a shorter queue before them than later ones.
+        later = _SETTLES * self.latency if self.size > self._old and not self._starting else 0.0
+        self.since = math.inf if self._is_fixed else now + later
+        self._clear()
+
+    def _clear(self) -> None:
+        self.latencies.clear()
+        self._rejected = 0
+        self.is_idle = False
+
+    def rejected(self, began: float) -> bool:
+        """Count a call that the destination rejected for overload; return whether the window has changed."""
+        if began < self.since:
+            return False
+        self._rejected += 1
+        if self._other is not None and self.size > self._other[0]:
+            # Ends a trial as soon as its rejections outweigh what it may gain.
+            allowed = self._share + (1 - _PAYS) * math.log(self.size / self._other[0])
+            if self._rejected >= max(2, allowed * max(self.size, len(self.latencies) + self._rejected)):
+                return self._give_up()
+        return self._rejected >= max(self.need, len(self.latencies)) and self.turn()
+
+    def timed_out(self, began: float) -> bool:
+        """Halve the window after a call that was not answered in time, once for all calls in flight."""
+        if began < self.since:
+            return False
+        self._overloaded()
+        return True
+
+    def is_stuck(self, now: float) -> bool:
+        """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
+        if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
+            return False
+        # After two latencies, the first calls of a window that is not too large have ended.
+        return len(self.latencies) <= self.size / 2 and self._give_up()
+
+    def _give_up(self) -> bool:
+        """End a trial without success."""
+        self._judge(math.inf, math.inf, 0.0, is_bad=True)
+        self._set(self.size)
+        self._clear()
+        return True
+
+    def _overloaded(self) -> None:
+        self._other = self._cost = None
+        self._starting = False
+        self._direction, self._step, self._rest, self._failed = 1, _FIRST_STEP, 0, 0
+        self._set(self.size / 2)
+
+    def turn(self) -> bool:
+        """End a round, unless its latencies differ so much that it needs more calls.
+
+        Returns:
+            Whether another round must :meth:`begin`. Otherwise the next round counts calls of this one that are still
+            in flight.
+        """
+        latencies, rejected, full = self.latencies, self._rejected, not self.is_idle
+        old, was_starting = self.size, self._starting
+        if not latencies:
+            self._overloaded()
+            return True
+        latencies.sort()
+        counted = latencies[: max(1, int(len(latencies) * _COUNTED))]
+        mean = max(math.fsum(counted) / len(counted), _RESOLUTION)
+        error = math.sqrt(math.fsum((one - mean) ** 2 for one in counted)) / len(counted) / mean
+        step = self._step if self._other is None else abs(math.log(self.size / self._other[0]))
+        calls = len(latencies) + rejected
+        if error * _SIGNIFICANT > step and calls < _MOST_WINDOWS * max(self.size, _LEAST_CALLS) and full:
+            self.need = len(latencies) + max(_LEAST_CALLS, self.size)
+            return False
+        self.latency, self._old, share = mean, self.size, rejected / calls
+        if full:
+            self._lowest = min(self._lowest, mean)
+            is_bad = mean > _SLOW * self._lowest + _SLOW_SECONDS or share > _MANY_REJECTED
+            # A rejected call waits for about one latency, so the calls share the window evenly.
+            self._judge(math.log(mean / (1 - share)), mean, error, is_bad)
+            if self._other is None or old == self._other[0]:
+                self._share = share
+        self._set(self.size)
+        self._clear()
+        return self.size != old or self._starting != was_starting
+
+    def _judge(self, cost: float, mean: float, error: float, is_bad: bool) -> None:
+        other, self._other = self._other, None
+        if other is not None:
+            self._compare(other, cost, mean, is_bad)
+            return
+        before, self._cost, self._is_bad = self._cost, cost, is_bad
+        self._rested += 1
+        if before is not None and abs(cost - before) > max(_JUMP, _SIGNIFICANT * error):
+            # The destination has changed: more calls if it is faster, fewer if it is slower.
+            self._direction = 1 if cost < before else -1
+            self._step = max(self._step, min(_MOST_STEP, abs(cost - before) / 2))
+            self._rest = self._failed = 0
+        if self._rested >= self._rest:
+            self._try(max(self._step, _SIGNIFICANT * error))
+
+    def _try(self, step: float) -> None:
+        """Try another window in the next round."""
+        assert self._cost is not None
+        ratio = math.exp(min(step, _MOST_STEP) * self._direction)
+        wanted = self.size * ratio
+        tried = max(math.ceil(wanted), self.size + 1) if ratio > 1 else min(math.floor(wanted), self.size - 1)
+        tried = min(max(tried, self._bounds.min), self._bounds.max)
+        if tried == self.size:
+            self._direction = -self._direction
+            self._starting = False
+            return
+        self._other = self.size, self._cost, self._is_bad
+        self.size = tried
+
+    def _compare(self, other: tuple[int, float, bool], cost: float, mean: float, is_bad: bool) -> None:
+        size, before, was_bad = other
+        ratio = math.log(self.size / size)
+        gain = 1 - (cost - before) / ratio
+        if self._starting and gain <= _NO_EFFECT:
+            self._starting = False
+            if gain > _PAYS:
+                # Measure this window again, without the calls that have filled it.
+                self._other, self._old = other, 0
+                return
+        least = _PAYS_IN_OVERLOAD if (is_bad if ratio > 0 else was_bad) else _PAYS
+        if (gain > least) == (ratio > 0):
+            # Continue in this direction.
+            self._cost, self._is_bad = cost, is_bad
+            self._failed = self._rest = 0
+            if ratio > 0 and gain < _PAYS_WELL:
+                self._step = max(_LEAST_STEP, self._step / 1.5)
+                self._starting = False
+                return
+            self._step = self._step if self._starting else max(self._step, min(_CHAINED_STEP, 1.5 * self._step))
+            self._try(self._step)
+            return
+        if ratio < 0 and gain > _NO_EFFECT and is_bad:
+            # The latency does not depend on this window, so it is no sign of an overload.
+            self._lowest = min(mean, _FORGETS * self._lowest)
+        self.size = size
+        self._direction = -self._direction
+        self._step = min(_FIRST_STEP, max(_LEAST_STEP, self._step / 1.5))
+        self._failed += 1
+        self._rested = 0
+        self._rest = 0 if self._failed < 2 else min(_MOST_REST, 2 ** (self._failed - 2))
+
+    def _set(self, size: float) -> None:
+        self.size = int(min(max(size, self._bounds.min), self._bounds.max))
+        self.need = max(_LEAST_CALLS, self.size)

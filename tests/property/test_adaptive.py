@@ -1,0 +1,91 @@
+"""Tests of adaptive concurrency with simulated services in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_service import Service, Steps, outcome
+
+
+def noise() -> Steps:
+    """Return calls of others that come and go."""
+    source, now, steps = random.Random(7), 0.0, [(0.0, 0.0)]
+    while now < 60:
+        now += source.uniform(0.5, 2)
+        steps.append((now, source.choice((0, 0, 5, 10))))
+    return steps
+
+
+TWENTY = ((0, 20),)
+#: Service, rows, worker processes, and the least goodput relative to the best fixed window.
+CASES = {
+    "collapses": (Service(capacity=TWENTY), 5000, 1, 0.9),
+    "loses capacity": (Service(capacity=((0, 40), (3, 10))), 5000, 1, 0.9),
+    "gains capacity": (Service(capacity=((0, 10), (3, 40))), 5000, 1, 0.9),
+    "answers 503": (Service(capacity=TWENTY, beyond="reject"), 5000, 1, 0.9),
+    "loses capacity, 503": (Service(capacity=((0, 40), (3, 10)), beyond="reject"), 5000, 1, 0.9),
+    "queues": (Service(capacity=TWENTY, beyond="queue"), 5000, 1, 0.9),
+    "slow start": (Service(capacity=((0, 60),), latency=((0, 0.3), (2, 0.2), (4, 0.1), (6, 0.03))), 10000, 1, 0.9),
+    "slower for a time": (Service(capacity=TWENTY, latency=((0, 0.03), (3, 0.1), (6, 0.03))), 5000, 1, 0.9),
+    "noisy neighbours": (Service(capacity=TWENTY, neighbours=noise()), 5000, 1, 0.9),
+    "heavy tail": (Service(capacity=TWENTY, tail=(0.01, 30)), 5000, 1, 0.9),
+    "very different latencies": (Service(capacity=TWENTY, spread=0.8), 5000, 1, 0.85),
+    "one millisecond": (Service(capacity=((0, 8),), latency=((0, 0.001),)), 10000, 1, 0.9),
+    "one second": (Service(capacity=((0, 50),), latency=((0, 1),)), 3000, 1, 0.9),
+    "two processes": (Service(capacity=TWENTY), 5000, 2, 0.75),
+    "two processes, 503": (Service(capacity=TWENTY, beyond="reject"), 20000, 2, 0.85),
+    "four processes": (Service(capacity=((0, 40),)), 20000, 4, 0.7),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_window_is_nearly_as_good_as_the_best_fixed_one(name: str) -> None:
+    """Without lost rows and with few rejected calls."""
+    service, rows, processes, least = CASES[name]
+    best = max(
+        outcome(dataclasses.replace(service), rows, processes=processes, seconds=60, max_in_flight=size // processes)
+        for size in (10, 20, 40)
+    )
+    found = outcome(dataclasses.replace(service), rows, processes=processes)
+    assert found.goodput >= least * best.goodput
+    assert found.calls <= 1.12
+    assert found.failed == 0
+
+
+@settings(max_examples=12, derandomize=True, deadline=None)
+@given(
+    latency=st.floats(0.002, 0.5),
+    capacity=st.integers(10, 100),
+    beyond=st.sampled_from(["slower", "queue", "reject"]),
+    exponent=st.floats(1, 2.5),
+    spread=st.floats(0, 0.4),
+    tail=st.sampled_from([(0.0, 1.0), (0.01, 20.0), (0.03, 5.0)]),
+    seed=st.integers(0, 99),
+)
+def test_any_limit_of_concurrency_is_found(
+    latency: float, capacity: int, beyond: str, exponent: float, spread: float, tail: tuple[float, float], seed: int
+) -> None:
+    """Compared with a window that equals the capacity; the time to find it counts."""
+    service = Service(((0, latency),), ((0, capacity),), beyond, exponent, spread, tail, seed=seed)
+    rows = 200 * capacity
+    best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)
+    found = outcome(service, rows)
+    assert found.goodput >= 0.75 * best.goodput
+    assert found.calls <= 1.12
+    assert found.failed == 0
+
+
+def test_without_a_limit_the_window_exceeds_the_former_default() -> None:
+    """100 calls in flight were the default before; the time to exceed them counts."""
+    before = outcome(Service(), 5000, max_in_flight=100)
+    assert outcome(Service(), 5000).goodput > 0.9 * before.goodput
+
+
+def test_random_rejections_do_not_shrink_the_window() -> None:
+    """They do not depend on the number of calls."""
+    service = Service(capacity=TWENTY, flaky=0.1)
+    assert outcome(service, 5000).goodput > 0.8 * outcome(dataclasses.replace(service), 5000, max_in_flight=20).goodput

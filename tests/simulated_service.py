@@ -1,0 +1,215 @@
+"""Services in virtual time, and the pool that calls them: goodput and calls per row of a setting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from enrich_engine import chunks_of, definition
+from virtual_time import run
+
+from spark_events.enrichment.engine.assembly import assemble
+from spark_events.enrichment.engine.buffer import RowBuffer
+from spark_events.enrichment.engine.calls import RowBatch
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.pool import Pool, Signals
+from spark_events.enrichment.engine.process import LruCache
+from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.plan import Plan
+
+__all__ = ["Outcome", "RejectedError", "Service", "outcome"]
+
+
+class RejectedError(Exception):
+    """Rejection by the service, as an HTTP client raises it."""
+
+    def __init__(self, status: int, retry_after: float | None = None) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+
+
+Steps = Sequence[tuple[float, float]]
+
+
+def at(steps: Steps, now: float) -> float:
+    """Return the value of a step function; steps are pairs of a time and the value from then on."""
+    return [value for start, value in steps if start <= now][-1]
+
+
+@dataclasses.dataclass
+class Service:
+    """A service.
+
+    Attributes:
+        latency: seconds of a call, by time.
+        capacity: calls at the same time without a longer latency, by time.
+        beyond: what happens beyond the capacity: "slower": each call takes longer by ``exponent``; "queue": calls wait;
+            "smooth": each call takes longer from the first one on; "reject": calls are rejected with 503.
+        exponent: exponent of the slowdown.
+        spread: standard deviation of the latency's logarithm.
+        tail: share and factor of slow calls.
+        rate: allowed calls in a second, by time; None: no limit. More are rejected with 429.
+        period: seconds of the windows in which calls are counted for ``rate``; 0: a token bucket.
+        retry_after: seconds of that header; None: no header.
+        neighbours: calls of others in flight, by time.
+        flaky: share of calls that are rejected for no reason.
+        seed: of the random numbers.
+    """
+
+    latency: Steps = ((0, 0.03),)
+    capacity: Steps = ((0, 1e9),)
+    beyond: str = "slower"
+    exponent: float = 2.0
+    spread: float = 0.05
+    tail: tuple[float, float] = (0.0, 1.0)
+    rate: Steps | None = None
+    period: float = 0.0
+    retry_after: float | None = None
+    neighbours: Steps = ((0, 0),)
+    flaky: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.in_flight = self.calls = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._tokens, self._filled = -1.0, 0.0
+        self._busy = 0
+
+    def _limits(self, now: float) -> bool:
+        """Return whether the rate rejects a call."""
+        if self.rate is None:
+            return False
+        rate = at(self.rate, now)
+        if self._tokens < 0:
+            self._tokens, self._filled = rate, now
+        if self.period:
+            if int(now / self.period) > int(self._filled / self.period):
+                self._tokens, self._filled = rate * self.period, now
+        else:
+            self._tokens, self._filled = min(rate, self._tokens + (now - self._filled) * rate), now
+        if self._tokens < 1:
+            return True
+        self._tokens -= 1
+        return False
+
+    def _serve(self, now: float) -> None:
+        """Begin waiting calls while there is capacity."""
+        while self._waiting and self._busy + at(self.neighbours, now) < at(self.capacity, now):
+            self._busy += 1
+            self._waiting.popleft().set_result(None)
+
+    async def call(self, row: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self.calls += 1
+        if self._limits(now):
+            await asyncio.sleep(0.002)
+            raise RejectedError(429, self.retry_after)
+        if self.random.random() < self.flaky:
+            await asyncio.sleep(0.002)
+            raise RejectedError(503)
+        seconds = at(self.latency, now) * self.random.lognormvariate(0, self.spread)
+        if self.random.random() < self.tail[0]:
+            seconds *= self.tail[1]
+        capacity, others = at(self.capacity, now), at(self.neighbours, now)
+        self.in_flight += 1
+        try:
+            crowd = (self.in_flight + others) / capacity
+            if crowd > 1 and self.beyond == "reject":
+                await asyncio.sleep(0.002)
+                raise RejectedError(503, self.retry_after)
+            if self.beyond == "smooth":
+                seconds *= 1 + crowd
+            if crowd > 1 and self.beyond == "slower":
+                seconds *= crowd**self.exponent
+            if self.beyond == "queue":
+                if self._waiting or self._busy + others >= capacity:
+                    waiting: asyncio.Future[None] = loop.create_future()
+                    self._waiting.append(waiting)
+                    await waiting
+                else:
+                    self._busy += 1
+                try:
+                    await asyncio.sleep(seconds)
+                finally:
+                    self._busy -= 1
+                    self._serve(loop.time())
+            else:
+                await asyncio.sleep(seconds)
+        finally:
+            self.in_flight -= 1
+        return row
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Outcome:
+    """Result of a simulation.
+
+    Attributes:
+        goodput: answered rows per second.
+        calls: calls a row.
+        failed: rows without an answer.
+    """
+
+    goodput: float
+    calls: float
+    failed: int
+
+
+class _State:
+    """The part of a worker process that the pool needs."""
+
+    def __init__(self) -> None:
+        for name in ("windows", "allowed", "gates", "breakers", "rates", "caches"):
+            setattr(self, name, LruCache())
+
+
+def outcome(service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, **plan: Any) -> Outcome:
+    """Simulate worker processes that call a service for that many rows together, or for some seconds."""
+    random.seed(service.seed)
+    return run(_simulate(service, rows, processes, seconds, plan))[0]
+
+
+async def _simulate(service: Service, rows: int, processes: int, seconds: float, plan: dict[str, Any]) -> Outcome:
+    loop = asyncio.get_running_loop()
+    pools: list[Pool] = []
+    batches: list[RowBatch] = []
+    over = asyncio.Event()
+
+    def fail(error: BaseException) -> None:
+        raise AssertionError("the engine failed") from error
+
+    def look() -> None:
+        if not any(batch.left for batch in batches):
+            over.set()
+
+    for _ in range(processes):
+        made = Plan(service.call, **plan)
+        counts = EngineCounts()
+        signals = Signals(0, lambda: None, lambda: None, fail)
+        state: Any = _State()
+        args = (made, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time)
+        pool: Pool = assemble(*args)
+        pools.append(pool)
+        (chunk,) = chunks_of(range(rows // processes), rows)
+        batch = RowBatch(chunk, 0.0, RowBuffer(rows, 1 << 40, rows, look))
+        batches.append(batch)
+        pool.start()
+        pool.admit(batch)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(over.wait(), seconds)
+    took = loop.time()
+    answers = [answer for batch in batches for answer in batch.answers]
+    failed = [answer for answer in answers if isinstance(answer, RowFailure)]
+    done = sum(isinstance(answer, int) for answer in answers)
+    for pool in pools:
+        await pool.stop()
+    return Outcome(done / took, service.calls / max(1, done), len(failed))
