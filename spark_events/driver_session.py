@@ -56,7 +56,7 @@ _EXIT_SECONDS = 0.1
 _CLOCK_SECONDS = 60.0
 #: Name under which the exporter of metrics has counters; no reporter of the user can have it.
 _METRICS = "(metrics)"
-#: Numbers of the breaker states in the driver's metrics.
+#: Breaker states in the order of their numbers in the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: Records that the session handles itself.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})

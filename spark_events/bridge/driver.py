@@ -135,7 +135,7 @@ class DriverBridge:
         self.release()
 
     def give_up(self) -> None:
-        """Abandon a driver session that cannot begin; keep the py4j connection of the calling user's thread."""
+        """Abandon a driver session that cannot begin; keep the calling thread's connection, which is the user's."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
         # If the JVM has exited, it need not be notified.
         with contextlib.suppress(Exception):

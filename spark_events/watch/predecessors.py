@@ -39,7 +39,7 @@ _RUN = "run~"
 _START = "start.json"
 #: Between two updates of the time at which this run was last alive, in seconds.
 _TOUCH_SECONDS = 10.0
-#: Intervals without a heartbeat after which an earlier run is LOST, and age limit of the runs, in milliseconds.
+#: Intervals without a heartbeat after which an earlier run is LOST, and age limit of the events read, in milliseconds.
 _INTERVALS, _SINCE = 2.0, 7 * 86_400_000
 _END_SECONDS = 1.0
 _HOW = "its driver died without reporting its end, found by the start of its next run"

@@ -47,7 +47,7 @@ class Sighting:
 
     @property
     def is_expected(self) -> bool:
-        """Whether heartbeats are expected: no end is known, and the sidecar has not sent its final report."""
+        """Whether heartbeats are expected: no end is known, and no final report follows the latest heartbeat."""
         return not self.status and self.last_seen > self.reported
 
     def is_overdue(self, now: int, intervals: float) -> bool:
