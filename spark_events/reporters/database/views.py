@@ -293,7 +293,7 @@ SELECT observed_at, observed_ts_millis, {spark.deadline.rule}, app_id, app_name,
   CAST({spark.deadline.elapsed_ms} AS BIGINT), CAST({spark.deadline.limit_ms} AS BIGINT), severity, body, event_id
 FROM spark_events
 WHERE name = 'DeadlineStatusChangeEvent' AND severity_number >= 13 AND status = 'OVERDUE'
-  AND {spark.status.old} = 'ON_TIME'
+  AND coalesce({spark.status.old}, 'ON_TIME') = 'ON_TIME'
 """
 
 #: View definitions, each after the views that it uses.
