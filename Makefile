@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn peers check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -44,6 +44,9 @@ yarn: setup ## fetch the YARN cluster for tests/spark/test_yarn_endings.py, whic
 
 kafka-connector: setup ## fetch Spark's Kafka source for tests/spark/test_lost_broker.py, which is skipped without it
 	@bash .ci/jars kafka-connector
+
+peers: setup ## fetch the listeners that the benchmarks `endings` and `peers` compare with, which leave them out otherwise
+	@bash .ci/jars peers
 
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5
@@ -90,7 +93,7 @@ $(MATRIX:%=test-on-%): test-on-%:
 demo: setup ## run three example jobs, one of which fails, and show their events
 	$(call in,.venv) examples/run_demo.py $(ARGS)
 
-bench: setup ## measure overhead and throughput
+bench: setup ## run the benchmarks (ARGS: some of them); write one table to build/bench
 	$(call in,.venv) -m benchmarks $(ARGS)
 
 release: setup ## build sdist, wheel, Maven artifacts, checksums and SBOM into dist/, twice, and compare

@@ -1,24 +1,36 @@
-"""Run the named benchmarks, or all of them."""
+"""Run the named benchmarks, or all of them, each in a process of its own; write their results to build/bench."""
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
+import subprocess
 import sys
 
 import benchmarks
+from benchmarks._peers import write
 
 
 def main(names: list[str]) -> int:
-    """Call ``run`` of each selected module; ``run`` prints the results."""
+    """Print the output of each selected module's ``run``; write one table of all lines, named after the machine."""
     known = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")]
     unknown = set(names) - set(known)
     if unknown:
         print(f"unknown benchmark: {', '.join(sorted(unknown))}; available: {', '.join(known)}", file=sys.stderr)
         return 2
+    results: dict[str, list[str]] = {}
     for name in names or known:
-        print(f"== {name}")
-        importlib.import_module(f"benchmarks.{name}").run()
+        print(f"== {name}", flush=True)
+        results[name] = []
+        code = f"from benchmarks import {name}; {name}.run()"
+        with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                results[name].append(line.rstrip())
+        if process.returncode:
+            return 1
+    rows = [f"| {name} | {line.strip()} |" for name, lines in results.items() for line in lines if "|" not in line]
+    write("results", ["| benchmark | result |", "|---|---|", *rows], results, show=False)
     return 0
 
 

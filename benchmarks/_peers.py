@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_events.jars import jar_path
 
-__all__ = ["SPARK_HOME", "TOOLS", "Tool", "environment", "jar_of", "machine", "spark_version"]
+__all__ = ["SPARK_HOME", "TOOLS", "Tool", "environment", "spark_version", "write"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _JARS = _ROOT / ".tools" / "peers" / "jars"
@@ -36,7 +37,7 @@ def spark_version() -> str:
     return _core()[1]
 
 
-def jar_of(artifact: str) -> Path | None:
+def _jar_of(artifact: str) -> Path | None:
     """Return a peer's jar for this Spark's Scala, or None."""
     return max(_JARS.glob(f"{artifact}_{_core()[0]}-*.jar"), default=None)
 
@@ -57,7 +58,7 @@ class Tool:
 
     def jar(self) -> Path | None:
         """Return the jar of another project, if it was fetched."""
-        return None if self.artifact is None else jar_of(self.artifact)
+        return None if self.artifact is None else _jar_of(self.artifact)
 
     @property
     def is_available(self) -> bool:
@@ -135,9 +136,21 @@ def machine() -> str:
     cpu = next(iter(re.findall(r"^model name\s*: (.*)$", _read("/proc/cpuinfo"), re.MULTILINE)), platform.machine())
     memory = int(next(iter(re.findall(r"^MemTotal: +(\d+)", _read("/proc/meminfo"))), "0")) / 2**20
     return (
-        f"{os.cpu_count()} × {cpu}, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}, Spark {spark_version()},"
-        f" Java {version}, Python {platform.python_version()}"
+        f"{os.cpu_count()} × {cpu}, {memory:.0f} GiB, Linux {platform.release().split('-')[0]},"
+        f" Spark {spark_version()}, Java {version}, Python {platform.python_version()}"
     )
+
+
+def write(name: str, lines: Sequence[str], data: object, *, show: bool = True) -> None:
+    """Write a result to build/bench as Markdown and JSON, with the machine's name; print the Markdown."""
+    text = "\n".join([machine(), "", *lines])
+    folder = _ROOT / "build" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+    found = json.dumps({"machine": machine(), "results": data}, ensure_ascii=False, indent=1)
+    (folder / f"{name}.json").write_text(found, encoding="utf-8")
+    if show:
+        print(text)
 
 
 def _read(path: str) -> str:

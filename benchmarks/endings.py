@@ -27,9 +27,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks._peers import SPARK_HOME, TOOLS, Tool, environment, machine, spark_version
+from benchmarks._peers import SPARK_HOME, TOOLS, Tool, environment, spark_version, write
 
-_OUTPUT = Path(__file__).resolve().parents[1] / "build" / "bench"
 _SECONDS = 180
 _PROGRAM = """
 import os, signal, sys, threading, time
@@ -88,7 +87,7 @@ _FAILED, _FINISHED = frozenset({"failed"}), frozenset({"finished"})
 _ENDINGS = {
     "success": Ending("`spark.stop()` and the end of the program", _FINISHED),
     "exception": Ending("an exception leaves the Python program", _FAILED, "the program is wrong"),
-    "exit(3)": Ending("`sys.exit(3)`", _FAILED, "3"),
+    "exit(3)": Ending("`sys.exit(3)`", _FAILED),
     "kill -9": Ending("`kill -9` of the driver's JVM", frozenset({"failed", "killed"})),
     "out of memory": Ending("the driver's JVM runs out of memory", _FAILED, "OutOfMemoryError"),
     "cancelled job": Ending("a job is cancelled, the program goes on and stops", _FINISHED, "cancel"),
@@ -163,7 +162,8 @@ def _of_event_log(code: int, folder: Path, cause: str | None) -> Statement:
 
 def _of_open_lineage(code: int, folder: Path, cause: str | None) -> Statement:
     events = _lines(folder / "lineage.jsonl")
-    of_application, of_jobs = [], []
+    of_application: list[str] = []
+    of_jobs: list[str] = []
     for event in events:
         kind = event["job"].get("facets", {}).get("jobType", {}).get("jobType")
         (of_application if kind == "APPLICATION" else of_jobs).append(event["eventType"])
@@ -252,7 +252,7 @@ def _mark(ending: Ending, statement: Statement) -> str:
 
 
 def run() -> None:
-    """Print the table, and write it to build/bench/endings-<Spark's version>.md and .json."""
+    """Run all programs with all tools and write the table to build/bench/endings-<version of Spark>."""
     wanted = os.environ.get("ENDINGS")
     names = wanted.split(",") if wanted else list(_ENDINGS)
     tools = [tool for tool in TOOLS if tool.name in _READERS and tool.is_available]
@@ -271,19 +271,14 @@ def run() -> None:
                     (shutil.copytree if log.is_dir() else shutil.copy)(log, logs / log.name)
         for how, statement in _of_history_server(logs, len(names)).items():
             table[how]["history server"] = statement
-    _write(table)
+    _conclude(table)
 
 
-def _write(table: dict[str, dict[str, Statement]]) -> None:
+def _conclude(table: dict[str, dict[str, Statement]]) -> None:
     columns = list(next(iter(table.values())))
     lines = ["| what happens | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for how, row in table.items():
         marks = [_mark(_ENDINGS[how], row[column]) if column in row else "– unknown" for column in columns]
         lines.append(f"| {_ENDINGS[how].happens} | " + " | ".join(marks) + " |")
     rows = {how: {name: statement._asdict() for name, statement in row.items()} for how, row in table.items()}
-    _OUTPUT.mkdir(parents=True, exist_ok=True)
-    target = _OUTPUT / f"endings-{spark_version()}"
-    target.with_name(f"{target.name}.md").write_text(f"{machine()}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    text = json.dumps({"machine": machine(), "endings": rows}, ensure_ascii=False, indent=1)
-    target.with_name(f"{target.name}.json").write_text(text, encoding="utf-8")
-    print(machine(), "", *lines, sep="\n")
+    write(f"endings-{spark_version()}", lines, rows)

@@ -26,6 +26,7 @@ _PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
+    "benchmarks/README.md": "benchmarks.md",
 }
 #: Pictures made by website/screenshots.py, below the first paragraph of these pages, if they are there.
 _PICTURES = {
