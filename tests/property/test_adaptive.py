@@ -85,6 +85,46 @@ def test_without_a_limit_the_window_exceeds_the_former_default() -> None:
     assert outcome(Service(), 5000).goodput > 0.9 * before.goodput
 
 
+#: Service, rows, and the allowed rows per second over the whole run.
+RATES = {
+    "bucket": (Service(rate=((0, 200),)), 2000, 200),
+    "bucket, header": (Service(rate=((0, 200),), retry_after=1), 2000, 200),
+    "bucket, header of zero": (Service(rate=((0, 200),), retry_after=0), 2000, 200),
+    "seconds": (Service(rate=((0, 50),), period=1), 1000, 50),
+    "seconds, header": (Service(rate=((0, 50),), period=1, retry_after=1), 1000, 50),
+    "slower calls": (Service(rate=((0, 1000),), latency=((0, 0.1),)), 10000, 1000),
+    "and a capacity": (Service(rate=((0, 200),), capacity=TWENTY), 2000, 200),
+    "raised": (Service(rate=((0, 100), (5, 400))), 3000, 240),
+    "lowered": (Service(rate=((0, 400), (5, 100)), retry_after=1), 3000, 230),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_the_allowed_rate_is_found(name: str) -> None:
+    """With and without Retry-After, without lost rows and with few rejections."""
+    service, rows, allowed = RATES[name]
+    found = outcome(dataclasses.replace(service), rows)
+    assert found.goodput >= 0.9 * allowed
+    assert found.calls <= 1.2
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("retry_after", [None, 1])
+def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
+    """Although they share nothing but the destination."""
+    found = outcome(Service(rate=((0, 200),), retry_after=retry_after), 2000, processes=2)
+    assert found.goodput >= 0.9 * 200
+    assert found.calls <= 1.2
+    assert found.failed == 0
+
+
+def test_a_limit_per_minute_loses_no_row() -> None:
+    """Rows wait for the next minute, as long as total_timeout allows."""
+    found = outcome(Service(rate=((0, 10),), period=60, retry_after=60), 1000)
+    assert found.failed == 0
+    assert found.calls <= 1.2
+
+
 def test_random_rejections_do_not_shrink_the_window() -> None:
     """They do not depend on the number of calls."""
     service = Service(capacity=TWENTY, flaky=0.1)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one
@@ -32,8 +33,8 @@ class Definition:
 
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
-            gate, of the window with its bounds, and of the rate limit with the rate: consecutive tasks of this process
-            share them.
+            gate, of the allowed rate, of the window with its bounds, and of the rate limit with the rate: consecutive
+            tasks of this process share them.
         answers: digest of the same and of the names and types of the request columns. It is the key of the cache; a
             request itself contains values only, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key of the open resource.
@@ -80,6 +81,7 @@ def assemble(
         limit,
         breaker,
         counts,
+        process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
         process.windows.get((definition.calls, plan.window), lambda: Window(plan.window)),
         clock,
     )

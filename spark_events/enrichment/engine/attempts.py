@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept
 from spark_events.enrichment.engine.calls import Call
@@ -38,6 +39,8 @@ _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
 #: Longest pause of a row whose destination is busy with other rows, if the latency is unknown.
 _BUSY_SECONDS = 1.0
+#: Shorter waits for a rate, in seconds, do not limit the calls in flight.
+_NO_WAIT = 0.001
 
 
 def back_off(retry: Retry, attempt: int) -> float:
@@ -57,7 +60,8 @@ class CallAttempts:
         rate: awaited before each attempt; None: no limit.
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
-        window: receives rejections and timeouts.
+        allowed: receives rejections because of the rate, and spaces attempts after the first one.
+        window: receives other rejections and timeouts.
 
     Attributes:
         resized: called when the window has changed.
@@ -74,6 +78,7 @@ class CallAttempts:
         rate: RateLimit | None,
         breaker: DestinationBreaker | None,
         counts: EngineCounts,
+        allowed: AllowedRate,
         window: Window,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,6 +88,8 @@ class CallAttempts:
         self.rate = rate
         self.breaker = breaker
         self._counts = counts
+        self.allowed = allowed
+        self._noted = 0
         self.window = window
         self.resized: Callable[[], None] = lambda: None
         self.stopping: Callable[[], bool] = lambda: False
@@ -247,6 +254,11 @@ class CallAttempts:
         self._record(slot, error, verdict)
         return AttemptError(error, verdict)
 
+    def note_answers(self) -> None:
+        """Report new answers to the allowed rate."""
+        before, self._noted = self._noted, self._counts.answers
+        self.allowed.answered(self._noted - before)
+
     def refused(self) -> EndError:
         """Return the error that ends a call because of :attr:`refusal`."""
         assert self.refusal is not None
@@ -263,14 +275,17 @@ class CallAttempts:
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
         counts.unreachable += verdict.unreachable
-        if verdict.retry_after is not None and self._retry.honor_retry_after:
-            # The destination may reject all calls in flight together; that counts as one closing.
-            counts.gate_closed += self.gate.close(verdict.retry_after, crowded=True)
+        asked = verdict.retry_after if self._retry.honor_retry_after else None
         window = self.window
-        if (verdict.throttled and window.rejected(slot.attempted)) or (
-            verdict.timeout and window.timed_out(slot.attempted)
-        ):
-            self.resized()
+        self.note_answers()
+        if asked is not None and not (verdict.crowded and self.allowed.lately):
+            # The destination may reject all calls in flight together; that counts as one closing.
+            counts.gate_closed += self.gate.close(asked, crowded=True)
+        if verdict.crowded or verdict.timeout:
+            if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
+                self.resized()
+        elif verdict.throttled:
+            self.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
             if verdict.outage:
                 self.breaker.failed(error, self.gate, slot.attempted, is_silent=verdict.timeout)
@@ -290,7 +305,7 @@ class CallAttempts:
         the user's own setting.
         """
         final = slot.started + self._total
-        held = 0.0
+        held, is_granted = 0.0, False
         while True:
             if self.refusal is not None:
                 raise self.refused()
@@ -305,12 +320,20 @@ class CallAttempts:
                     )
                 slot.deadline = final + held
                 slot.passed = await self.gate.enter(again=again)
+            if self.allowed.limits and not is_granted:
+                is_granted = True
+                slot.deadline = final if again else math.inf
+                before = self._clock()
+                await self.allowed.wait(again=again)
+                waited = self._clock() - before
+                self.window.is_idle |= waited > max(_NO_WAIT, 0.1 * self.window.latency)
+                held += 0.0 if again else waited
             if self.rate is not None:
                 slot.deadline = final if again else math.inf
                 before = self._clock()
                 await self.rate.wait()
                 waited = self._clock() - before
-                self.window.is_idle |= waited > 0
+                self.window.is_idle |= waited > max(_NO_WAIT, 0.1 * self.window.latency)
                 held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():
@@ -338,8 +361,8 @@ class CallAttempts:
             pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
-            # The gate delays the attempt instead, and releases waiting attempts in order.
-            pause = 0.0
+            # A closed gate delays the attempt instead, and releases waiting attempts in order.
+            pause = asked if self.gate.is_open else 0.0
         final = slot.started + self._total
         # The pause would end after total_timeout, so fail now.
         is_late = self._clock() + pause >= final or (not self.gate.is_open and self.gate.until >= final)

@@ -19,6 +19,7 @@ class Verdict:
         timeout: whether no answer arrived in time.
         throttled: whether the destination rejected the call because it receives too many; the row is held, and the
             attempt does not count.
+        crowded: whether it rejected the call because too many are in flight; otherwise too many arrive per second.
         outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
         answered: whether the destination answered and so is not down.
         unreachable: whether there was no connection, or it broke or stayed silent.
@@ -28,6 +29,7 @@ class Verdict:
     retryable: bool
     timeout: bool = False
     throttled: bool = False
+    crowded: bool = False
     outage: bool = False
     answered: bool = False
     unreachable: bool = False
@@ -82,7 +84,7 @@ _TYPES: dict[tuple[str, str], Verdict] = {
 }
 
 _SQL_STATES = {
-    "53300": BUSY,  # too many connections
+    "53300": dataclasses.replace(BUSY, crowded=True),  # too many connections
     "57P01": DOWN,  # shutdown by the administrator
     "57P02": DOWN,  # shutdown after a crash
     "57P03": DOWN,  # starting up

@@ -187,6 +187,7 @@ class Pool:
 
     def _beat(self) -> None:
         self._signals.beat()
+        self._attempts.note_answers()
         if self._window.is_stuck(self._clock()):
             self._resized()
 
@@ -243,7 +244,7 @@ class Pool:
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
         limited, plain, first = attempts.rate is not None, self._plain, self._first
         take, timed, window = feed.take, counts.durations.append, self._window
-        latencies = window.latencies
+        latencies, allowed = window.latencies, attempts.allowed
         measured = False
         now = clock()
         try:
@@ -254,7 +255,7 @@ class Pool:
                     break
                 slot.batch, slot.index, slot.made = batch, index, call = taken
                 answer: Any = attempts.refusal
-                if answer is None and (limited or not gate.is_open):
+                if answer is None and (limited or not gate.is_open or allowed.limits):
                     answer = await attempts.begin(slot)
                     now = clock()
                 elif answer is None:

@@ -1,4 +1,4 @@
-"""State that a worker process keeps between tasks: loop, open resources, caches, windows, gates, breakers and rates.
+"""State that a worker process keeps between tasks: loop, open resources, caches, windows, gates, breakers, rates.
 
 It is module state, because Spark recreates the globals of ``__main__`` for every task.
 """
@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -63,6 +64,7 @@ class Process:
         self.resources = Resources()
         self.caches: LruCache[AnswerCache] = LruCache()
         self.windows: LruCache[Window] = LruCache()
+        self.allowed: LruCache[AllowedRate] = LruCache()
         self.gates: LruCache[Gate] = LruCache()
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()

@@ -113,6 +113,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
             retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
             timeout=status == _TIMEOUT_STATUS,
             throttled=throttled,
+            crowded=status == _UNAVAILABLE,
             outage=status in _SERVER_ERRORS and not throttled,
             answered=status not in _SERVER_ERRORS or throttled,
             retry_after=delay,

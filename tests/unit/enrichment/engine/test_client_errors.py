@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import grpc
@@ -48,6 +49,7 @@ def of_openai(code: str) -> Exception:
 SILENT = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
 DOWN = Verdict(retryable=True, outage=True, unreachable=True)
 BUSY = Verdict(retryable=True, throttled=True, answered=True)
+CROWDED = Verdict(retryable=True, throttled=True, crowded=True, answered=True)
 AGAIN = Verdict(retryable=True, answered=True)
 REJECTED = Verdict(retryable=False, answered=True)
 MISTAKE = Verdict(retryable=False)
@@ -58,7 +60,7 @@ POOL = Verdict(retryable=True, timeout=True)
     ("error", "verdict"),
     [
         *((of_postgres(state), DOWN) for state in ("08000", "08006", "57P01", "57P02", "57P03")),
-        (of_postgres("53300"), BUSY),
+        (of_postgres("53300"), CROWDED),
         *((of_postgres(state), AGAIN) for state in ("40001", "40P01")),
         (of_postgres("42P01"), REJECTED),
         (double("asyncpg.exceptions._base.InterfaceError", "cannot perform operation: connection is closed"), DOWN),
@@ -90,7 +92,7 @@ POOL = Verdict(retryable=True, timeout=True)
         (grpc.RpcError("without a code"), MISTAKE),
         (of_aws("ThrottlingException", 400), BUSY),
         (of_aws("ProvisionedThroughputExceededException", 400), BUSY),
-        (of_aws("Unavailable", 503), Verdict(retryable=True, throttled=True, answered=True, retry_after=3.0)),
+        (of_aws("Unavailable", 503), dataclasses.replace(CROWDED, retry_after=3.0)),
         (of_aws("InternalServerError", 500), Verdict(retryable=True, outage=True)),
         (of_aws("ValidationException", 400), REJECTED),
         (double("botocore.exceptions.EndpointConnectionError botocore.exceptions.ConnectionError"), DOWN),

@@ -113,7 +113,7 @@ def test_exceptions_are_classified(error: BaseException, verdict: Verdict) -> No
         (429, Verdict(retryable=True, throttled=True, answered=True)),
         (500, OUT_OF_ORDER),
         (502, OUT_OF_ORDER),
-        (503, Verdict(retryable=True, throttled=True, answered=True)),
+        (503, Verdict(retryable=True, throttled=True, crowded=True, answered=True)),
         (599, OUT_OF_ORDER),
     ],
 )

@@ -1,0 +1,172 @@
+"""Rate that a destination allows, found from its rejections (429).
+
+A destination that rejects calls answers exactly at its limit. So the answers per second while it rejects some calls are
+the limit, and slightly more attempts keep the estimate up to date at the price of a few rejections. Where a rejection
+also costs a pause (``Retry-After``), attempts stay slightly below the estimate and exceed it rarely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["AllowedRate"]
+
+#: The most common period of limits, in seconds, over which the first estimate is made.
+_PERIOD = 1.0
+#: Attempts relative to the estimate, without and with pauses after rejections.
+_ABOVE, _BELOW = 1.02, 0.98
+#: Largest fall of the rate at a rejection with a pause, if most attempts were answered.
+_FALLS = 0.96
+#: Least attempts and most seconds between two estimates.
+_LEAST_ATTEMPTS, _LONGEST = 10, 15.0
+#: Share of rejections that ends an estimate early.
+_FAR_OFF = 0.25
+#: Growth of the rate without rejections: first, and at most (a doubling).
+_GROWTH, _MOST_GROWTH = 0.05, 1.0
+#: Seconds without a rejection before the rate grows if a rejection costs a pause: first, and at most.
+_PATIENCE, _LONGEST_PATIENCE = 15.0, 120.0
+_LOWEST = 0.1
+#: Least seconds between the first rejection and the first estimate.
+_SETTLES = 0.05
+#: Attempts that a late timer may start at once, in seconds of the rate.
+_CREDIT_SECONDS = 0.02
+
+
+class AllowedRate:
+    """Spaces attempts once the destination has rejected one; used by the loop's thread only.
+
+    Attributes:
+        rate: attempts per second; infinite until the first rejection.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate = math.inf
+        self._clock = clock
+        self._answers = 0
+        #: Times and numbers of answers within the last period.
+        self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
+        #: End of the wait for the answers of the calls that were in flight at the first rejection.
+        self._settled = math.inf
+        #: Time, answers and attempts at the last estimate, and rejections since then.
+        self._estimated, self._answers_then, self._attempts, self._rejections = clock(), 0, 0, 0
+        #: Earlier attempts are no news; time of the latest rejection or of the end of its pause.
+        self._since = self._rejected = -math.inf
+        self._growth = _GROWTH
+        self._pauses = False
+        self._patience = _PATIENCE
+        self._free = 0.0
+        self._again: deque[asyncio.Future[None]] = deque()
+        self._first: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def limits(self) -> bool:
+        """Whether attempts must wait for :meth:`wait`."""
+        return self.rate < math.inf or self._settled < math.inf
+
+    @property
+    def lately(self) -> int:
+        """Number of answers within the last period."""
+        return self._answers - self._marks[0][1]
+
+    def answered(self, answers: int) -> None:
+        """Count further answers, and estimate the rate again if it is time; called several times per second."""
+        now = self._clock()
+        self._answers += answers
+        if now >= self._settled:
+            self._settle(now)
+        if now - self._marks[-1][0] >= _PERIOD / 20:
+            self._marks.append((now, self._answers))
+            while len(self._marks) > 1 and self._marks[1][0] <= now - _PERIOD and self._settled == math.inf:
+                self._marks.popleft()
+        if self.rate == math.inf:
+            return
+        elapsed = now - self._estimated
+        is_far_off = self._rejections > _FAR_OFF * self._attempts >= 1 and elapsed >= _PERIOD / 2
+        if is_far_off or elapsed >= min(max(_PERIOD, _LEAST_ATTEMPTS / self.rate), _LONGEST):
+            self._estimate(now)
+
+    def rejected(self, began: float, asked: float, latency: float) -> None:
+        """Use a rejection.
+
+        Args:
+            began: the time at which the rejected attempt began.
+            asked: seconds for which all attempts pause now; 0: they do not.
+            latency: the usual seconds of an answer; 0 if unknown.
+        """
+        now = self._clock()
+        if began < self._since or self._settled < math.inf:
+            self._pauses |= asked > 0
+            return
+        self._rejections += 1
+        self._rejected = max(self._rejected, now + asked)
+        if self.rate == math.inf:
+            self._pauses |= asked > 0
+            self._settled = self._free = now + max(_SETTLES, 1.5 * latency)
+        elif asked:
+            self._pauses = True
+            self._estimate(now)
+            self._since = self._free = now + asked
+
+    def _settle(self, now: float) -> None:
+        """Make the first estimate: the answers within a period up to the first rejection."""
+        self._settled = math.inf
+        self._since = now
+        if not self.lately:
+            # Others had used up the limit; rows wait for their own back-off.
+            self._growth, self._patience = _MOST_GROWTH, _PERIOD
+            return
+        self.rate = self.lately / _PERIOD * (_BELOW if self._pauses else 1)
+        self._free = max(self._marks[0][0], self._rejected - _PERIOD) + _PERIOD
+        self._begin(max(now, self._free))
+
+    def _estimate(self, now: float) -> None:
+        got, elapsed = self._answers - self._answers_then, now - self._estimated
+        if self._rejections and got and elapsed >= _PERIOD / 2:
+            measured = got / elapsed
+            if self._pauses and measured > 0.5 * self.rate:
+                # The rate was nearly right. Answers during a pause are missing, so they do not show the limit.
+                self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+                self.rate *= _FALLS
+            else:
+                self.rate = min(self.rate, measured * (_BELOW if self._pauses else _ABOVE))
+            self._growth = _GROWTH
+        elif self._rejections and elapsed > 0:
+            self.rate *= _BELOW if got else 0.5
+            self._growth = _GROWTH if got else _MOST_GROWTH
+        elif self._attempts > 0.8 * self.rate * elapsed and (not self._pauses or now - self._rejected > self._patience):
+            self.rate *= 1 + self._growth
+            self._growth = min(2 * self._growth, _MOST_GROWTH)
+        elif self._pauses:
+            # The next estimate covers the time since the latest rejection.
+            return
+        self.rate = max(self.rate, _LOWEST)
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self._estimated, self._answers_then, self._attempts, self._rejections = now, self._answers, 0, 0
+        self._since = max(self._since, now)
+
+    async def wait(self, *, again: bool) -> None:
+        """Wait until an attempt may start; retries precede first attempts."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._again if again else self._first).append(waiting)
+        if self._timer is None:
+            self._grant()
+        await waiting
+
+    def _grant(self) -> None:
+        self._timer = None
+        now = self._clock()
+        while (queue := self._again or self._first) and self._free <= now:
+            waiting = queue.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                self._attempts += 1
+                self._free = max(self._free, now - _CREDIT_SECONDS) + 1 / self.rate
+        if queue:
+            self._timer = asyncio.get_running_loop().call_later(max(0.001, self._free - now), self._grant)
