@@ -9,7 +9,7 @@ answer. A statement is
 - open (–), if it has none: no output, metrics only, or an end without an outcome.
 
 "cause" means that the output has the text of the error. The result is a table in Markdown, and JSON, in build/bench.
-``ENDINGS`` selects some of the endings, such as ``ENDINGS="success,kill -9"``.
+``ENDINGS`` selects some of the endings, such as ``ENDINGS="success,kill -9"``, ``ENDINGS_TOOLS`` some of the tools.
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ def run() -> None:
     """Run all programs with all tools and write the table to build/bench/endings-<version of Spark>."""
     wanted = os.environ.get("ENDINGS")
     names = wanted.split(",") if wanted else list(_ENDINGS)
-    tools = [tool for tool in TOOLS if tool.name in _READERS and tool.is_available]
+    chosen = os.environ.get("ENDINGS_TOOLS", ",".join(_READERS)).split(",")
+    tools = [tool for tool in TOOLS if tool.name in _READERS and tool.name in chosen and tool.is_available]
     table: dict[str, dict[str, Statement]] = {name: {} for name in names}
     with tempfile.TemporaryDirectory() as scratch:
         logs = Path(scratch, "logs")
@@ -269,7 +270,8 @@ def run() -> None:
                 if tool.name == "event log":
                     [log] = (folder / "log").iterdir()
                     (shutil.copytree if log.is_dir() else shutil.copy)(log, logs / log.name)
-        for how, statement in _of_history_server(logs, len(names)).items():
+        found = _of_history_server(logs, len(names)) if any(logs.iterdir()) else {}
+        for how, statement in found.items():
             table[how]["history server"] = statement
     _conclude(table)
 

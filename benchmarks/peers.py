@@ -9,12 +9,12 @@ other load needs more rounds.
 - memory: peak of the JVM plus the present size of its child processes, such as the sidecar of spark-events.
 - run: wall time of spark-submit. stop: the part of it that follows the call of ``spark.stop()``, in seconds.
 
-The second table is about destinations, for tools that send over HTTP: one that answers, one that refuses connections,
-and one that accepts them and never answers (black hole). The destination runs on the same machine. All tools have their
+Tools that send over HTTP run with three destinations as well: one that answers, one that refuses connections, and one
+that accepts them and never answers (black hole). The destination runs on the same machine. All tools have their
 default settings apart from the destination. The tools do different things: OpenLineage derives the lineage of each
 job, the event log writes every task, sparkMeasure sums up metrics, spark-events writes events.
 
-``PEERS_ROUNDS`` (5): rounds of each table. Results: build/bench/peers-<version of Spark>.md and .json.
+``PEERS_ROUNDS`` (5): rounds. Results: build/bench/peers-<version of Spark>.md and .json.
 """
 
 from __future__ import annotations
@@ -183,17 +183,14 @@ def _table(found: Mapping[str, list[Measured]]) -> list[str]:
 
 
 def run() -> None:
-    """Measure and write both tables."""
+    """Measure all cases and write the table."""
     tools = {tool.name: tool for tool in TOOLS if tool.is_available}
-    found = _rounds([(tool.title, tool, {}) for tool in tools.values()])
-    nothing = tools["no listener"]
+    cases: list[tuple[str, Tool, dict[str, str]]] = [(tool.title, tool, {}) for tool in tools.values()]
     with _destinations() as urls:
-        cases: list[tuple[str, Tool, dict[str, str]]] = [("no listener", nothing, {})]
         for destination, url in urls.items():
             for name, extra in _sending(url).items():
                 if name in tools:
                     cases.append((f"{tools[name].title}, {destination}", tools[name], extra))
-        sent = _rounds(cases)
-    lines = [f"Medians of {_ROUNDS} rounds.", "", *_table(found), "", *_table(sent)]
-    data = {name: [one._asdict() for one in runs] for name, runs in [*found.items(), *sent.items()]}
-    write(f"peers-{spark_version()}", lines, data)
+        found = _rounds(cases)
+    lines = [f"Medians of {_ROUNDS} rounds.", "", *_table(found)]
+    write(f"peers-{spark_version()}", lines, {name: [one._asdict() for one in runs] for name, runs in found.items()})

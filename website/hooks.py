@@ -35,6 +35,8 @@ _PICTURES = {
     "guides/see-uptime.md": "report-terminal.png",
     "cli.md": "check.png",
 }
+#: Wide enough for the diagrams, which have up to 120 columns.
+_STYLE = ".md-grid { max-width: 76rem } .md-typeset pre { font-size: 0.65rem }"
 _LINK = re.compile(r"(?P<code>```.*?```|`[^`\n]*`)|(?<=\]\()(?P<target>[^)\s]+)(?=\))", re.DOTALL)
 
 
@@ -49,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are not in docs/, the index of decisions and the pictures; expand the navigation."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(_ROOT / source)))
+    files.append(File.generated(config, "site.css", content=_STYLE))
     titles = [
         (path.name, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "))
         for path in sorted((_DOCS / "decisions").glob("*.md"))

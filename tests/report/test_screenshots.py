@@ -1,0 +1,35 @@
+"""Test of the pictures for the documentation; ``make browser`` fetches Chromium."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run: make setup")
+screenshots = pytest.importorskip("website.screenshots")
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    reason="no Chromium; run: make browser",
+)
+
+
+def size_of(picture: Path) -> tuple[int, int]:
+    """Return the width and height of a PNG."""
+    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    return width, height
+
+
+def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
+    """The page has the wanted size; the terminal's picture grows with its lines."""
+    day = tmp_path / "day.jsonl"
+    screenshots.invented_day(day)
+    with screenshots.browser() as chromium:
+        screenshots.page_picture(chromium, day, tmp_path / "page.png", 620)
+        for lines in (3, 20):
+            words = ["tail", "-n", "30", day.name]
+            screenshots.terminal_picture(chromium, words, tmp_path, tmp_path / f"{lines}.png", lines)
+    assert size_of(tmp_path / "page.png") == (1200, 620)
+    assert size_of(tmp_path / "20.png")[1] > 2 * size_of(tmp_path / "3.png")[1]
