@@ -447,4 +447,22 @@ final class HandoffQueueTest {
     queue.acknowledge(1);
     is(queue.isAcknowledgedEntirely(), true);
   }
+
+  /** Only records that wait to be written make a queue nearly full: those that are written make room. */
+  @Test
+  void theQueueNotesOnceThatItWasNearlyFull() throws Exception {
+    HandoffQueue queue = new HandoffQueue(20, true);
+    for (int i = 0; i < 17; i++) {
+      queue.offer(routine());
+    }
+    takeAll(queue);
+    for (int i = 0; i < 17; i++) {
+      queue.offer(routine());
+    }
+    is(queue.wasNearlyFull(), false);
+    queue.offer(lifecycle());
+    is(queue.wasNearlyFull(), true);
+    takeAll(queue);
+    is(queue.wasNearlyFull() + " " + queue.dropped(), "true 0");
+  }
 }

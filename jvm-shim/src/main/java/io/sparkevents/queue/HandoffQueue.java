@@ -37,6 +37,7 @@ public final class HandoffQueue {
   private boolean woken;
   /** Number of threads that wait for progress. */
   private int waiting;
+  private volatile boolean wasNearlyFull;
   private long lastSeq;
   /** All reporters have answered for the records up to this number. */
   private long answeredThrough;
@@ -88,11 +89,17 @@ public final class HandoffQueue {
     if (!records.add(record)) {
       return 0;
     }
+    wasNearlyFull = wasNearlyFull || records.isNearlyFull();
     unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
     if (asleep || awaited) {
       notifyAll();
     }
     return record.seq();
+  }
+
+  /** Whether the queue has been 90 % full with records that the sidecar had not been sent. */
+  public boolean wasNearlyFull() {
+    return wasNearlyFull;
   }
 
   private boolean hasUnread() {

@@ -70,6 +70,11 @@ final class RecordQueue {
     return routine.size() + lifecycle.size() + writing.size() + written.size();
   }
 
+  /** Whether so few places are left that a burst would drop records. */
+  boolean isNearlyFull() {
+    return 10L * (size() - written.size()) >= 9L * capacity;
+  }
+
   boolean isWaitingEmpty() {
     return routine.isEmpty() && lifecycle.isEmpty();
   }

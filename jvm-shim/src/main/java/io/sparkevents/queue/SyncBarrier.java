@@ -44,6 +44,7 @@ public final class SyncBarrier {
   private volatile Set<String> awaited;
   private long behind;
   private boolean warned;
+  private boolean warnedOfFullness;
   /** Written by the listener thread only. */
   private volatile long spentAtTheEndNanos;
 
@@ -77,6 +78,14 @@ public final class SyncBarrier {
     boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
     boolean waits = isAwaited && !hasSpentItsShare();
     long seq = queue.offer(record, waits);
+    if (!warnedOfFullness && queue.wasNearlyFull()) {
+      warnedOfFullness = true;
+      LOG.warn(
+          "spark-events: the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
+              + " least important records first; raise spark.events.dispatcher.queue.size = {}, or give the driver more"
+              + " CPU",
+          queue.capacity());
+    }
     if (isAwaited && seq != 0) {
       Threads.untilInterrupted(waits ? () -> await(seq) : () -> awaitRoom(seq));
     }
