@@ -291,6 +291,7 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
     progress = sum(int(count) for message in messages for kind, count in message if kind == "query_progress")
     assert logged > 0
     assert logged == sum(event["attributes"]["spark.events.dropped.count"] for event in run.named("EventsDroppedEvent"))
+    assert run.log.count("the record queue is 90 % full") == 1
     missing = set(run.commits("steady")) - set(commits_reported(run))
     assert len(missing) <= progress
     assert len(commits_reported(run)) == len(set(commits_reported(run)))
