@@ -120,6 +120,11 @@ class _Variables:
         self._names = load_extra("opentelemetry.sdk.environment_variables", "otlp")
         self._environment = environment
 
+    @property
+    def base_endpoint(self) -> str:
+        """Name of the variable whose value is the address of all signals, to which HTTP adds a path."""
+        return str(self._names.OTEL_EXPORTER_OTLP_ENDPOINT)
+
     def find(self, name: str) -> tuple[str, str] | None:
         """Return name and value of the variable that is set; an empty variable counts as unset."""
         for constant in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
@@ -177,7 +182,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
         address.parse(found[1])
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is {address.allowed}"]) from None
-    if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
+    if is_http and found[0] == variables.base_endpoint:
         # The general variable is a base address; the one for logs is the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
     return found[1], found[0]
