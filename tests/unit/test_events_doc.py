@@ -196,7 +196,7 @@ def late() -> list[Event]:
 
 def enriched() -> dict[str, Any]:
     """Build the event that the driver's Python adds for an enriched batch."""
-    numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}}
+    numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}, "limited": {"service": 0.1}}
     report = PartitionReport(0, 3, 1, (), numbers, {"ConnectionError": 1})
     return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None)
 

@@ -69,7 +69,8 @@ def enrichment_event(
         seconds: duration from the first call to the last, measured on the driver.
         error: the error that fails the batch, or None.
     """
-    numbers = summary(merged([dict(report.statistics) for report in reports]))
+    total = merged([dict(report.statistics) for report in reports])
+    numbers = summary(total)
     rows = sum(report.rows for report in reports)
     failed = sum(report.failed for report in reports)
     types = sum((Counter(report.types) for report in reports), Counter[str]())
@@ -82,6 +83,8 @@ def enrichment_event(
         "spark.enrich.duration_ms": round(seconds * 1000),
         "spark.enrich.outcome": "settled" if error is None else "failed",
     }
+    if limited := Counter({cause: round(1000 * spent) for cause, spent in total["limited"].items()}):
+        attributes["spark.enrich.limited_by"] = json.dumps(dict(limited.most_common()))
     if types:
         # One JSON text, because backends index each attribute name.
         attributes["spark.enrich.failures_by_type"] = json.dumps(dict(types.most_common(_TYPES_IN_EVENT)))

@@ -88,6 +88,7 @@ class Pool:
         self._window = attempts.window
         #: Number of workers that must end, because there are more than the window allows.
         self._surplus = 0
+        self._sampled = 0.0
         self._clock = clock
         self._name = name
         self._attempts = attempts
@@ -112,7 +113,8 @@ class Pool:
     def start(self) -> None:
         """Start watching deadlines."""
         self._sweeper.start()
-        self._window.begin(self._clock())
+        self._sampled = self._clock()
+        self._window.begin(self._sampled)
         if self._attempts.breaker is not None and self._attempts.breaker.down:
             self._down(self._attempts.breaker.down)
 
@@ -161,6 +163,7 @@ class Pool:
     async def stop(self) -> None:
         """Start no new call, cancel the calls in flight, and wait for their end for a bounded time."""
         self.stopping = True
+        self._sample()
         self._sweeper.stop()
         if self._attempts.breaker is not None:
             self._attempts.breaker.remove(self._down)
@@ -188,8 +191,26 @@ class Pool:
     def _beat(self) -> None:
         self._signals.beat()
         self._attempts.note_answers()
+        self._sample()
         if self._window.is_stuck(self._clock()):
             self._resized()
+
+    def _sample(self) -> None:
+        """Add the time since the last sample to the size of the window and to what limits the calls in flight."""
+        now = self._clock()
+        passed, self._sampled = now - self._sampled, now
+        counts, attempts = self._counts, self._attempts
+        counts.windows[self._window.size] += passed
+        waiting = len(self._slots) > counts.flying
+        if waiting and (attempts.allowed.limits or not attempts.gate.is_open):
+            cause = "service"
+        elif waiting and attempts.rate is not None:
+            cause = "rate_limit"
+        elif len(self._slots) < self._window.size:
+            cause = "upstream"
+        else:
+            cause = "max_in_flight" if self._window.is_largest else "service"
+        counts.limited[cause] += passed
 
     def _resized(self) -> None:
         """Start or end workers after a change of the window, and begin its next round."""

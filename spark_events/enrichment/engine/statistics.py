@@ -84,6 +84,8 @@ class EngineCounts:
         blocked: seconds for which the loop was blocked, by code line.
         unreachable: attempts that reached no destination, or got no answer from it.
         hints: tasks by warning about the user's resource.
+        windows: seconds by size of the window.
+        limited: seconds by what limited the calls in flight, see :func:`counted`.
     """
 
     def __init__(self) -> None:
@@ -101,6 +103,8 @@ class EngineCounts:
         self.blocked: dict[str, float] = {}
         self.unreachable = 0
         self.hints: dict[str, int] = {}
+        self.windows: defaultdict[int, float] = defaultdict(float)
+        self.limited: defaultdict[str, float] = defaultdict(float)
 
     def begin(self) -> None:
         """Count the start of an attempt."""
@@ -150,7 +154,7 @@ _SUMS = (
     "swallowed", "abandoned", "slot_wait",
 )  # fmt: skip
 _PEAKS = ("peak_in_flight", "buffer_rows", "buffer_bytes")
-_TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints")
+_TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "windows", "limited")
 
 
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
@@ -158,7 +162,8 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
 
     While the engine runs, the values are from about the same time. ``latency`` contains attempts by bucket,
     ``failures`` rows by type, ``kinds`` rows by kind, ``blocked`` seconds by line, and ``hot_keys`` rows by the key's
-    ``repr``.
+    ``repr``. ``limited`` contains seconds by cause: the destination (``service``), the user's ``rate_limit`` or
+    ``max_in_flight``, or too few rows (``upstream``).
     """
     attempts = counts.begun
     return {
@@ -181,6 +186,8 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
         "kinds": dict(counts.kinds),
         "blocked": dict(counts.blocked),
         "hints": dict(counts.hints),
+        "windows": dict(counts.windows),
+        "limited": dict(counts.limited),
         "hot_keys": {repr(key): rows for key, rows in hot},
     }
 
@@ -200,12 +207,26 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def summary(numbers: dict[str, Any]) -> dict[str, int | float]:
     """Return counts, and durations in milliseconds, for messages and events."""
-    latency = numbers["latency"]
+    latency, windows = numbers["latency"], numbers["windows"]
     return {
         **{name: numbers[name] for name in _SUMS if name != "slot_wait"},
         "failures": sum(numbers["failures"].values()),
         "peak_in_flight": numbers["peak_in_flight"],
         "latency.p50_ms": quantile(latency, 0.5) * 1000,
         "latency.p99_ms": quantile(latency, 0.99) * 1000,
+        "window.min": min(windows, default=0),
+        "window.median": _median(windows),
+        "window.max": max(windows, default=0),
+        "at_limit_ms": round(1000 * sum(spent for cause, spent in numbers["limited"].items() if cause != "upstream")),
         "slot_wait.mean_ms": numbers["slot_wait"] / numbers["calls"] * 1000 if numbers["calls"] else 0.0,
     }
+
+
+def _median(weights: Mapping[int, float]) -> int:
+    """Return the weighted median of the keys; 0 if there are none."""
+    half = sum(weights.values()) / 2
+    for value in sorted(weights):
+        half -= weights[value]
+        if half <= 0:
+            return value
+    return 0

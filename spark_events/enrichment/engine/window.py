@@ -85,6 +85,11 @@ class Window:
         self._rest = self._rested = self._failed = 0
         self._set(self.size)
 
+    @property
+    def is_largest(self) -> bool:
+        """Whether the window has reached its upper bound."""
+        return self.size >= self._bounds.max
+
     def begin(self, now: float) -> None:
         """Begin a round, for calls that start from now on; infinite: the round begins later."""
         # The calls that fill a larger window at once have a shorter queue before them than later ones.

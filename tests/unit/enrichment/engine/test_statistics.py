@@ -66,6 +66,40 @@ def test_the_counters_add_up() -> None:
     assert summary(merged([]))["rows"] == 0
 
 
+def limits_of(run: Run) -> set[str]:
+    """Return what limited a run for a considerable share of its time."""
+    spent = run.numbers["limited"]
+    return {cause for cause, seconds in spent.items() if seconds > 0.2 * sum(spent.values())}
+
+
+def test_the_limit_of_the_calls_in_flight_is_named() -> None:
+    """The limit of the calls in flight is named: a fixed number, the user's rate, too few rows, or the service."""
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(0.005)
+        return row
+
+    async def slow(row: int) -> int:
+        await asyncio.sleep(0.1)
+        return row
+
+    fixed = Run(fn, max_in_flight=5)
+    fixed.of(range(200))
+    assert "max_in_flight" in limits_of(fixed)
+    shown = summary(fixed.numbers)
+    assert (shown["window.min"], shown["window.median"], shown["window.max"]) == (5, 5, 5)
+    assert shown["at_limit_ms"] >= 100
+    rate = Run(fn, max_in_flight=5, rate=50)
+    rate.of(range(20))
+    assert "rate_limit" in limits_of(rate)
+    upstream = Run(slow, max_in_flight=50)
+    upstream.of(range(3))
+    assert limits_of(upstream) == {"upstream"}
+    service = Run(slow)
+    service.of(range(100))
+    assert "service" in limits_of(service)
+
+
 def test_statistics_can_be_read_during_the_run() -> None:
     """Statistics can be read during the run, also after durations were compacted many times."""
 
