@@ -23,7 +23,7 @@ def added(record: Added, queries: Queries) -> Iterator[Draft]:
     given = record.event
     run = queries.of_query(str(given.attributes.get(_QUERY, "")))
     of_query = {} if run is None else present(run.scope_variables)
-    # The program's attributes win: a late event may belong to an earlier run of its query.
+    # The program's attributes have precedence: a late event may belong to an earlier run of its query.
     builder = EventBuilder(given.class_scope, given.name).set_attributes({**of_query, **given.attributes})
     event = builder.set_severity(given.severity).set_body(given.body or given.name).build()
     yield Draft(

@@ -49,8 +49,8 @@ _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
 
 
 def _outcome(record: ApplicationEnd) -> tuple[str, str]:
-    """Return the new status and its sentence."""
-    # Spark's exit code is also 0 if Spark does not know it; any other code was passed on purpose.
+    """Return the application's final status and the sentence that describes it."""
+    # Spark reports exit code 0 also if it does not know the code; any other code was passed on purpose.
     code = record.exit_code or record.program_exit_code
     if code:
         after = " after it had stopped its SparkContext" if record.stopped_before else ""
@@ -74,7 +74,7 @@ def _exit_code(record: ApplicationEnd) -> int | None:
     return record.program_exit_code
 
 
-#: Attributes of the run that submitted the application, by the record's link.
+#: Attributes of the run that submitted the application, by the name in the record's link.
 _PARENT = {
     "parentRun": "openlineage.parent.run_id",
     "parentNamespace": "openlineage.parent.job_namespace",
@@ -147,7 +147,7 @@ class Applications:
         running: Sequence[str],
         failed_job: int | None,
     ) -> Iterator[Draft]:
-        """Report the end; FINISHED, FAILED and CANCELLED only if they are known.
+        """Report the application's end, as FINISHED, FAILED or CANCELLED only if known.
 
         Args:
             record: the end, as the shim saw it.
@@ -200,7 +200,7 @@ class Applications:
             )
 
     def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
-        """Return what failed and why; how the program ended only if nothing else is known."""
+        """Return the sentence about the failure and its cause, else about the program's end."""
         if diagnosis is None:
             return f"Application {how}"
         if sentence is None:
@@ -213,7 +213,10 @@ class Applications:
         return f"Application failed{f' with exit code {code}' if code else ''}: {sentence}: {diagnosis.summary}"
 
     def _reason(self, record: ApplicationEnd) -> tuple[str | None, Diagnosis | None]:
-        """Return what failed (None for the program itself) and why, from the end or the last failure before it."""
+        """Return a clause that names the failed work, and the diagnosis; each may be None.
+
+        A failure in the application's end has precedence over the last failure before the end.
+        """
         if record.failure is not None:
             return None, self._diagnostics.of(record.failure)
         known = self._last_failure
@@ -258,7 +261,7 @@ def _change(
     return Draft(
         name="JobStatusChangeEvent",
         class_scope=_SCOPE,
-        # However the end was seen, live or in a replay, it is one fact. LOST is none: the driver may still run.
+        # A live run and a replay report one end under one key. LOST is not an end: the driver may still run.
         key=("application", new if new in ("RUNNING", "LOST") else "end"),
         body=body,
         severity=severity,

@@ -40,7 +40,7 @@ def _on_time(*scopes: str) -> tuple[Effect, ...]:
     return tuple(Effect(scope, _DEADLINE, Severity.INFO) for scope in scopes)
 
 
-#: By kind of record in the pipe; a test compares the table with the translation.
+#: Effects by kind of record in the pipe; a test compares the table with the translation.
 CAUSES: dict[str, tuple[Effect, ...]] = {
     "inspection": tuple(Effect(scope, _DEADLINE, Severity.ERROR) for scope in (_APPLICATION, _QUERY, _JOB, _STAGE)),
     "executor_added": (Effect("spark.executor", _EXECUTOR, Severity.DEBUG),),

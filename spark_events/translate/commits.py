@@ -136,7 +136,7 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     attributes["spark.batch.no_data"] = bool(
         earlier.attributes["spark.batch.no_data"] and later.attributes["spark.batch.no_data"]
     )
-    # The average of averages would be wrong without the number of rows behind each.
+    # To merge two averages, the number of rows of each batch would be needed.
     attributes.pop("spark.batch.event_time_avg", None)
     for key, choose in (("spark.batch.event_time_min", min), ("spark.batch.event_time_max", max)):
         times = [str(draft.attributes[key]) for draft in (earlier, later) if key in draft.attributes]

@@ -60,7 +60,7 @@ def _enrichers(value: str) -> tuple[FailureEnricher, ...]:
     for name in (part.strip() for part in value.split(",")):
         enricher = _made(name)
         if not callable(getattr(enricher, "enrich", None)):
-            raise ValueError(f"{name} has no method enrich")
+            raise ValueError(f"{name} has no method enrich; define enrich(failure), which returns labels")
         found.append(enricher)
     return tuple(found)
 
@@ -167,7 +167,7 @@ SECTIONS: dict[str, type] = {
 
 
 def read(settings: Settings) -> TranslateConfig:
-    """Read all sections; a section with a problem gets its defaults, and ``settings`` records the problem."""
+    """Read all sections; an invalid section gets its defaults, and ``settings`` records the error."""
     jobs = settings.read(StreamingJobsConfig, "events.streaming-jobs") or StreamingJobsConfig()
     stages = settings.read(StreamingStagesConfig, "events.streaming-stages") or StreamingStagesConfig()
     heartbeat = settings.read(HeartbeatConfig, "events.heartbeat") or HeartbeatConfig()

@@ -23,14 +23,14 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
         name: the reporter's name.
         old: the state before; None for a reporter that was never enabled.
         new: the state now.
-        why: the reason, for people.
+        why: the reason, in readable form.
         at: milliseconds since the epoch.
     """
     if old is None:
         return Draft(
             name="ReporterStatusChangeEvent",
             class_scope=_SCOPE,
-            # The key has no time: each sidecar of an application finds the same mistake, which is one fact.
+            # The key contains no time: all sidecars of an application report the same mistake with the same event id.
             key=("reporter", name, new),
             body=f"Reporter '{name}' is {new} and gets no events: {why}",
             severity=Severity.ERROR,
@@ -54,11 +54,11 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
 
 
 def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, int], at: int) -> Draft:
-    """Return the final report, where for each reporter accepted = delivered + dropped + spooled + held.
+    """Return the final report: for each reporter, accepted = delivered + dropped + spooled + held.
 
     Args:
         counters: by reporter: ``accepted``, ``delivered``, ``held``, ``spooled``, and ``dropped.<reason>``.
-        doubtful: number of records without their event, by reason; ``dropped`` records never reached the sidecar.
+        doubtful: number of records without an event, by reason; ``dropped`` records never reached the sidecar.
         at: milliseconds since the epoch.
     """
     accounts: list[dict[str, Any]] = []

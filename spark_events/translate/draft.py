@@ -52,7 +52,7 @@ def iso_millis(timestamp: str, otherwise: int) -> int:
 
 
 def lasting(millis: int) -> str:
-    """Format a duration for people: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
+    """Format a duration in readable form: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
     if millis < 10_000:
         return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
     if millis < 120_000:

@@ -1,4 +1,4 @@
-"""Labels for failures, for example who has to act. The interface is that of Flink's FailureEnricher."""
+"""Labels of failures, such as who has to act; the interface is that of Flink's FailureEnricher."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFoun
 # SQLSTATE classes of causes outside the query: connections, resources, operators, I/O, internal errors.
 _RESOURCE_STATES = ("53", "54")
 _SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
-# A file of another format or schema than the query expects. Spark's class for it, FAILED_READ_FILE, has the SQLSTATE of
-# an I/O error.
+# The file has another format or schema than the query expects. Spark's error class for this failure, FAILED_READ_FILE,
+# has the SQLSTATE of an I/O error.
 _WRONG_FILE = re.compile(
     r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|SchemaColumnConvertNotSupportedException|is not a Parquet file"
     r"|ParquetDecodingException|orc\.FileFormatException|SchemaEvolution\$IllegalEvolutionException"

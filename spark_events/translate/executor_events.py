@@ -19,7 +19,7 @@ _CODE = re.compile(
     r"|\bcode:? (-?\d{1,3})\b",
     re.IGNORECASE,
 )
-#: Words in Spark's reason, the cause as a label, and a sentence; the first that fits. The reasons are those of
+#: Words in Spark's reason, the cause as a label, and a sentence; the first match decides. The reasons are those of
 #: Spark's schedulers for YARN, Kubernetes and standalone clusters.
 _CAUSES = (
     (r"\bspot\b|preempt|reclaim|NodeShutdown|node is shutting down", "RECLAIMED", "its machine was reclaimed"),
@@ -54,7 +54,7 @@ def loss_of(reason: str | None) -> tuple[str, str, int | None]:
 
 
 class ExecutorEvents:
-    """Events of executors, at most a number a minute; the rest is counted.
+    """Events of executors, limited per minute; a summary counts the suppressed events.
 
     Args:
         most: events per minute; 0: no events.
@@ -70,7 +70,7 @@ class ExecutorEvents:
 
     @property
     def next_deadline(self) -> int | None:
-        """When the summary of the counted executors is due, in milliseconds since the epoch."""
+        """Time at which the summary of the counted executors is due, in milliseconds since the epoch."""
         return self._began + _WINDOW if self._more else None
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:

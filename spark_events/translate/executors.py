@@ -16,7 +16,7 @@ from spark_events.translate.failures import Diagnosis
 __all__ = ["Executors"]
 
 _REMEMBERED = 4_096
-#: Causes of a loss that a retry without a change will meet again.
+#: Causes of a loss that recur when the work is retried without a change.
 _MEMORY = ("MEMORY_LIMIT", "OUT_OF_MEMORY")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
@@ -46,7 +46,7 @@ class Executors:
         return None if self._present is None else len(self._present)
 
     def forget_number(self) -> None:
-        """Note that earlier executors have not been seen, as after a restart of the sidecar."""
+        """Mark the number of executors as unknown, after a restart of the sidecar."""
         self._present = None
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:

@@ -31,7 +31,7 @@ RETRY_USEFUL = {
     "PYTHON_WORKER_CRASHED": True,
 }
 
-#: The first rule that fits decides. Names of error classes and exceptions, and words of messages.
+#: Classes and their patterns: names of error classes and exceptions, and words of messages. The first match decides.
 _RULES = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
@@ -151,7 +151,7 @@ _RULES = tuple(
         ),
     )
 )
-#: By the beginning of the SQLSTATE, for error classes that no rule names.
+#: Classes by the beginning of the SQLSTATE, for error classes that no rule names.
 _STATES = {
     "22023": "USER_CODE",
     "42501": "PERMISSION",
@@ -178,7 +178,7 @@ _USER_CODE = re.compile(
     r"|Traceback \(most recent call last\)|CompileException"
 )
 _BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out[^\n]*\n(?:.*\n){0,9}.*BroadcastExchange")
-#: Exceptions of Spark, the JDK and Scala need a rule; any other is of the program or of a library that it uses.
+#: Exceptions of Spark, the JDK and Scala need a rule; any other exception is raised by the program or its libraries.
 _OWN_TYPE = re.compile(
     r"(?!org\.apache\.(?:spark|hadoop|hive)\.|javax?\.|scala\.|com\.databricks\.)\w+\.\w+\.|java\.lang\.Exception$"
 )
@@ -190,7 +190,7 @@ _LOCAL = re.compile(r"executor driver")
 def class_of(failure: FailureContext) -> str:
     """Return the class of a failure, :data:`UNKNOWN` if no rule fits.
 
-    The root cause decides; what is around it only if no rule fits the root cause.
+    The rules are applied to the root cause first; if none fits, they are applied to the exceptions that wrap it.
     """
     if failure.cancelled:
         return "CANCELLED"

@@ -25,7 +25,7 @@ SUMMARY_LIMIT = 300
 _NAMELESS = "_OTHER"
 _PYTHON = "Traceback (most recent call last):"
 
-# Spark's error classes have an underscore; [ERROR] or [ORDERS] in a message has another origin.
+# Spark's error classes have an underscore; [ERROR] or [ORDERS] in a message is not an error class.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
 # Error classes that only wrap another error, which follows in the text.
 _WRAPPERS = re.compile(r"TASK_WRITE_FAILED|STREAM_FAILED|FAILED_READ_FILE\.NO_HINT|_LEGACY_ERROR_TEMP_\d+")
@@ -150,7 +150,11 @@ class Diagnostics:
                 attributes.update({f"failure.label.{key}": str(value) for key, value in labels.items()})
             except (Exception, SystemExit) as error:
                 # An enricher that calls sys.exit() must not end the translation for the whole application.
-                _LOG.warning("failure enricher %s failed; its labels are missing: %r", type(enricher).__name__, error)
+                _LOG.warning(
+                    "failure enricher %s failed, so the event lacks its labels; correct its code: %r",
+                    type(enricher).__name__,
+                    error,
+                )
 
 
 def _error_class(text: str) -> str | None:

@@ -35,7 +35,7 @@ class Heartbeats:
         self._queries = queries
         self._jobs = jobs
         self._executors = executors
-        # Number of the latest interval since the epoch that has its heartbeat.
+        # Number of the latest interval, counted from the epoch, whose heartbeat was reported.
         self._slot = -1
         self._batches = 0
         self._lags: dict[str, int] = {}

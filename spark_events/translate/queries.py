@@ -65,7 +65,7 @@ class Run:
 
     @property
     def batch_under_way(self) -> int | None:
-        """The current batch, as far as the query's jobs and commits show."""
+        """The current batch, derived from the query's jobs and commits."""
         after_commit = self.last_committed_batch + 1 if self.last_committed_batch >= 0 else -1
         batch = max(after_commit, self.last_batch_with_jobs)
         return batch if batch >= 0 else None
@@ -115,7 +115,7 @@ class Queries:
         return [run.title for run in self._latest.values() if run.status.value == "FAILED"]
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """Report the start of a run, the query's first or a later one."""
+        """Report the start of the query's first run or of a later run."""
         earlier = self._latest.get(record.id)
         run = self.run(record.id, record.run_id, record.name)
         run.name = record.name

@@ -56,12 +56,12 @@ class _StageAttempt:
         self._edge_at = 0
 
     def takes(self, record: StageTasks) -> int | None:
-        """Return the time of an edge; None for an edge that was already reported.
+        """Return the time of a change of status; None if the change was already reported.
 
-        An edge is never dated before its predecessor: Spark's threads read the clock and report in their own order, and
-        the removal of an executor is reported after Spark has restarted the executor's tasks.
+        A change is never dated before the preceding change: Spark's threads read the clock and report in their own
+        order. Spark also reports the removal of an executor only after it has restarted the executor's tasks.
         """
-        # A driver's records are numbered, and a resent record keeps its number. A log is read once.
+        # Records of a driver have numbers, so a resent record is recognised. A log is read once, and has no numbers.
         if self.over or 0 < record.seq <= self._last:
             return None
         self._last = record.seq
@@ -104,7 +104,7 @@ class Stages:
         yield from ()
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
-        """Report an edge that the shim has counted."""
+        """Report a change of status that the shim derived from the tasks it counted."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
         old = None if attempt is None else attempt.status.value
         at = None if attempt is None else attempt.takes(record)

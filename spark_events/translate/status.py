@@ -43,7 +43,7 @@ JOB: Transitions = {
 STAGE: Transitions = {
     "NOT_ALL_RUNNING_OR_FINISHED": frozenset({"ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
     "ALL_RUNNING_OR_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
-    # A lost executor may take finished output with it.
+    # The loss of an executor may also lose the output of finished tasks.
     "ALL_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED"}),
 }
 

@@ -83,12 +83,12 @@ class Streams:
         yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
-        """Report what is held, then the end of the run; close its watermark."""
+        """Report the held events, then the end of the run; close the run's watermark."""
         yield from self.tick(record.at)
         ended = record.at
         watermark = self._watermarks.get(record.run_id)
         if watermark is not None and record.until is not None and watermark.lives_until(record.until):
-            # The log has no time for the end. Events due before the next line precede the end.
+            # The log does not contain the time of the end. Events due before the next line precede the end.
             for draft in self._tick(self._commits[record.run_id], watermark, record.until):
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft
@@ -98,7 +98,7 @@ class Streams:
         self._watermarks.pop(record.run_id, None)
 
     def tick(self, now: int) -> Iterator[Draft]:
-        """Report everything due until now, in order of the deadlines: the frequency of calls does not matter."""
+        """Report all events due until now, in order of their deadlines."""
         while (deadline := self.next_deadline) is not None and deadline <= now:
             for commits in self._commits.values():
                 yield from commits.flush(deadline)
@@ -106,7 +106,7 @@ class Streams:
                 yield from watermark.tick(deadline)
 
     def _tick(self, commits: Commits, watermark: WatermarkTracker, now: int) -> Iterator[Draft]:
-        """Report everything of one run that is due until now."""
+        """Report all events of one run that are due until now."""
         while True:
             due = [d for d in (commits.next_deadline, watermark.next_deadline) if d is not None and d <= now]
             if not due:
@@ -115,7 +115,7 @@ class Streams:
             yield from watermark.tick(min(due))
 
     def flush(self) -> Iterator[Draft]:
-        """Report what is held and close all watermarks at the application's end."""
+        """Report the held events and close all watermarks at the application's end."""
         for commits in self._commits.values():
             yield from commits.flush()
         for watermark in self._watermarks.values():

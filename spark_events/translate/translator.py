@@ -101,7 +101,7 @@ class Translator:
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
-        # Executors that Spark reports before the application's start, whose events come after it.
+        # Executors that Spark reports before the application's start; their events follow the event of the start.
         self._early: list[ExecutorAdded | ExecutorRemoved] = []
         self._executors = executors
         self._provisional: ApplicationEnd | None = None
@@ -142,7 +142,7 @@ class Translator:
         self.deadlines = Deadlines(config.deadline, self._queries, diagnostics)
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
-            # A deadline recovers before the event that ends its work.
+            # The event of a deadline's recovery precedes the event that ends the work.
             self._handlers[kind] = moment, _both(judge, handler)
 
     @property

@@ -22,7 +22,7 @@ class Subject:
         quiet_since: start of the idle timeout.
         idle_since: time of the last change before the subject became ACTIVE again.
         rows: rows that the query has read since the last change.
-        stalled: those of these rows that should have advanced the watermark and did not.
+        stalled: how many of ``rows`` should have advanced the watermark and did not.
         waiting: rows of the last batch; only the next batch shows whether they advance the watermark.
     """
 
@@ -60,7 +60,7 @@ class Subject:
         self.idle_since = min(self.idle_since, now)
 
     def stands_still(self, rows: int, pushing: int, watermark_moved: bool) -> None:
-        """Count a batch without a change; ``pushing`` of its rows should advance the watermark."""
+        """Count a batch without a change; ``pushing`` rows of it should advance the watermark."""
         self.rows += rows
         self.stalled = 0 if watermark_moved else self.stalled + self.waiting
         self.waiting = pushing

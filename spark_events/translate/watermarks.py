@@ -116,7 +116,7 @@ class WatermarkTracker:
             yield from self._fall_idle(now, self._patience())
 
     def lives_until(self, moment: int) -> bool:
-        """Return whether the query may have run until then: fewer than two triggers were missed."""
+        """Return whether the query may have run until the given time: fewer than two triggers were missed."""
         period = self._period.millis
         return period is not None and moment - self._last_seen <= 2 * period
 
@@ -165,7 +165,7 @@ class WatermarkTracker:
         if moved:
             edge = own.moves(at, watermark)
         elif awake and own.status == "IDLE":
-            # Its sources are active again but the watermark has not moved: restart its timeout.
+            # The sources are active again but the watermark has not moved: restart the watermark's timeout.
             edge = own.wakes(at)
         else:
             own.stands_still(rows, rows, False)

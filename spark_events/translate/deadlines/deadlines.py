@@ -42,7 +42,7 @@ __all__ = ["Deadlines"]
 
 #: A question that has no answer after this time is asked again: Spark or the shim may have dropped the answer.
 _PATIENCE = 10_000
-#: An answer that takes longer means that the driver stood still, so that all limits begin anew.
+#: After a longer delay of the answer, the driver was paused in the meantime: all limits start again.
 _STOOD_STILL = 5_000
 #: Work that is due this soon is part of the question as well.
 _SOON = 1_000
@@ -58,7 +58,7 @@ class Deadlines:
         diagnostics: recognises the user's own code.
 
     Attributes:
-        handlers: by type of record, the function that makes events of it; only for rules that are on.
+        handlers: function that makes events from a record, by the record's type; only for rules that are on.
     """
 
     def __init__(self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics) -> None:
@@ -134,7 +134,7 @@ class Deadlines:
         return question
 
     def restore(self, record: Inspection) -> None:
-        """Take over the overdue deadlines of a predecessor, which has reported them."""
+        """Load the overdue deadlines that the preceding sidecar has reported."""
         if self.handlers:
             self._edges.load(record.overdue)
             for _ in self._inspected(record):
@@ -177,7 +177,7 @@ class Deadlines:
         yield from self._application.ended(record.time, is_proven)
         for name in sorted(self._unseen):
             _LOG.warning(
-                "events.deadline.query.%s.batch: no query of this name has started, the rule had no effect;"
+                "events.deadline.query.%s.batch: no query of this name has started, so this limit had no effect;"
                 " correct the name or remove the key",
                 name,
             )

@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 class _Edge(msgspec.Struct, array_like=True):
-    """An overdue deadline: what was reported, since when the work runs, and the key of its events."""
+    """Overdue deadline: the reported status, the start of the work, and the key of the events."""
 
     level: int
     since: int
@@ -56,7 +56,7 @@ class Edges:
         return msgspec.json.encode(self._open).decode()
 
     def load(self, text: str) -> None:
-        """Take over the overdue deadlines of a predecessor."""
+        """Load the overdue deadlines of the preceding sidecar."""
         self._open = msgspec.json.decode(text or "{}", type=dict[str, _Edge])
 
     def names(self) -> list[str]:
@@ -64,12 +64,12 @@ class Edges:
         return list(self._open)
 
     def since(self, name: str) -> int | None:
-        """Return since when overdue work runs; None if it is on time."""
+        """Return when overdue work began; None if the work is on time."""
         edge = self._open.get(name)
         return None if edge is None else edge.since
 
     def due(self, name: str, since: int, limit: int) -> int | None:
-        """Return when the next event of a deadline is due; None if it has had all of them."""
+        """Return when the next event of a deadline is due; None if all were reported."""
         edge = self._open.get(name)
         if edge is None:
             return since + limit

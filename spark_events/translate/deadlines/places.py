@@ -18,13 +18,13 @@ __all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
 _FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
 #: Scala's names of functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
 _INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
-#: Libraries that wait on behalf of their caller, whose name says more.
+#: Libraries that wait on behalf of a caller; the caller's name is more informative.
 _WAITING = re.compile(
     r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|io\.netty|org\.apache\.(?:kafka|hadoop)|org\.apache\.spark\.util)\."
     r"|.*\$Proxy\d*"
 )
 _JOB = "org.apache.spark.scheduler.DAGScheduler.runJob"
-#: What a trigger does, by a method of Spark around the place; the first that fits.
+#: Phase of a trigger, by the method of Spark that encloses the place; the first match decides.
 _PHASES = (
     ("constructNextBatch", "looking for new data"),
     ("markMicroBatchEnd", "committing"),

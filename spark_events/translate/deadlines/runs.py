@@ -1,9 +1,9 @@
 """Deadlines of streaming queries: batches, progress, and the backlog of sources.
 
 Spark has no callback for the start of a trigger. The time that counts begins at the latest of: the query's start, its
-last commit or idle report, and the moment since when its thread works without a pause, which the shim samples. So a
+last commit or idle report, and the last pause of its thread, which the shim samples. So a
 query that waits for its next trigger is on time, whatever the interval; with `availableNow` and `once`, triggers follow
-each other without a pause. Continuous queries report nothing and are not judged.
+each other without a pause. Continuous queries report nothing, so no rule applies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RunDeadlines:
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: Since when a source or topic has too many unread rows, and their number.
+        #: By source or topic with too many unread rows: since when, and how many.
         self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:
@@ -92,7 +92,7 @@ class RunDeadlines:
         Args:
             thread: the thread; None if the run has none, so that it has ended or has not begun.
             now: when the sample was taken.
-            forgiven: time before which nothing counts, because the driver stood still.
+            forgiven: time before which work does not count, because the driver was paused.
             place: where the query hangs.
         """
         self._is_continuous = thread is not None and thread.continuous

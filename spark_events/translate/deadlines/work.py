@@ -17,7 +17,7 @@ __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
 
 #: Maximum number of running jobs; reached only if the records of most job ends were lost.
 _RUNNING = 16_384
-#: Pause between two looks at a stage that is overdue.
+#: Pause between two inspections of an overdue stage.
 _LOOK_MILLIS = 1_000
 
 
@@ -78,7 +78,7 @@ class JobDeadlines:
         self._jobs.clear()
 
     def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
-        """Yield the events of jobs that are due, according to what runs now."""
+        """Yield the events of jobs that are due, according to an inspection."""
         for row in record.jobs:
             job, *stage_ids = row
             if job in self._jobs:
@@ -118,8 +118,8 @@ def _job(job: int, origin: Origin, details: dict[str, AttributeValue | None]) ->
 class StageDeadline:
     """A stage with waiting tasks, while no task of the application runs.
 
-    One stage has the deadline at a time: the oldest that waits. The shim is asked twice per limit, so that no wait is
-    missed, and again when the limit has passed.
+    The deadline applies to one stage at a time: the oldest that waits. The sidecar asks the shim twice per limit, so
+    that it misses no wait, and again when the limit has passed.
 
     Args:
         edges: the overdue deadlines of the application.
@@ -147,7 +147,7 @@ class StageDeadline:
             yield self._looked + max(1, self._limit // 2)
             return
         stage, since = self._waiting
-        # An overdue stage is looked at every second, because nothing else shows that it has recovered.
+        # An overdue stage is inspected every second, because nothing else shows that it has recovered.
         overdue = self._edges.since(_stage_name(stage)) is not None
         yield self._looked + _LOOK_MILLIS if overdue else max(self._looked + 1, since + self._limit)
 
@@ -180,7 +180,10 @@ class StageDeadline:
             yield from self._close(self._waiting[0], at, "ended without resources")
 
     def _forget_unknown(self, stage: RunningStage | None) -> None:
-        """Drop the stage of a predecessor that no longer waits: what recovered it is not known."""
+        """Drop the preceding sidecar's stage if it no longer waits, without an event.
+
+        The time and the cause of its recovery are unknown.
+        """
         known = "" if stage is None else _stage_name(stage)
         for name in self._edges.names():
             if name.startswith("resources|") and name != known:

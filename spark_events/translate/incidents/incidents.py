@@ -1,13 +1,13 @@
 """Decide which event of one failure is the alarm.
 
-A failed stage fails its job, its SQL execution, its query and its application. Events wait here, in order, until the
-failure of the level above is reported, or the program goes on, or the settle time is over::
+A failed stage fails its job, its SQL execution, its query and its application. Events wait here, in order, until
+the level above reports its failure, the program executes something else, or the settle time ends::
 
     stage ──▶ job ──▶ SQL execution, enrichment ──▶ query ──▶ application
     INFO      held     held                          held       decided at once
 
-The highest level that fails becomes the alarm (ERROR); those below it become consequences (INFO). A failure that the
-level above survives becomes WARN. A decision is never changed.
+The failure of the highest level becomes the alarm (ERROR); the failures below it become consequences (INFO). A failure
+that the level above survives becomes WARN. A decision is never changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXECUTION = "spark.sql.execution.id"
 #: A failure of the level above within this time belongs to the same incident; milliseconds.
 _MEMORY = 60_000
 _MOST_REMEMBERED = 256
-#: Beyond this number of waiting events, everything is decided at once, so that a mailbox can hold what is released.
+#: Above this number of waiting events, all roles are decided at once, so that a mailbox can hold the released events.
 _MOST_WAITING = 256
 
 _ALARM, _CONSEQUENCE, _SURVIVED = "alarm", "consequence", "survived"
@@ -48,11 +48,11 @@ class _Failed:
     """One failed stage, job, execution, query or application.
 
     Attributes:
-        run: the run of the streaming query that it belongs to.
-        at: when it was reported; milliseconds since the epoch.
-        fallback: the outcome if nothing else is known when the settle time is over.
-        outcome: the role of its event; None while it is undecided.
-        alarmed: whether an event of its incident is an alarm already.
+        run: id of the run of the streaming query that the failure belongs to.
+        at: when the failure was reported; milliseconds since the epoch.
+        fallback: the outcome if nothing else is known at the end of the settle time.
+        outcome: the role of the failure's event; None while the role is undecided.
+        alarmed: whether an event of the same incident is an alarm already.
         claimed: whether the failure of a higher level includes it.
     """
 
@@ -69,7 +69,7 @@ class _Failed:
     claimed: bool = False
 
     def decide(self, outcome: str) -> None:
-        """Set the role of its event, once."""
+        """Set the role of the failure's event, once; ignore later calls."""
         if self.outcome is None:
             self.outcome = outcome
             self.alarmed = outcome == _ALARM
@@ -91,7 +91,7 @@ class _Failed:
 
 
 class _Waiting(msgspec.Struct, gc=False):
-    """An event in the queue; ``tells`` is False for a status change that repeats the failure after it."""
+    """Event in the queue; ``tells`` is False for a status change that the next event, the failure, repeats."""
 
     event: Event
     record: int
@@ -100,10 +100,10 @@ class _Waiting(msgspec.Struct, gc=False):
 
 
 class Incidents:
-    """The events of failures, and everything behind them, until they are decided.
+    """Queue of the events of failures, and of all later events, until roles are decided.
 
     Args:
-        config: how long they wait.
+        config: the settle time.
         links: adds links to the events of failures.
     """
 
@@ -122,13 +122,13 @@ class Incidents:
 
     @property
     def next_deadline(self) -> int | None:
-        """Time of the next :meth:`tick` that decides; milliseconds since the epoch."""
+        """Time of the next :meth:`tick` that decides a role; milliseconds since the epoch."""
         if not self._waiting:
             return None
         return min((failed.at + self._settle for failed in self._undecided()), default=None)
 
     def take(self, events: list[Event], record: int, at: int) -> list[Event]:
-        """Take the events of one record; return those that need not wait, in order.
+        """Enqueue the events of one record; return the events that need not wait, in order.
 
         Args:
             events: the events that the translator has made.
@@ -150,7 +150,7 @@ class Incidents:
         return self.flush() if len(self._waiting) > _MOST_WAITING else self._released()
 
     def went_on(self, at: int) -> list[Event]:
-        """Note that the program has executed something after its failures; return the events that this decides."""
+        """Note that the program continued after its failures; return the decided events."""
         self._expire(at)
         self._survive(failed for failed in self._undecided() if failed.run is None)
         return self._released()
@@ -181,7 +181,7 @@ class Incidents:
     @staticmethod
     def _survive(failures: Iterable[_Failed]) -> None:
         for failed in failures:
-            # A query that failed does not run any more, whatever the program does next.
+            # A failed query has ended; later work of the program does not show that the query survived.
             if failed.level < _QUERY:
                 failed.decide(_SURVIVED)
 
@@ -225,14 +225,14 @@ class Incidents:
             run=None if run is None else str(run),
             execution=None if execution is None else str(execution),
             at=at,
-            # A query that runs on has survived its job; a query that fails later is an alarm of its own.
+            # A query that continues has survived the failure of its job; the later failure of a query is a new alarm.
             fallback=_ALARM if is_error and (run is None or level >= _QUERY) else _SURVIVED,
         )
         while self._recent and self._recent[0].at < at - _MEMORY and self._recent[0].outcome is not None:
             self._recent.popleft()
         lower = [other for other in self._recent if failed.includes(other)]
         if lower:
-            # The latest id that a reporter may have seen; else that of the first failure.
+            # Use the latest incident id that a reporter may have received, else the id of the first failure.
             failed.id = next((other.id for other in reversed(lower) if other.outcome is not None), lower[0].id)
             failed.key = lower[-1].key if level == _APPLICATION else failed.key
             is_alarmed = any(other.alarmed for other in lower)

@@ -1,4 +1,4 @@
-"""Links on the events of a failure: where a person continues to look."""
+"""Links on the events of a failure, to pages that help to find the cause."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Links:
         """Return the links of one failure.
 
         Args:
-            attributes: those of its event.
-            key: its incident's key.
+            attributes: the attributes of the failure's event.
+            key: the key of the failure's incident.
         """
         found = dict(self._of_application)
         if self.ui:

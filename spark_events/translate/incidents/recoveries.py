@@ -1,12 +1,14 @@
 """Mark the events that close an incident, and those that open one without a failure.
 
-No state of earlier runs is needed: what works for the first time in this run closes what an earlier run may have left
-open. To close an incident that is not open has no effect.
+No state of earlier runs is needed: the first success of this run closes an incident that an earlier run may have left
+open. Closing an incident that is not open has no effect.
+
+The incidents that each event closes are:
 
 ==================================  ==============================================================================
-first commit of a query's run       the query's incident; with the first commit of all, that of the application
-application FINISHED                that of the application, of its job groups, and of queries that had no data
-deadline ON_TIME, breaker closed    that of the deadline, that of the reporter
+first commit of a query's run       the incident of the query; the application's first commit also closes its own
+application FINISHED                incidents of the application, its job groups, and queries that had no data
+deadline ON_TIME, breaker closed    the incident of the deadline or of the reporter
 ==================================  ==============================================================================
 """
 
@@ -25,7 +27,7 @@ _NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
 #: Queries and job groups whose incidents the end of an application closes.
 _MOST_SUBJECTS = 20
-#: Queries without a commit to remember.
+#: Maximum number of queries to remember that have not committed.
 _MOST_RUNS = 1_000
 #: A job group that some servers generate for each statement.
 _GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
@@ -49,7 +51,7 @@ def _subject(attributes: Mapping[str, AttributeValue]) -> str:
 
 
 class Recoveries:
-    """What has worked in this run of the application, and what has not been tried yet."""
+    """Queries and job groups of this run whose incidents later events may close."""
 
     def __init__(self) -> None:
         self._has_committed = False
@@ -58,7 +60,10 @@ class Recoveries:
         self._groups: dict[str, None] = {}
 
     def of(self, name: str, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
-        """Return the role and the key of an event that opens or closes an incident; for any other, nothing."""
+        """Return the role and the key of an event that opens or closes an incident.
+
+        The result is empty for any other event.
+        """
         new = attributes.get("spark.status.new")
         if name == "BatchCommitEvent":
             return self._committed(attributes)
@@ -77,7 +82,7 @@ class Recoveries:
         if run is None or self._runs.get(subject) != run:
             return _NOTHING
         del self._runs[subject]
-        # A streaming application does not end when it works again.
+        # A streaming application that has recovered does not end, so its first commit closes its incident.
         more = [] if self._has_committed else [_key(attributes, "")]
         self._has_committed = True
         return _role(_RECOVERY, _key(attributes, subject), more)

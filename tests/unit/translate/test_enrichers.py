@@ -86,14 +86,20 @@ def test_raising_enricher_loses_only_its_own_labels(caplog: pytest.LogCaptureFix
     """If an enricher raises, the failure is reported without its labels, and the log has a warning."""
     attributes = Diagnostics([Broken(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
-    assert "failure enricher Broken failed; its labels are missing: RuntimeError('no database')" in caplog.text
+    assert (
+        "failure enricher Broken failed, so the event lacks its labels; correct its code: RuntimeError('no database')"
+        in caplog.text
+    )
 
 
 def test_exiting_enricher_does_not_end_the_translation(caplog: pytest.LogCaptureFixture) -> None:
     """SystemExit of an enricher does not end the translation."""
     attributes = Diagnostics([Exits(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
-    assert "failure enricher Exits failed; its labels are missing: SystemExit('no licence')" in caplog.text
+    assert (
+        "failure enricher Exits failed, so the event lacks its labels; correct its code: SystemExit('no licence')"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
