@@ -171,8 +171,7 @@ def _of_open_lineage(code: int, folder: Path, cause: str | None) -> Statement:
     outcome = {"COMPLETE": "finished", "FAIL": "failed", "ABORT": "failed"}.get(last or "")
     words = "no end" if outcome is None else str(last)
     words += f"; {of_jobs.count('FAIL')} FAIL of a job" if "FAIL" in of_jobs else ""
-    messages = json.dumps([event["run"].get("facets", {}).get("errorMessage") for event in events])
-    return Statement(outcome, words, cause is not None and cause in messages)
+    return Statement(outcome, words, cause is not None and cause in json.dumps(events))
 
 
 def _of_spark_measure(code: int, folder: Path, cause: str | None) -> Statement:
