@@ -80,7 +80,7 @@ class LogReporter(Reporter):
 
     def open(self) -> None:
         if self._logger is not None and not self._logger.hasHandlers():
-            raise PermanentError("there is no driver whose log could be written to; choose destination = stderr")
+            raise PermanentError("this process has no driver with a log; choose destination = stderr")
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         if self._logger is not None:

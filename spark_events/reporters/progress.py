@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-#: Maximum number of times a refused batch is halved. 30 find three bad events among a thousand.
+#: Maximum number of times a refused batch is halved. With 30 halvings, three bad events among a thousand are found.
 _MOST_HALVINGS = 30
 
 

@@ -50,7 +50,7 @@ def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
         # User code in this process may change the working directory later.
         url = url.set(database=placed(url.database))
-    # Wait half of the timeout for another driver's transaction; the other half remains for our own.
+    # Wait half of the timeout for another driver's transaction; the other half remains for this transaction.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")

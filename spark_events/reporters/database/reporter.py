@@ -99,9 +99,7 @@ class DatabaseReporter(Reporter):
             with self._engine.begin() as connection:
                 deleted = self._schema.delete_older(connection, round((time.time() - self._retention) * 1000))
         except Exception as error:
-            _LOG.warning(
-                "%s: old events are not deleted, next attempt in an hour: %s", self._where, self._reason(error)
-            )
+            _LOG.warning("%s: cannot delete old events, retrying in an hour: %s", self._where, self._reason(error))
             return
         if deleted == self._schema.MOST_DELETED:
             # Continue after the next batch, so that new events do not wait.
@@ -130,7 +128,7 @@ class DatabaseReporter(Reporter):
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> TransientError:
-        """Return an error that keeps the events: permissions, disk or server are at fault."""
+        """Return a transient error, because permissions, the disk or the server are at fault."""
         self._is_ready = False
         return TransientError(f"{self._where}: {self._reason(error)}")
 

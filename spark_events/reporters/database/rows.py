@@ -101,7 +101,7 @@ def _text(value: AttributeValue | None) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """Return indexed text as its column holds it."""
+    """Return indexed text as it is stored in its column."""
     return text if len(text) <= MOST_INDEXED else f"{text[: MOST_INDEXED - 1]}…"
 
 

@@ -89,7 +89,7 @@ SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nu
 
 #: SQLSTATE prefixes that mean a bad row: program limit exceeded (text too long), exception raised by a trigger.
 _REFUSALS = ("54", "P0001")
-#: In characters. PostgreSQL quotes the whole refused row.
+#: Maximum length of an error text, in characters. PostgreSQL quotes the whole refused row.
 _MOST_REASON = 500
 
 
@@ -105,14 +105,14 @@ def insert(dialect: str) -> Any:
     return make(EVENTS).on_conflict_do_nothing()
 
 
-#: In rows, so that a deletion ends within the timeout of a statement.
+#: Maximum number of rows per deletion, so that a deletion ends within the timeout of a statement.
 MOST_DELETED = 5_000
 
 
 def delete_older(connection: Connection, before: int) -> int:
     """Delete at most :data:`MOST_DELETED` events older than ``before``, in milliseconds; return their number.
 
-    The starts of applications that have later events stay, so that the views know since when they run.
+    The starts of applications that have later events stay, so that the views can compute how long they have run.
     """
     old, later = EVENTS.alias("old"), EVENTS.alias("later")
     is_alive = exists().where(later.c.app_id == old.c.app_id, later.c.observed_ts_millis >= before)

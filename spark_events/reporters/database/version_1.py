@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_events.event import snake_case
 
-#: Names that changed and nothing else.
+#: Attributes whose name changed while the value stayed the same.
 RENAMED = {
     "batch.first.id": "spark.batch.first_id",
     "batch.no_data": "spark.batch.no_data",

@@ -1,4 +1,4 @@
-"""Settings of ``file``."""
+"""Settings of the reporter ``file``."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from spark_events.reporters.webhook.reporter import verdict
 if TYPE_CHECKING:
     from spark_events.reporters.webhook.post import Post
 
-#: Longest wait for an answer. A monitor is no reason to delay the end of an application.
+#: Longest wait for an answer, in seconds: a slow monitor must not delay the end of an application.
 _PING_SECONDS = 2.0
 
 

@@ -103,7 +103,7 @@ class KafkaReporter(Reporter):
             await client.close()
 
     def _judge(self, batch: Batch, failed: list[Message], problem: str | None) -> None:
-        """Refuse the failed messages that are at fault; raise a transient error for the others.
+        """Reject a failed message that is at fault; without one, raise a transient error.
 
         Brokers refuse whole requests, so an oversized message is found only by sending each message on its own.
         """

@@ -23,8 +23,8 @@ _EXCERPT = 200
 class OpenLineageReporter(Reporter):
     """Sends run events one at a time, in order, through the OpenLineage client.
 
-    The client decides where they are sent: the configured ``url``, or its own configuration, which also knows Kafka,
-    files and other transports.
+    The client decides where the events are sent: the configured ``url``, or its own configuration, which also
+    supports Kafka, files and other transports.
     """
 
     Config: ClassVar[type[OpenLineageConfig]] = OpenLineageConfig
@@ -34,7 +34,7 @@ class OpenLineageReporter(Reporter):
         load_extra("openlineage.client", "openlineage")
         from spark_events.reporters.openlineage.runs import Runs
 
-        # A retry repeats one event only, because each call has one.
+        # Each call receives one event, so a retry repeats only that event.
         self.max_batch_size = 1
         self._config = config
         self._runs = Runs(config)

@@ -58,7 +58,7 @@ class Runs:
     def __init__(self, config: OpenLineageConfig) -> None:
         self._config = config
         self._producer = _producer()
-        # Facets of the application's START; missing after a restart of the sidecar. OpenLineage merges those of a run.
+        # Facets of the application's START, missing after a restart of the sidecar. OpenLineage merges a run's facets.
         self._parent: dict[str, Any] = {}
         # Running queries: the attributes of each start, by run id.
         self._queries: dict[str, Event] = {}

@@ -13,7 +13,7 @@ from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target, context
 from spark_events.reporters.otlp.verdicts import UnavailableError, of_http
 
-#: gzip level: most of the compression for a third of the time.
+#: gzip level that achieves most of the compression in a third of the time.
 _GZIP_LEVEL = 3
 #: Maximum size of a response in bytes, as in gRPC; it bounds this process's memory.
 _MOST_READ = 4 * 1024 * 1024

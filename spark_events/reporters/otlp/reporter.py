@@ -67,7 +67,7 @@ class OtlpReporter(Reporter):
                 batch.refused(str(refusal))
             else:
                 if reason and not rejected:
-                    _LOG.warning("the OTLP receiver has taken all events, but says: %s", reason)
+                    _LOG.warning("the OTLP receiver accepted all events with a warning: %s", reason)
                 batch.done(rejected, reason)
         batch.end()
 

@@ -25,7 +25,7 @@ SCHEMA_URL = Schemas.V1_36_0.value
 #: Attributes of events that are attributes of the resource instead.
 OF_RESOURCE = frozenset({"spark.app.id", "spark.version", HOST_NAME})
 
-#: Values of an event that identify its resource.
+#: Values of an event that identify the event's resource.
 Source: TypeAlias = tuple[AttributeValue | None, ...]
 
 

@@ -17,7 +17,7 @@ from spark_events.event import Event, Severity
 
 __all__ = ["Parent", "SpanOf", "Spans", "ids", "traceparent"]
 
-#: Jobs that run at the same time and whose start is remembered.
+#: Maximum number of running jobs whose start is remembered.
 _MOST_JOBS = 10_000
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ENDS = ("FINISHED", "FAILED", "CANCELLED")

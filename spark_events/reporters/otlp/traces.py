@@ -27,7 +27,7 @@ _SECONDS = 5.0
 class OtlpTracesConfig:
     """Settings below ``events.reporter.<name>.`` for type ``otlp-traces``.
 
-    OpenTelemetry's variables, ``OTEL_EXPORTER_OTLP_TRACES_…`` and ``OTEL_EXPORTER_OTLP_…``, hold for what is not set.
+    OpenTelemetry's variables, ``OTEL_EXPORTER_OTLP_TRACES_…`` and ``OTEL_EXPORTER_OTLP_…``, replace unset keys.
     """
 
     endpoint: str | None = option(

@@ -3,7 +3,7 @@
 The tables follow the OTLP specification ("Failures", "OTLP/gRPC Throttling", "OTLP/HTTP Response"). The specification
 forbids retries of some errors, but events must not be lost for a wrong configuration. So there are two classes:
 :class:`Refused` blames the events, which are dropped; :class:`UnavailableError` blames credentials, address or
-receiver, and the events are retried until it is fixed.
+receiver, and the events are retried until the cause is fixed.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ _ALERT_NAMES = {"failure": "SparkFailure", "reporter": "SparkReporter"}
 def alertmanager(expires_after: float) -> AlertFormat:
     """Return the format of Alertmanager's API v2.
 
-    An alert has an end in the future, because a failed application cannot repeat it. One that no event closes has no
-    end: Alertmanager closes it after its ``resolve_timeout``.
+    An alert has an end in the future, because a failed application cannot repeat the alert. An alert that no event
+    closes has no end: Alertmanager closes it after Alertmanager's ``resolve_timeout``.
 
     Args:
         expires_after: seconds until the end of an alert that is not closed.
@@ -96,9 +96,9 @@ def alertmanager(expires_after: float) -> AlertFormat:
                 [
                     {**alert(event, key, severity), **end, "endsAt": rfc3339(ended)}
                     for key in notice.keys
-                    # An alert that is not open would open until its end, if that was in Alertmanager's future.
+                    # An end in the future of Alertmanager's clock would open an alert that is not open.
                     for ended in [event.observed_ts_millis - (0 if key in notice.known else _MOST_AHEAD)]
-                    # The severity is a label, and the recovery does not know it.
+                    # The severity is a label, and the recovery lacks the alert's severity: close both.
                     for severity in ("warning", "critical")
                 ]
             ]
@@ -232,7 +232,7 @@ def _title(event: Event) -> str:
 
 
 def _facts(notice: Notice) -> dict[str, str]:
-    """Return the first questions of a person with their answers."""
+    """Return names and values of the facts that an operator needs first."""
     attributes, was = notice.event.attributes, notice.was
     found: dict[str, object] = {}
     if not notice.is_recovery:

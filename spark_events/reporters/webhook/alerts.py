@@ -1,8 +1,8 @@
 """Alerts: which event opens one, which closes it, and which of them are sent.
 
 A small file for each open alert lets the next run of the application, and its cooldown, continue where this run ended.
-Without files (a container, no home directory) only chats lose something: the message that an alert of an earlier run is
-over.
+Without files (a container, no home directory), only chats are affected: they receive no message about a recovery from
+an alert of an earlier run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SECONDS = 1_000
 
 
 class OpenAlert(msgspec.Struct, frozen=True):
-    """An open alert as it is remembered.
+    """State of an open alert.
 
     Attributes:
-        key: that of its incident.
+        key: the key of the alert's incident.
         since: time of its first event; milliseconds since the epoch.
         sent: time of the last event that was sent.
         count: number of events since it was opened.
@@ -49,9 +49,9 @@ class Notice:
     """One event as an alert, or as a plain message.
 
     Attributes:
-        keys: the alerts that it opens or closes; empty for a plain message.
-        is_recovery: whether it closes them.
-        known: what is known of the open ones, including this event. A recovery may close others that are not known.
+        keys: keys of the alerts that the event opens or closes; empty for a plain message.
+        is_recovery: whether the event closes these alerts.
+        known: state of the open alerts, including this event. A recovery may also close alerts without a known state.
         can_close: whether an event will close the alert.
     """
 
@@ -63,7 +63,7 @@ class Notice:
 
     @property
     def was(self) -> OpenAlert | None:
-        """The first of the known ones."""
+        """The first alert with a known state."""
         return next(iter(self.known.values()), None)
 
 
@@ -94,7 +94,7 @@ class Alerts:
             return Notice(event, keys, is_recovery=True, known=found)
         can_close = role == "alarm" and bool(key)
         if not can_close:
-            # An event of the program, for example; one alert for all of its name.
+            # An event of the program, for example: all events of one name share an alert.
             key = f"{attributes.get('spark.app.name') or attributes.get('spark.app.id') or 'spark'}/{event.name}"
         at, number = event.observed_ts_millis, event.severity.number
         known = self._find(key, event)
@@ -113,7 +113,7 @@ class Alerts:
         return Notice(event, (key,), known={key: was}, can_close=can_close)
 
     def sent(self, notice: Notice) -> None:
-        """Remember what the destination has accepted."""
+        """Record an accepted notice: store the open alert, or delete the closed alerts."""
         if notice.is_recovery:
             for key in notice.keys:
                 self._known.pop(key, None)

@@ -40,7 +40,7 @@ _FORMATS: dict[str, Format | AlertFormat] = {
 }
 
 
-#: Of Alertmanager's API; the setting has its address.
+#: Path of Alertmanager's API; the setting ``url`` has the address of the server.
 _ALERTS_PATH = "/api/v2/alerts"
 
 
@@ -117,7 +117,7 @@ class WebhookReporter(Reporter):
             if notice is None:
                 return
             if form.plain is not None and notice.is_recovery and notice.was is None:
-                # Nothing is known to be open. A chat that wants such events gets it as any other.
+                # No alert is known to be open. A chat whose filter accepts the event receives it as a plain message.
                 if event.severity < self._least:
                     return
                 notice = None
@@ -146,7 +146,7 @@ def _is_alert(event: Event) -> bool:
 def _parts(form: AlertFormat, events: Sequence[Event]) -> list[Sequence[Event]]:
     """Return the requests of a batch, the last one first: one for each alert, and one for other events in a row."""
     if form.plain is None:
-        # The others of one failure say nothing new.
+        # The other events of one failure contain nothing new.
         alone = [event for event in events if event.attributes.get("incident.role") not in ("consequence", "survived")]
         return [[event] for event in reversed(alone)]
     parts: list[Sequence[Event]] = []

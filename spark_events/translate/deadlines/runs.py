@@ -1,9 +1,9 @@
 """Deadlines of streaming queries: batches, progress, and the backlog of sources.
 
 Spark has no callback for the start of a trigger. The time that counts begins at the latest of: the query's start, its
-last commit or idle report, and the last pause of its thread, which the shim samples. So a
-query that waits for its next trigger is on time, whatever the interval; with `availableNow` and `once`, triggers follow
-each other without a pause. Continuous queries report nothing, so no rule applies.
+last commit or idle report, and the end of the last pause of its thread, which the shim samples. So a query
+that waits for its next trigger is on time, whatever the interval; with `availableNow` and `once`, triggers follow each
+other without a pause. Continuous queries have no deadline of batches or progress.
 """
 
 from __future__ import annotations

@@ -132,6 +132,6 @@ def test_without_the_right_to_delete_new_events_are_stored(
         running.deliver([event(1)])
         running.deliver([event(2)])
         assert (running.counters.delivered, running.counters.failures) == (2, 0)
-    assert caplog.text.count("old events are not deleted, next attempt in an hour") == 1
+    assert caplog.text.count("cannot delete old events, retrying in an hour") == 1
     for leave in ("DROP OWNED BY zoe", "DROP ROLE zoe"):
         in_postgresql.query(leave)
