@@ -164,7 +164,8 @@ def _rounds(cases: Sequence[tuple[str, Tool, dict[str, str]]]) -> dict[str, list
             with tempfile.TemporaryDirectory() as scratch:
                 folder = Path(scratch)
                 found[name].append(_measure({**tool.conf(folder), **extra}, folder))
-                print(f"{name}: {found[name][-1].run:.1f} s", flush=True)
+                figures = ", ".join(f"{key} {value:.1f}" for key, value in found[name][-1]._asdict().items())
+                print(f"{name}: {figures}", flush=True)
     return found
 
 
