@@ -24,6 +24,8 @@ _ROUNDS = int(os.environ.get("ADAPTIVE_ROUNDS", "3"))
 _WANTED = os.environ.get("ADAPTIVE_CASES", "")
 _SWEEP = (5, 10, 20, 40, 80, 160)
 _FORMER_DEFAULT = 100
+#: Time limit of a setting in the sweep; far too many calls in flight take minutes.
+_SWEEP_SECONDS = 15.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +61,19 @@ class _Service:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
-    def run(self, case: _Case, setting: str) -> tuple[float, float, int]:
-        """Return the goodput, the calls a row, and the rows without an answer."""
+    def run(self, case: _Case, setting: str, most: float = 120) -> tuple[float, float, int]:
+        """Return the goodput, the calls a row, and the rows without an answer, in at most ``most`` seconds."""
         body = json.dumps(case.service).encode()
         urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
         command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
         clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(case.clients)]
-        failed = sum(int(client.communicate()[0]) for client in clients)
+        failed, deadline = 0, time.monotonic() + most
+        for client in clients:
+            try:
+                failed += int(client.communicate(timeout=max(0.1, deadline - time.monotonic()))[0])
+            except subprocess.TimeoutExpired:
+                client.kill()
+                client.communicate()
         with urllib.request.urlopen(f"{self.url}/log") as answer:
             log = json.load(answer)
         return log["answered"] / max(log["seconds"], 1e-9), log["calls"] / max(1, log["answered"]), failed
@@ -94,7 +102,9 @@ def _compare(service: _Service, name: str, case: _Case) -> None:
     elif not case.service:
         fixed, reference = str(_FORMER_DEFAULT), f"{_FORMER_DEFAULT} in flight"
     else:
-        swept = {number: service.run(case, str(max(1, number // case.clients)))[0] for number in _SWEEP}
+        swept = {
+            number: service.run(case, str(max(1, number // case.clients)), _SWEEP_SECONDS)[0] for number in _SWEEP
+        }
         best = max(swept, key=swept.__getitem__)
         fixed, reference = str(max(1, best // case.clients)), f"{best} in flight"
     ours, others = [], []
