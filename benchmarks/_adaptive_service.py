@@ -28,8 +28,6 @@ class _Service:
         self.first = self.last = 0.0
         self.statuses: collections.Counter[int] = collections.Counter()
         self.recent: collections.deque[float] = collections.deque()
-        self.neighbours = 0
-        self.moves = 0.0
 
     def at(self, name: str, now: float, default: float) -> float:
         steps = self.case.get(name, default)
@@ -39,11 +37,7 @@ class _Service:
 
     def crowd(self, now: float) -> float:
         """Return the calls in flight, relative to the capacity."""
-        if self.case.get("noisy") and now >= self.moves:
-            # Calls of others come and go.
-            self.neighbours = self.random.choice((0, 0, 5, 10))
-            self.moves = now + self.random.uniform(0.5, 2)
-        return (self.in_flight + self.neighbours) / self.at("capacity", now, 1e9)
+        return (self.in_flight + self.at("neighbours", now, 0)) / self.at("capacity", now, 1e9)
 
     def is_over_rate(self, now: float) -> bool:
         rate = self.at("rate", now, 0)
@@ -84,7 +78,7 @@ class _Service:
         return web.json_response({"country": "DE"}, status=status, headers=headers)
 
     async def set(self, request: web.Request) -> web.Response:
-        while self.in_flight:
+        while self.in_flight:  # noqa: ASYNC110
             # Calls of a client that was killed.
             await asyncio.sleep(0.05)
         self.reset(await request.json())

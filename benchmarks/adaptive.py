@@ -38,6 +38,8 @@ class _Case:
     rate: float = 0.0
 
 
+#: Calls of others that come and go.
+_NEIGHBOURS = [[0, 0], [2, 10], [3, 0], [4.5, 5], [5, 10], [6.5, 0], [8, 5], [10, 0], [11, 10], [11.5, 0], [13, 5]]
 _SLOW_START = [[0, 0.3], [2, 0.2], [4, 0.1], [6, 0.03]]
 _CASES = {
     "collapses beyond 20": _Case(5000, {"capacity": 20}),
@@ -46,7 +48,7 @@ _CASES = {
     "answers 503 beyond 20": _Case(5000, {"capacity": 20, "rejects": True}),
     "latency x3 from 3 to 6 s": _Case(5000, {"capacity": 20, "latency": [[0, 0.03], [3, 0.09], [6, 0.03]]}),
     "slow start": _Case(5000, {"capacity": 40, "latency": _SLOW_START}),
-    "noisy neighbours": _Case(5000, {"capacity": 20, "noisy": True}),
+    "noisy neighbours": _Case(5000, {"capacity": 20, "neighbours": _NEIGHBOURS}),
     "two executors": _Case(5000, {"capacity": 20}, clients=2),
     "heavy tail": _Case(4000, {"capacity": 20, "tail": [0.01, 30]}),
     "latency 1 ms": _Case(10000, {"capacity": 20, "latency": 0.001}),
@@ -102,9 +104,7 @@ def _compare(service: _Service, name: str, case: _Case) -> None:
     elif not case.service:
         fixed, reference = str(_FORMER_DEFAULT), f"{_FORMER_DEFAULT} in flight"
     else:
-        swept = {
-            number: service.run(case, str(max(1, number // case.clients)), _SWEEP_SECONDS)[0] for number in _SWEEP
-        }
+        swept = {number: service.run(case, str(max(1, number // case.clients)), _SWEEP_SECONDS)[0] for number in _SWEEP}
         best = max(swept, key=swept.__getitem__)
         fixed, reference = str(max(1, best // case.clients)), f"{best} in flight"
     ours, others = [], []
