@@ -18,7 +18,7 @@ __all__ = ["AllowedRate"]
 #: The most common period of limits, in seconds, over which the first estimate is made.
 _PERIOD = 1.0
 #: Attempts relative to the estimate, without and with pauses after rejections.
-_ABOVE, _BELOW = 1.02, 0.97
+_ABOVE, _BELOW = 1.02, 0.98
 #: Largest fall of the rate at a rejection with a pause, if most attempts were answered.
 _FALLS = 0.96
 #: Least attempts and most seconds between two estimates.
@@ -128,13 +128,12 @@ class AllowedRate:
         got, elapsed = self._answers - self._answers_then, now - self._estimated
         if self._rejections and got and elapsed >= _PERIOD / 2:
             measured = got / elapsed
-            if self._pauses and got > 0.5 * self._attempts:
+            if self._pauses and measured > 0.5 * self.rate:
                 # The rate was nearly right. Answers during a pause are missing, so they do not show the limit.
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
                 self.rate *= _FALLS
             else:
                 self.rate = min(self.rate, measured * (_BELOW if self._pauses else _ABOVE))
-                self._patience = _PATIENCE
             self._growth = _GROWTH
         elif self._rejections and elapsed > 0:
             self.rate *= _BELOW if got else 0.5
