@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from spark_events.bridge.plan_tables import tables
 from spark_events.bridge.progress import StreamingProgress
 
 #: Spark's default for the number of consecutive failed attempts of a stage.
@@ -190,6 +191,30 @@ class JobEnd(_Line, frozen=True, kw_only=True):
     ui: str = ""
 
 
+class SqlExecutionStart(_Line, frozen=True, kw_only=True):
+    """``SparkListenerSQLExecutionStart`` of an execution outside micro-batches.
+
+    ``root_id`` and ``description`` are those of the outermost enclosing execution. ``plan`` has the lines of the
+    physical plan's description that name tables and paths, redacted and at most 4,096 characters together.
+    """
+
+    execution_id: int
+    time: int
+    root_id: int | None = None
+    description: str | None = None
+    plan: list[str] = []
+
+    @property
+    def reads(self) -> list[str]:
+        """Tables and paths that the execution reads, each once."""
+        return tables(self.plan)[0]
+
+    @property
+    def writes(self) -> list[str]:
+        """Tables and paths that the execution writes, each once."""
+        return tables(self.plan)[1]
+
+
 class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success after a failure.
 
@@ -227,12 +252,98 @@ class StageTasks(_Line, frozen=True, kw_only=True):
     failed: int
 
 
+class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over the task attempts that ended, times in milliseconds.
+
+    ``failed`` and ``killed`` count attempts, ``speculative`` those that Spark started as a second copy; ``retried_ms``
+    is the time from launch to finish of failed and killed attempts. ``task_ms`` is that time of all attempts: what they
+    occupied of the executors' cores. Spark sends no metrics of an attempt whose executor was lost, so the other sums
+    lack that attempt. ``scheduler_delay_ms`` is computed as in Spark's UI. ``peak_execution_memory`` is the maximum
+    of one attempt, in bytes.
+    """
+
+    tasks: int = 0
+    failed: int = 0
+    killed: int = 0
+    speculative: int = 0
+    task_ms: int = 0
+    retried_ms: int = 0
+    run_ms: int = 0
+    cpu_ms: int = 0
+    gc_ms: int = 0
+    deserialize_ms: int = 0
+    scheduler_delay_ms: int = 0
+    result_serialize_ms: int = 0
+    getting_result_ms: int = 0
+    result_bytes: int = 0
+    input_bytes: int = 0
+    input_rows: int = 0
+    output_bytes: int = 0
+    output_rows: int = 0
+    shuffle_read_bytes: int = 0
+    shuffle_read_rows: int = 0
+    fetch_wait_ms: int = 0
+    shuffle_write_bytes: int = 0
+    shuffle_write_rows: int = 0
+    shuffle_write_ms: int = 0
+    spill_memory_bytes: int = 0
+    spill_disk_bytes: int = 0
+    peak_execution_memory: int = 0
+
+
+class StageTotals(TaskTotals, frozen=True, kw_only=True):
+    """Totals of a stage attempt, from its submission to its completion; later ends of its tasks are not included.
+
+    Durations are times from launch to finish of successful task attempts. A quantile is at most 6.25 % above the exact
+    value and never above the maximum (``event_log/sketch.py``). ``slowest_*`` describe the successful attempt with the
+    maximum duration. ``largest_input_bytes`` and ``median_input_bytes`` are input plus shuffle read of one successful
+    attempt. ``started`` and ``ended`` are milliseconds since the epoch; ``started`` is 0 if Spark sent no time.
+    """
+
+    started: int = 0
+    ended: int = 0
+    duration_p50_ms: int = 0
+    duration_p95_ms: int = 0
+    duration_max_ms: int = 0
+    slowest_task: int = -1
+    slowest_attempt: int = 0
+    slowest_executor: str = ""
+    slowest_host: str = ""
+    largest_input_bytes: int = 0
+    median_input_bytes: int = 0
+
+
+class ApplicationTotals(_Line, frozen=True, kw_only=True):
+    """Cumulative totals of the application, at its end (``final``) and every ``events.summary.interval``.
+
+    The shim computes them, so they include micro-batches, whose jobs and stages are not recorded, and survive a restart
+    of the sidecar. ``totals`` includes stages that still run. ``jobs`` and ``stages`` count those that ended, with
+    each attempt of a stage. ``busy_ms`` is ``totals.task_ms`` times ``spark.task.cpus``; ``core_ms`` is the integral of
+    the executors' cores over time, in a local application those of the driver. Zero means unknown for ``core_ms``,
+    ``cores_now`` and the peaks of the heap: if the listener was added after executors, or no measurement arrived.
+    """
+
+    time: int
+    final: bool = False
+    jobs: int = 0
+    jobs_failed: int = 0
+    stages: int = 0
+    stages_failed: int = 0
+    totals: TaskTotals = msgspec.field(default_factory=TaskTotals)
+    busy_ms: int = 0
+    core_ms: int = 0
+    cores_now: int = 0
+    peak_driver_heap_bytes: int = 0
+    peak_executor_heap_bytes: int = 0
+
+
 class StageCompleted(_Line, frozen=True, kw_only=True):
     """``SparkListenerStageCompleted``; a stage attempt without a failure reason has succeeded.
 
     ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``, the number of consecutive attempts that may fail.
     ``task_failure`` is the stack trace of a task of this attempt that failed with the reason as its message.
     ``lost_executor`` and ``lost_host`` identify the executor whose shuffle output a task could not fetch.
+    ``totals`` is None if the stage began before the listener was added.
     """
 
     stage_id: int
@@ -246,6 +357,7 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     lost_executor: str | None = None
     lost_host: str | None = None
     most_failures: int = MOST_FAILURES
+    totals: StageTotals | None = None
 
 
 class ExecutorAdded(_Line, frozen=True, kw_only=True):
@@ -425,6 +537,7 @@ Record: TypeAlias = (
     | BatchStarted
     | JobStart
     | JobEnd
+    | SqlExecutionStart
     | SqlExecutionEnd
     | QueryStarted
     | QueryIdle
@@ -433,6 +546,7 @@ Record: TypeAlias = (
     | StageSubmitted
     | StageTasks
     | StageCompleted
+    | ApplicationTotals
     | ExecutorAdded
     | ExecutorRemoved
     | Inspection

@@ -108,6 +108,19 @@ class ExecutorConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SummaryConfig:
+    """Settings below ``events.summary``."""
+
+    # The shim reads this setting too (``Settings.java``).
+    interval: float = option(
+        "interval",
+        duration,
+        0.0,
+        doc="Minimum time between two totals of a running application. 0s: only at its end.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TranslateConfig:
     """All settings of the translation."""
 
@@ -121,6 +134,7 @@ class TranslateConfig:
     deadline: DeadlineConfig = dataclasses.field(default_factory=DeadlineConfig)
     incident: IncidentConfig = dataclasses.field(default_factory=IncidentConfig)
     link: LinkConfig = dataclasses.field(default_factory=LinkConfig)
+    summary: SummaryConfig = dataclasses.field(default_factory=SummaryConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,6 +177,7 @@ SECTIONS: dict[str, type] = {
     "events.heartbeat": HeartbeatConfig,
     "events.incident": IncidentConfig,
     "events.link": LinkConfig,
+    "events.summary": SummaryConfig,
 }
 
 
@@ -182,4 +197,5 @@ def read(settings: Settings) -> TranslateConfig:
         read_deadlines(settings),
         settings.read(IncidentConfig, "events.incident") or IncidentConfig(),
         settings.read(LinkConfig, "events.link") or LinkConfig(),
+        settings.read(SummaryConfig, "events.summary") or SummaryConfig(),
     )

@@ -32,6 +32,8 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
         ({"kind": "dropped", "records": {"job_end": 3}}, r.Dropped),
         ({"kind": "job_start", "job_id": 1, "time": 2, "properties": {"a": "b"}}, r.JobStart),
         ({"kind": "job_end", "job_id": 1, "time": 2, "failure": {"chain": [{"type": "a.B"}]}}, r.JobEnd),
+        ({"kind": "application_totals", "time": 2, "totals": {"tasks": 1}}, r.ApplicationTotals),
+        ({"kind": "sql_execution_start", "execution_id": 1, "time": 2, "plan": ["(1) Range"]}, r.SqlExecutionStart),
         ({"kind": "sql_execution_end", "execution_id": 1, "time": 2, "error": "x"}, r.SqlExecutionEnd),
         (query_started(), r.QueryStarted),
         ({"kind": "query_idle", "id": "q", "run_id": "r", "timestamp": "t"}, r.QueryIdle),

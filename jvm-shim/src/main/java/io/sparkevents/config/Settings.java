@@ -71,6 +71,8 @@ public final class Settings {
   public final long outcomeTimeoutMillis;
   public final long startTimeoutMillis;
   public final long stallTimeoutMillis;
+  /** Minimum time between two totals of a running application; 0 if they are sent only at its end. */
+  public final long summaryIntervalMillis;
   /** Whether successful jobs and stages of micro-batches make events. True also if that is unknown here. */
   public final boolean reportsMicroBatches;
   /** Whether a deadline rule is on or executors are reported; the sidecar validates the values. */
@@ -103,6 +105,7 @@ public final class Settings {
     outcomeTimeoutMillis = millis("events.shutdown.outcome-timeout", 30_000);
     startTimeoutMillis = millis("events.sidecar.start-timeout", 30_000);
     stallTimeoutMillis = millis("events.sidecar.stall-timeout", 60_000);
+    summaryIntervalMillis = millis("events.summary.interval", 0);
     reportsMicroBatches = isOn("events.streaming-jobs.enabled") || isOn("events.streaming-stages.enabled");
     tracksWork = findsWork();
   }

@@ -1,0 +1,53 @@
+"""Tables and paths in the description of a physical plan, in Spark's ``formatted`` mode (its default).
+
+The shim and the reader of event logs select the lines; both send the same lines, so that one parser is enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["tables"]
+
+_SCAN = re.compile(r"\(\d+\) (Batch)?Scan (?!ExistingRDD|OneRowRelation)(.+)")
+_LOCATION = re.compile(r"Location: \w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
+#: Where the arguments of a command name its target, the best first.
+_TARGETS = (
+    re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
+    re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
+    re.compile(r"\bpath=([^,\]\s]+)"),
+    re.compile(r"Arguments: ([a-z][a-z0-9+.-]*:/[^,]*|/[^,]*)"),
+)
+
+
+def tables(plan: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the tables and paths that a plan reads and those that it writes, each once."""
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    node = ""
+    for line in plan:
+        if line.startswith("("):
+            node = line
+            name = _scanned(line)
+            if name:
+                reads[name] = None
+                node = ""
+        elif line.startswith("Location: ") and _SCAN.match(node):
+            found = _LOCATION.match(line)
+            reads.update(dict.fromkeys(path.strip() for path in found[1].split(",")) if found else {})
+        elif line.startswith("Arguments: ") and node and not _SCAN.match(node):
+            target = next((found[1] for found in (pattern.search(line) for pattern in _TARGETS) if found), None)
+            if target:
+                writes[target.replace("`", "")] = None
+    return list(reads), list(writes)
+
+
+def _scanned(header: str) -> str:
+    """Return the table of a scan; the empty string if the node is no scan or scans paths."""
+    found = _SCAN.match(header)
+    if found is None:
+        return ""
+    name = found[2].partition("[")[0].strip()
+    # "Scan parquet spark_catalog.default.t" has a format before the name, "BatchScan local.db.t[filters=]" has none.
+    return name if found[1] or "(" in name else name.partition(" ")[2].strip()
