@@ -31,6 +31,7 @@ _EXECUTOR = "ExecutorStatusChangeEvent"
 _COMMIT = Effect(_QUERY, "BatchCommitEvent", Severity.WARN)
 _WATERMARK = Effect("spark.streaming.watermark", "WatermarkStatusChangeEvent", Severity.WARN)
 _SUBTASKS = Effect(_STAGE, "AllSubtasksStatusChangeEvent", Severity.INFO)
+_STAGE_SUMMARY = Effect(_STAGE, "StageSummaryEvent", Severity.WARN)
 _STAGE_FAILURE = Effect(_STAGE, _FAILURE, Severity.ERROR)
 _SQL_FAILURE = Effect("spark.sql.execution", _FAILURE, Severity.ERROR)
 
@@ -74,7 +75,8 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
     ),
     "sql_execution_end": (_SQL_FAILURE,),
     "stage_tasks": (_SUBTASKS,),
-    "stage_completed": (_STAGE_FAILURE,),
+    "stage_completed": (_STAGE_FAILURE, _STAGE_SUMMARY),
+    "application_totals": (Effect(_APPLICATION, "ApplicationSummaryEvent", Severity.INFO),),
     "added": (Effect(None, None, Severity.FATAL),),
     "dropped": (Effect("spark_events.dispatch", "EventsDroppedEvent", Severity.WARN),),
 }

@@ -16,7 +16,7 @@ from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 
-__all__ = ["Commits", "is_commit"]
+__all__ = ["Commits", "input_rows", "is_commit"]
 
 _SOURCES = "spark.batch.sources"
 
@@ -93,7 +93,7 @@ class Commits:
 def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None) -> Draft:
     took = progress.duration_ms.get("triggerExecution")
     too_long = max_duration is not None and took is not None and took > max_duration * 1000
-    rows = _input_rows(progress)
+    rows = input_rows(progress)
     return Draft(
         name="BatchCommitEvent",
         class_scope="spark.streaming.query",
@@ -163,7 +163,8 @@ def _adds_up(key: str) -> bool:
     )
 
 
-def _input_rows(progress: StreamingProgress) -> int:
+def input_rows(progress: StreamingProgress) -> int:
+    """Return the number of rows that the batch read, as Spark counts them."""
     if progress.num_input_rows is not None:
         return progress.num_input_rows
     return sum(source.num_input_rows for source in progress.sources)

@@ -10,6 +10,7 @@ from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlin
 from spark_events.translate.deadlines.config import read as read_deadlines
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher
 from spark_events.translate.incidents.config import IncidentConfig, LinkConfig
+from spark_events.translate.summaries.config import SummaryConfig
 
 __all__ = ["BatchCommitConfig", "FailureConfig", "TranslateConfig", "WatermarkConfig", "read"]
 
@@ -104,19 +105,6 @@ class ExecutorConfig:
         integer(0, 1_000_000),
         10,
         doc="Maximum number of events of executors per minute; the rest is counted. 0: none.",
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SummaryConfig:
-    """Settings below ``events.summary``."""
-
-    # The shim reads this setting too (``Settings.java``).
-    interval: float = option(
-        "interval",
-        duration,
-        0.0,
-        doc="Minimum time between two totals of a running application. 0s: only at its end.",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
@@ -36,7 +36,9 @@ class Executors:
 
     def __init__(self) -> None:
         self.removed_count = 0
-        self._present: set[str] | None = set()
+        self._present: dict[str, int] | None = {}
+        # Times at which the number of all cores changed, with the new number.
+        self._cores: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_REMEMBERED)
         self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
         self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
 
@@ -45,6 +47,26 @@ class Executors:
         """Number of executors now; None if it is unknown, because not all have been seen."""
         return None if self._present is None else len(self._present)
 
+    def core_ms(self, start: int, end: int) -> int | None:
+        """Return the cores of the executors multiplied by time; None if they are unknown for a part of the period.
+
+        Args:
+            start: milliseconds since the epoch.
+            end: milliseconds since the epoch.
+        """
+        if self._present is None:
+            return None
+        total, until = 0, end
+        for since, cores in reversed(self._cores):
+            total += cores * max(0, until - max(since, start))
+            until = min(until, since)
+            if since <= start:
+                return total
+        return None
+
+    def _count_cores(self, at: int) -> None:
+        self._cores.append((max(at, self._cores[-1][0]), sum((self._present or {}).values())))
+
     def forget_number(self) -> None:
         """Mark the number of executors as unknown, after a restart of the sidecar."""
         self._present = None
@@ -52,13 +74,15 @@ class Executors:
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:
         """Count an executor; make no event."""
         if self._present is not None:
-            self._present.add(record.executor_id)
+            self._present[record.executor_id] = record.cores
+            self._count_cores(record.time)
         yield from ()
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """Remember why an executor was removed; make no event."""
         if self._present is not None:
-            self._present.discard(record.executor_id)
+            self._present.pop(record.executor_id, None)
+            self._count_cores(record.time)
         self.removed_count += record.executor_id not in self._removed
         self._removed[record.executor_id] = record
         if len(self._removed) > _REMEMBERED:

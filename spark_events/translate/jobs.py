@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
+from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.last_failure import LastFailure
@@ -32,6 +33,7 @@ class Jobs:
         executors: the removed executors.
         streaming: whether jobs of micro-batches are reported even if they do not fail.
         last_failure: the failure that may explain the application's end.
+        executions: supplies sources and targets of SQL executions.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Jobs:
         executors: Executors,
         streaming: bool,
         last_failure: LastFailure,
+        executions: Executions,
     ) -> None:
         self._last_failure = last_failure
+        self._executions = executions
         self._failed_executions: OrderedDict[str, None] = OrderedDict()
         self.illegal = 0
         self.without_start = 0
@@ -66,7 +70,7 @@ class Jobs:
         if job_id in self._running or job_id in self._over:
             self.illegal += 1
             return
-        origin = Origin(record.properties, self._queries)
+        origin = Origin(record.properties, self._queries, self._executions)
         self._running[job_id] = origin
         if len(self._running) > _RUNNING:
             self._running.popitem(last=False)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import present
+from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries
 
 __all__ = ["Origin"]
@@ -33,12 +34,14 @@ class Origin:
     Args:
         properties: the local properties that the shim sends, redacted.
         queries: to find the query.
+        executions: to find the sources and targets of the SQL execution; None: leave them out.
     """
 
-    __slots__ = ("_attributes", "_batch", "_clause", "_properties", "_run")
+    __slots__ = ("_attributes", "_batch", "_clause", "_executions", "_properties", "_run")
 
-    def __init__(self, properties: Mapping[str, str], queries: Queries) -> None:
+    def __init__(self, properties: Mapping[str, str], queries: Queries, executions: Executions | None = None) -> None:
         self._properties = properties
+        self._executions = executions
         self._run = queries.of_query(properties.get("sql.streaming.queryId"))
         batch = properties.get("streaming.sql.batchId", "")
         self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
@@ -82,6 +85,8 @@ class Origin:
         if self._attributes is None:
             properties = self._properties
             self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}
+            if self._executions is not None:
+                self._attributes |= self._executions.attributes(properties.get("spark.sql.execution.id"))
             if self._run is not None:
                 self._attributes.update(present(self._run.scope_variables))
             elif self.is_streaming:

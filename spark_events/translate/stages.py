@@ -14,6 +14,7 @@ from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
 from spark_events.translate.status import STAGE, Status
+from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Stages"]
 
@@ -84,14 +85,23 @@ class Stages:
         diagnostics: analyses failure reasons.
         executors: the removed executors.
         streaming: whether stages of micro-batches are reported even if they do not fail.
+        summaries: sums up the tasks of an attempt.
     """
 
-    def __init__(self, queries: Queries, diagnostics: Diagnostics, executors: Executors, streaming: bool) -> None:
+    def __init__(
+        self,
+        queries: Queries,
+        diagnostics: Diagnostics,
+        executors: Executors,
+        streaming: bool,
+        summaries: StageSummaries,
+    ) -> None:
         self.illegal = 0
         self._queries = queries
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
+        self._summaries = summaries
         self._attempts: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
         self._failures: OrderedDict[int, int] = OrderedDict()
 
@@ -101,6 +111,7 @@ class Stages:
             self.illegal += 1
         else:
             self._remember(record, _StageAttempt(record.name, Origin(record.properties, self._queries), record.time))
+            self._summaries.submitted((record.stage_id, record.attempt))
         yield from ()
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
@@ -144,7 +155,7 @@ class Stages:
         )
 
     def completed(self, record: StageCompleted) -> Iterator[Draft]:
-        """Report a stage attempt if it failed."""
+        """Report a stage attempt's failure, if it failed, and its summary."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
         if attempt is None:
             attempt = self._remember(record, _StageAttempt(record.name, Origin({}, self._queries)))
@@ -153,6 +164,13 @@ class Stages:
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
         attempt.over = True
+        yield from self._failure(record, attempt)
+        title = _name(record.stage_id, record.attempt, attempt.name)
+        summary = self._summaries.of(record, title, attempt.clause, attempt.origin)
+        if summary is not None and (self._streaming or not attempt.origin.is_streaming):
+            yield summary
+
+    def _failure(self, record: StageCompleted, attempt: _StageAttempt) -> Iterator[Draft]:
         reason = record.failure_reason
         if reason is None:
             self._failures.pop(record.stage_id, None)
@@ -193,7 +211,9 @@ class Stages:
         if len(self._attempts) > _REMEMBERED:
             over = next((key for key, known in self._attempts.items() if known.over), None)
             # Only few attempts run at a time, unless the records of most ends were lost.
-            del self._attempts[over or next(iter(self._attempts))]
+            forgotten = over or next(iter(self._attempts))
+            del self._attempts[forgotten]
+            self._summaries.forget(forgotten)
         return attempt
 
     def _will_retry(self, record: StageCompleted, reason: str) -> bool:

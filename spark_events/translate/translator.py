@@ -14,6 +14,7 @@ from spark_events.bridge.records import (
     Added,
     ApplicationEnd,
     ApplicationStart,
+    ApplicationTotals,
     BatchStarted,
     Dropped,
     ExecutorAdded,
@@ -26,6 +27,7 @@ from spark_events.bridge.records import (
     QueryStarted,
     QueryTerminated,
     SqlExecutionEnd,
+    SqlExecutionStart,
     StageCompleted,
     StageSubmitted,
     StageTasks,
@@ -38,6 +40,7 @@ from spark_events.translate.config import TranslateConfig
 from spark_events.translate.deadlines.deadlines import Deadlines
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.drops import dropped
+from spark_events.translate.executions import Executions
 from spark_events.translate.executor_events import ExecutorEvents
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -51,6 +54,8 @@ from spark_events.translate.queries import Queries
 from spark_events.translate.sql import SqlExecutions
 from spark_events.translate.stages import Stages
 from spark_events.translate.streams import Streams
+from spark_events.translate.summaries.application import ApplicationSummaries
+from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Translator"]
 
@@ -106,13 +111,15 @@ class Translator:
         self._executors = executors
         self._provisional: ApplicationEnd | None = None
         self._behind = 0
-        last_failure = LastFailure()
+        last_failure, executions = LastFailure(), Executions()
         self._application = Applications(diagnostics, last_failure)
         self._queries = Queries(diagnostics, last_failure)
         self._streams = Streams(self._queries, config)
-        self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure)
+        self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure, executions)
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
-        self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
+        self._summaries = ApplicationSummaries(config.summary, self._application)
+        stages = StageSummaries(config.summary, self._application, executors, self._queries, executions)
+        self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages, stages)
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
         self._links = Links(config.link)
         self._recoveries = Recoveries()
@@ -124,16 +131,21 @@ class Translator:
             ApplicationStart: (_time, self._application_started),
             ApplicationEnd: (_time, self._application_ended),
             QueryStarted: (_timestamp, self._streams.started),
-            QueryProgress: (committed_at, self._heartbeats.observe(self._streams.progress)),
+            QueryProgress: (
+                committed_at,
+                _both(self._summaries.progress, self._heartbeats.observe(self._streams.progress)),
+            ),
             QueryIdle: (_timestamp, self._streams.idle),
             QueryTerminated: (_undated, self._query_terminated),
             BatchStarted: (_undated, self._jobs.batch_started),
             JobStart: (_time, self._jobs.started),
             JobEnd: (_time, self._job_ended),
+            SqlExecutionStart: (_time, executions.started),
             SqlExecutionEnd: (_time, self._sql.ended),
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
+            ApplicationTotals: (_time, self._summaries.ended),
             ExecutorAdded: (_time, _both(executors.added, self._executor_events.added)),
             ExecutorRemoved: (_time, _both(executors.removed, self._executor_events.removed)),
             Dropped: (_undated, self._dropped),
@@ -314,6 +326,7 @@ class Translator:
         yield from self._application.ended(record, failed, running, self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:
+        self._summaries.observe(draft)
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
         attributes = Attributes(application.scope_variables)

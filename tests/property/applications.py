@@ -17,6 +17,7 @@ WATERMARK: Transitions = {"ACTIVE": frozenset({"IDLE"}), "IDLE": frozenset({"ACT
 FETCH = "org.apache.spark.shuffle.FetchFailedException: Failed to connect to h1\n\tat a.B.c(B.java:1)"
 ABORTED = "Job aborted due to stage failure: Task 0 in stage {stage}.0 failed 1 times, most recent failure: Lost task"
 FAILURE = {"chain": [{"type": "java.io.IOException", "message": "disk"}], "trace": "java.io.IOException: disk\n"}
+TOTALS = {"tasks": 2, "task_ms": 6, "duration_p50_ms": 3, "duration_max_ms": 3, "slowest_task": 1}
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
@@ -87,7 +88,7 @@ class Application:
                 self._add({"kind": "executor_removed", **gone})
             self._add(
                 {"kind": "stage_completed", "name": "s", **about, "time": self.now, "failed": 1}
-                | {"failure_reason": reason}
+                | {"failure_reason": reason, "totals": {**TOTALS, "started": self.now - 3, "ended": self.now}}
             )
         failure = FAILURE if fails else None
         self._add({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})

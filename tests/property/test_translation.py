@@ -105,6 +105,7 @@ def test_the_generator_covers_every_event() -> None:
         "ExecutorStatusChangeEvent",
         "JobFailureEvent",
         "JobStatusChangeEvent",
+        "StageSummaryEvent",
         "WatermarkStatusChangeEvent",
     }
 

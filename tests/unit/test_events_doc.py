@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from fakes import (
+    AT_ONCE,
     ROOT,
     START,
     application_end,
@@ -35,6 +37,7 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.incidents.config import LinkConfig
+from spark_events.translate.summaries.config import SummaryConfig
 from spark_events.translate.translator import Translator
 
 TEXT = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
@@ -155,6 +158,7 @@ def story() -> list[Event]:
     asked = Translator(TranslateConfig())
     events += translated(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
     events += late()
+    events += summed_up()
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
     translated(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
     events += beating.tick(START + 60_000)
@@ -192,6 +196,35 @@ def late() -> list[Event]:
     records.append({**answer, "idle_since": START, "stages": [stage]})
     events = translated(translator, records)
     return [*events, *translator.tick(hour)]
+
+
+def summed_up() -> list[Event]:
+    """Return summaries with all attributes, and a job of a SQL execution that reads and writes tables."""
+    config = dataclasses.replace(AT_ONCE, summary=SummaryConfig(core_hour_price=0.5, min_duration=0.0))
+    sql = {"spark.sql.execution.id": "5", "spark.job.description": "d", "callSite.short": "c", "spark.jobGroup.id": "g"}
+    plan = ["(1) Scan parquet default.orders", "(4) Execute InsertIntoHadoopFsRelationCommand"]
+    plan.append("Arguments: file:/out/report, false, Parquet")
+    stage = {"stage_id": 3, "attempt": 0, "name": "s", "tasks": 2}
+    totals = {"started": START, "ended": START + 99_999, "slowest_task": 1, "slowest_executor": "1"}
+    totals |= {"slowest_host": "h", "run_ms": 9, "gc_ms": 9}
+    failure = {"chain": [{"type": "java.io.IOException", "message": "No space left on device"}]}
+    spent = {"id": "7", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
+    records = [
+        application_start(),
+        {"kind": "executor_added", "executor_id": "1", "host": "h", "cores": 4, "time": START},
+        {"kind": "sql_execution_start", "execution_id": 5, "time": START, "description": "d", "plan": plan},
+        {"kind": "job_start", "job_id": 1, "time": START, "properties": sql},
+        {"kind": "stage_submitted", "time": START, "properties": sql, **stage},
+        {"kind": "stage_completed", "time": START + 99_999, "totals": totals, **stage},
+        {"kind": "job_end", "job_id": 1, "time": START, "failure": failure},
+        query_started(),
+        query_progress(),
+        {"kind": "added", "event": {**spent, "attributes": {"spark.enrich.cost": 0.5}}},
+        {"kind": "application_totals", "time": START, "final": True, "busy_ms": 1, "core_ms": 2, "cores_now": 4}
+        | {"peak_driver_heap_bytes": 1, "peak_executor_heap_bytes": 1},
+    ]
+    events = translated(Translator(config), records)
+    return [event for event in events if event.name != "EnrichmentEvent"]
 
 
 def enriched() -> dict[str, Any]:

@@ -25,6 +25,7 @@ STARVED = {
     "idle_since": START,
     "stages": [{"stage_id": 900, "attempt": 0, "name": "s", "tasks": 2, "time": START}],
 }
+SUMMED_UP = {"kind": "application_totals", "time": START, "final": True}
 ARRIVED = {"kind": "executor_added", "executor_id": "9", "host": "h", "cores": 2}
 ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
@@ -81,15 +82,16 @@ def test_no_record_makes_an_event_that_is_not_listed(
         {**SQL_FAILED, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
+        {**SUMMED_UP, "at": application.now},
         end,
     ]
     assert [(kind, event) for kind, event in events(records, config) if not is_listed(kind, event)] == []
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """The table lists exactly the kinds that make events; two other kinds update state, and one is only in logs."""
+    """The table lists exactly the kinds that make events; three others update state, and one is only in logs."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
-    assert translated - set(CAUSES) == {"batch_started", "stage_submitted", "stage_waited"}
+    assert translated - set(CAUSES) == {*("batch_started", "sql_execution_start", "stage_submitted", "stage_waited")}
     assert not set(CAUSES) - translated
 
 
@@ -128,5 +130,6 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         {**SQL_FAILED, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
+        {**SUMMED_UP, "at": application.now},
         end,
     ]

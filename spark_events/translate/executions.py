@@ -1,0 +1,45 @@
+"""Descriptions, sources and targets of SQL executions, for the events of their jobs and stages."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+
+from spark_events.bridge.records import SqlExecutionStart
+from spark_events.event import AttributeValue
+from spark_events.translate.draft import Draft, present
+
+__all__ = ["Executions"]
+
+_REMEMBERED = 1_024
+_LIMIT = 4_096
+
+
+class Executions:
+    """The attributes of the latest SQL executions, by execution id."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
+
+    def started(self, record: SqlExecutionStart) -> Iterator[Draft]:
+        """Remember an execution; make no event."""
+        self._known[str(record.execution_id)] = present(
+            {
+                "spark.sql.description": (record.description or "")[:_LIMIT] or None,
+                "spark.sql.reads": _listed(record.reads),
+                "spark.sql.writes": _listed(record.writes),
+            }
+        )
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        yield from ()
+
+    def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
+        """Return the attributes of an execution; empty if its start was not seen or is forgotten."""
+        return self._known.get(str(execution_id), {})
+
+
+def _listed(names: list[str]) -> str | None:
+    return msgspec.json.encode(names).decode() if names else None

@@ -1,0 +1,208 @@
+"""Events that sum up the application: work, failures, core-hours, memory, bytes, cost and streaming queries."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+
+from spark_events.bridge.records import ApplicationTotals, QueryProgress
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.applications import Applications
+from spark_events.translate.commits import input_rows, is_commit
+from spark_events.translate.draft import Draft, counted, present
+from spark_events.translate.summaries.config import SummaryConfig
+from spark_events.translate.summaries.problems import took
+
+__all__ = ["ApplicationSummaries"]
+
+_HOUR = 3_600_000
+_MOST_QUERIES = 20
+_OTHERS = "(others)"
+_NAME_LIMIT = 100
+#: Failures to remember, so that a job does not count the failure of its stage again.
+_REMEMBERED = 1_024
+_LEVELS = {"stage": 1, "job": 2, "sql": 3, "query": 4, "application": 5}
+#: Sums of the tasks that are attributes of the same name below ``spark.summary.``.
+_SUMS = (
+    *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
+    *("output_rows", "shuffle_read_bytes", "shuffle_write_bytes", "spill_memory_bytes", "spill_disk_bytes"),
+)
+#: Beginnings of the attributes of an enrichment that are summed up.
+_ENRICHED = ("spark.enrich.usage", "spark.enrich.cost", "enrichment.usage", "enrichment.cost")
+#: Buckets of durations for each doubling; the middle of a bucket is at most 1.1 % from each of its values.
+_BUCKETS = 32
+
+
+class _QueryNumbers:
+    """Numbers of a query over its runs."""
+
+    def __init__(self) -> None:
+        self._batches: Counter[int] = Counter()
+        self._overdue_since: dict[str, int] = {}
+        self._overdue_ms = 0
+        self.rows = 0
+
+    def committed(self, rows: int, took_ms: int) -> None:
+        self.rows += rows
+        self._batches[round(_BUCKETS * math.log2(max(1, took_ms)))] += 1
+
+    def deadline(self, rule: str, is_overdue: bool, at: int) -> None:
+        """Note a change of a deadline; times in which several deadlines are overdue count once."""
+        if is_overdue:
+            self._overdue_since.setdefault(rule, at)
+        elif (began := min(self._overdue_since.values(), default=None)) is not None:
+            if self._overdue_since.pop(rule, None) is not None and not self._overdue_since:
+                self._overdue_ms += max(0, at - began)
+            elif self._overdue_since:
+                self._overdue_since = dict.fromkeys(self._overdue_since, began)
+
+    def attributes(self, title: str, now: int) -> dict[str, AttributeValue | None]:
+        since = min(self._overdue_since.values(), default=now)
+        values = {
+            "batches": self._batches.total(),
+            "rows": self.rows,
+            "duration_p50_ms": self._quantile(0.5),
+            "duration_p99_ms": self._quantile(0.99),
+            "overdue_ms": self._overdue_ms + max(0, now - since),
+        }
+        return {f"spark.query.{title}.{name}": value for name, value in values.items()}
+
+    def _quantile(self, share: float) -> int | None:
+        rank = math.ceil(share * self._batches.total())
+        for bucket, count in sorted(self._batches.items()):
+            rank -= count
+            if rank <= 0:
+                return round(2 ** (bucket / _BUCKETS))
+        return None
+
+
+class ApplicationSummaries:
+    """Summaries of the application at its end and once per interval.
+
+    The driver counts jobs, stages, tasks and cores. The sidecar counts failures by class, queries and enrichments, and
+    counts from its own start.
+
+    Args:
+        config: the price of a core-hour.
+        application: supplies the application's name.
+    """
+
+    def __init__(self, config: SummaryConfig, application: Applications) -> None:
+        self._price = config.core_hour_price
+        self._application = application
+        self._queries: dict[str, _QueryNumbers] = {}
+        self._last_batches: OrderedDict[str, int] = OrderedDict()
+        self._failures: Counter[str] = Counter()
+        self._failed: OrderedDict[str, int] = OrderedDict()
+        self._enriched: dict[str, int | float] = {}
+        self._observers = {
+            "JobFailureEvent": self._failure,
+            "DeadlineStatusChangeEvent": self._deadline,
+            "EnrichmentEvent": self._enrichment,
+        }
+
+    def progress(self, record: QueryProgress) -> Iterator[Draft]:
+        """Count a committed batch; make no event."""
+        progress = record.progress
+        if is_commit(progress) and progress.batch_id > self._last_batches.get(progress.run_id, -1):
+            self._last_batches[progress.run_id] = progress.batch_id
+            if len(self._last_batches) > _REMEMBERED:
+                self._last_batches.popitem(last=False)
+            numbers = self._query(progress.name or progress.id[:8])
+            numbers.committed(input_rows(progress), progress.duration_ms.get("triggerExecution", 0))
+        yield from ()
+
+    def observe(self, draft: Draft) -> None:
+        """Count a failure, a deadline of a query, or an enrichment."""
+        observer = self._observers.get(draft.name)
+        if observer is not None:
+            observer(draft)
+
+    def ended(self, record: ApplicationTotals) -> Iterator[Draft]:
+        """Report the totals of the application."""
+        totals, hours = record.totals, record.core_ms / _HOUR
+        used = record.busy_ms / _HOUR
+        details: dict[str, AttributeValue | None] = {
+            "spark.summary.final": record.final,
+            "spark.summary.jobs": record.jobs,
+            "spark.summary.jobs_failed": record.jobs_failed,
+            "spark.summary.stages": record.stages,
+            "spark.summary.stages_failed": record.stages_failed,
+            "spark.summary.task_attempts": totals.tasks,
+            "spark.summary.tasks_failed_attempts": totals.failed,
+            "spark.summary.tasks_killed": totals.killed,
+            **{f"spark.summary.{name}": getattr(totals, name) for name in _SUMS},
+            "spark.summary.core_hours_used": used,
+            "spark.summary.cores": record.cores_now or None,
+            "spark.summary.peak_driver_heap_bytes": record.peak_driver_heap_bytes or None,
+            "spark.summary.peak_executor_heap_bytes": record.peak_executor_heap_bytes or None,
+        }
+        cost = hours * self._price if hours and self._price is not None else None
+        if hours:
+            idle = max(0.0, hours - used)
+            details |= {"spark.summary.core_hours": hours, "spark.summary.core_hours_idle": idle}
+        if cost is not None:
+            details |= {"spark.summary.cost": cost, "spark.summary.core_hour_price": self._price}
+        details |= {f"spark.summary.failures.{name}": count for name, count in sorted(self._failures.items())}
+        for title, numbers in self._queries.items():
+            details |= numbers.attributes(title, record.time)
+        details |= self._enriched
+        yield Draft(
+            name="ApplicationSummaryEvent",
+            class_scope="spark.application",
+            key=("summary", "end" if record.final else record.time),
+            body=self._sentence(record, hours, used, cost),
+            severity=Severity.INFO,
+            observed_ts_millis=record.time,
+            attributes=present(details),
+        )
+
+    def _sentence(self, record: ApplicationTotals, hours: float, used: float, cost: float | None) -> str:
+        totals = record.totals
+        facts = [f"{record.jobs_failed:,} of {counted(record.jobs, 'job')} failed"]
+        if hours:
+            idle = max(0.0, 1 - used / hours)
+            facts.append(f"its tasks used {used:.2f} of {hours:.2f} core-hours ({idle:.0%} idle)")
+        else:
+            facts.append(f"its tasks used {used:.2f} core-hours")
+        if cost is not None:
+            facts.append(f"its core-hours cost {cost:,.2f}")
+        if totals.failed or totals.killed:
+            attempts = counted(totals.failed + totals.killed, "task attempt")
+            facts.append(f"{attempts} failed or were killed after {took(totals.retried_ms)} in total")
+        when = "has ended" if record.final else "runs"
+        return f"Application '{self._application.name}' {when}: {', '.join(facts)}"
+
+    def _query(self, title: str) -> _QueryNumbers:
+        title = title[:_NAME_LIMIT]
+        if title not in self._queries and len(self._queries) >= _MOST_QUERIES:
+            title = _OTHERS
+        return self._queries.setdefault(title, _QueryNumbers())
+
+    def _failure(self, draft: Draft) -> None:
+        """Count a failure, unless it is that of a lower level with the same cause: a job fails with its stage."""
+        attributes = draft.attributes
+        cause = str(attributes.get("failure.fingerprint"))
+        level = _LEVELS.get(str(attributes.get("spark.entity")), 0)
+        if level <= self._failed.pop(cause, 9):
+            self._failures[str(attributes.get("failure.class", "UNKNOWN"))] += 1
+        self._failed[cause] = level
+        if len(self._failed) > _REMEMBERED:
+            self._failed.popitem(last=False)
+
+    def _deadline(self, draft: Draft) -> None:
+        attributes = draft.attributes
+        query = attributes.get("spark.streaming.query.id")
+        if query is None:
+            return
+        title = str(attributes.get("spark.streaming.query.name") or str(query)[:8])
+        rule = f"{attributes.get('spark.deadline.rule')}{attributes.get('spark.deadline.topic', '')}"
+        is_overdue = attributes.get("spark.status.new") == "OVERDUE"
+        self._query(title).deadline(rule, is_overdue, draft.observed_ts_millis)
+
+    def _enrichment(self, draft: Draft) -> None:
+        for key, value in draft.attributes.items():
+            if key.startswith(_ENRICHED) and isinstance(value, int | float):
+                name = f"spark.summary.enrich.{key.partition('.')[2].removeprefix('enrich.')}"
+                self._enriched[name] = self._enriched.get(name, 0) + value

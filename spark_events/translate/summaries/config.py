@@ -1,0 +1,62 @@
+"""Settings of summaries, ``events.summary.…``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from spark_events.config import Kind, duration, integer, option, positive_duration, size
+
+__all__ = ["SummaryConfig"]
+
+
+def _price(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise ValueError
+    return float(text)
+
+
+_PRICE: Kind[float] = Kind("a decimal number without a currency, say 0.05", _price)
+_PERCENT = integer(1, 100)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SummaryConfig:
+    """Interval and price of the application's summary, and thresholds of a stage's problems."""
+
+    # The shim reads this setting too (``Settings.java``).
+    interval: float = option(
+        "interval",
+        duration,
+        0.0,
+        doc="Minimum time between two summaries of a running application. 0s: only at its end.",
+    )
+    core_hour_price: float | None = option("core-hour-price", _PRICE, None, doc="Price of one allocated core-hour.")
+    min_duration: float = option("min-duration", duration, 10.0, doc="A shorter stage has no problem.")
+    skew_ratio: int = option(
+        "skew.ratio", integer(2, 10_000), 5, doc="skew: the slowest task took at least this multiple of the median."
+    )
+    skew_min_duration: float = option(
+        "skew.min-duration", duration, 30.0, doc="skew: the slowest task took at least this long."
+    )
+    spill_min_size: int = option("spill.min-size", size, 128 << 20, doc="spill: bytes that tasks wrote to disk.")
+    gc_percent: int = option("gc.percent", _PERCENT, 20, doc="gc: least share of the run time of the tasks.")
+    tiny_tasks_number: int = option("tiny-tasks.number", integer(1), 5_000, doc="tiny-tasks: more tasks than this.")
+    tiny_tasks_duration: float = option(
+        "tiny-tasks.duration", positive_duration, 0.5, doc="tiny-tasks: the median task is shorter than this."
+    )
+    one_big_partition_size: int = option(
+        "one-big-partition.size", size, 5 << 30, doc="one-big-partition: a task read more than this."
+    )
+    memory_tight_gc_percent: int = option(
+        "memory-tight.gc-percent",
+        _PERCENT,
+        10,
+        doc="memory-tight: least share of garbage collection in a stage that also spills to disk.",
+    )
+    shuffle_fetch_wait_percent: int = option(
+        "shuffle-fetch-wait.percent", _PERCENT, 20, doc="shuffle-fetch-wait: least share of the run time of the tasks."
+    )
+    idle_cores_percent: int = option(
+        "idle-cores.percent", _PERCENT, 50, doc="idle-cores: more than this share of the time of all cores was idle."
+    )

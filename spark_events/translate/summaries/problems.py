@@ -1,0 +1,109 @@
+"""Reasons why a stage was slow, judged from the totals of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from spark_events.bridge.records import StageTotals
+from spark_events.translate.draft import counted, lasting
+from spark_events.translate.summaries.config import SummaryConfig
+
+__all__ = ["KINDS", "Problem", "problems", "took"]
+
+#: All kinds of problems; the attribute of a kind is ``problem.<kind>``.
+KINDS = (
+    *("skew", "spill", "gc", "tiny-tasks", "one-big-partition", "memory-tight", "shuffle-fetch-wait", "idle-cores"),
+)
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Problem(NamedTuple):
+    """One problem of a stage.
+
+    Attributes:
+        text: a clause for a sentence.
+        lost_ms: estimate of the stage's time that the problem cost; 0 if the totals do not show it.
+    """
+
+    kind: str
+    text: str
+    lost_ms: int
+
+
+def problems(tasks: int, totals: StageTotals, core_ms: int | None, config: SummaryConfig) -> list[Problem]:
+    """Return the problems of a stage attempt, those that cost most time first.
+
+    Args:
+        tasks: number of the stage's tasks.
+        totals: sums over the attempt's tasks.
+        core_ms: cores of all executors multiplied by time; None if unknown or shared with other stages.
+        config: the thresholds.
+    """
+    duration = totals.ended - totals.started
+    if not totals.started or duration < config.min_duration * 1000:
+        return []
+    found = [*_of_tasks(tasks, totals, duration, config), *_of_shares(totals, core_ms, duration, config)]
+    return sorted(found, key=lambda problem: -problem.lost_ms)
+
+
+def _of_tasks(number: int, totals: StageTotals, duration: int, config: SummaryConfig) -> Iterator[Problem]:
+    slowest, median = totals.duration_max_ms, totals.duration_p50_ms
+    tasks = counted(number, "task")
+    if slowest >= config.skew_min_duration * 1000 and slowest >= config.skew_ratio * median:
+        times = f"{slowest / median:.0f} times the median of {took(median)}" if median else "the median took no time"
+        where = f" on executor {totals.slowest_executor}" if totals.slowest_executor else ""
+        yield Problem("skew", f"one of {tasks} took {took(slowest)}{where}, {times}", min(slowest - median, duration))
+    if totals.spill_disk_bytes >= config.spill_min_size:
+        yield Problem("spill", f"its tasks spilled {_sized(totals.spill_disk_bytes)} to disk", 0)
+    if number > config.tiny_tasks_number and median < config.tiny_tasks_duration * 1000:
+        share = _share(totals.scheduler_delay_ms + totals.deserialize_ms, totals.task_ms)
+        yield Problem("tiny-tasks", f"half of its {tasks} took at most {took(median)}", round(share * duration))
+    if totals.largest_input_bytes > config.one_big_partition_size:
+        sizes = f"{_sized(totals.largest_input_bytes)}, the median is {_sized(totals.median_input_bytes)}"
+        yield Problem("one-big-partition", f"one of {tasks} read {sizes}", 0)
+
+
+def _of_shares(totals: StageTotals, core_ms: int | None, duration: int, config: SummaryConfig) -> Iterator[Problem]:
+    collected = _share(totals.gc_ms, totals.run_ms)
+    if collected * 100 >= config.gc_percent:
+        text = f"garbage collection took {collected:.0%} of the run time of its tasks"
+        yield Problem("gc", text, round(collected * duration))
+    if totals.spill_disk_bytes and collected * 100 >= config.memory_tight_gc_percent:
+        yield Problem("memory-tight", f"its tasks spilled to disk and spent {collected:.0%} in garbage collection", 0)
+    waited = _share(totals.fetch_wait_ms, totals.run_ms)
+    if waited * 100 >= config.shuffle_fetch_wait_percent:
+        text = f"its tasks waited for shuffle data for {waited:.0%} of their run time"
+        yield Problem("shuffle-fetch-wait", text, round(waited * duration))
+    if core_ms:
+        idle = 1 - _share(totals.task_ms, core_ms)
+        if idle * 100 > config.idle_cores_percent:
+            text = f"the cores of the executors were idle for {idle:.0%} of its time"
+            yield Problem("idle-cores", text, round(idle * duration))
+
+
+def _share(part: int, whole: int) -> float:
+    return min(1.0, part / whole) if whole else 0.0
+
+
+def took(millis: int) -> str:
+    """Format a duration with its two largest units.
+
+    >>> took(450), took(12_345), took(250_000), took(4_200_000)
+    ('450 ms', '12 s', '4 min 10 s', '1 h 10 min')
+    """
+    if millis < 1_000:
+        return f"{millis} ms"
+    minutes, seconds = divmod(millis // 1000, 60)
+    if not minutes or minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes else lasting(millis)
+    return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+
+
+def _sized(number: int) -> str:
+    if number < 1024:
+        return counted(number, "byte")
+    size, unit = number / 1024, 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.3g} {_UNITS[unit]}"

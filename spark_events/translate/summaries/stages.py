@@ -1,0 +1,116 @@
+"""Events that sum up the tasks of a stage attempt and name the reasons why it was slow."""
+
+from __future__ import annotations
+
+from spark_events.bridge.records import StageCompleted
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.applications import Applications
+from spark_events.translate.draft import Draft, counted, present
+from spark_events.translate.executions import Executions
+from spark_events.translate.executors import Executors
+from spark_events.translate.origin import Origin
+from spark_events.translate.queries import Queries
+from spark_events.translate.summaries.config import SummaryConfig
+from spark_events.translate.summaries.problems import problems, took
+
+__all__ = ["StageSummaries"]
+
+#: Totals that are attributes of the same name below ``spark.stage.``.
+_TOTALS = (
+    *("run_ms", "cpu_ms", "gc_ms", "deserialize_ms", "scheduler_delay_ms", "result_serialize_ms", "getting_result_ms"),
+    *("task_ms", "retried_ms", "fetch_wait_ms", "result_bytes", "input_bytes", "input_rows", "output_bytes"),
+    *("output_rows", "shuffle_read_bytes", "shuffle_read_rows", "shuffle_write_bytes", "shuffle_write_rows"),
+    *("shuffle_write_ms", "spill_memory_bytes", "spill_disk_bytes", "largest_input_bytes", "median_input_bytes"),
+)
+#: Totals of the successful task attempts; unknown if there is none.
+_OF_SUCCESSES = (
+    *("duration_p50_ms", "duration_p95_ms", "duration_max_ms", "slowest_task", "slowest_attempt"),
+    *("slowest_executor", "slowest_host"),
+)
+
+
+class StageSummaries:
+    """Summaries of stage attempts.
+
+    Args:
+        config: the thresholds of problems.
+        application: supplies the application's name.
+        executors: supplies the cores.
+        queries: a running query may use cores unseen, because stages of micro-batches are not recorded.
+        executions: supplies sources and targets of SQL executions.
+    """
+
+    def __init__(
+        self,
+        config: SummaryConfig,
+        application: Applications,
+        executors: Executors,
+        queries: Queries,
+        executions: Executions,
+    ) -> None:
+        self._config = config
+        self._application = application
+        self._executors = executors
+        self._queries = queries
+        self._executions = executions
+        # Running stage attempts, and whether another one ran at the same time.
+        self._shared: dict[tuple[int, int], bool] = {}
+
+    def submitted(self, key: tuple[int, int]) -> None:
+        """Note that a stage attempt runs."""
+        if self._shared:
+            self._shared = dict.fromkeys(self._shared, True)
+        self._shared[key] = len(self._shared) > 0
+
+    def forget(self, key: tuple[int, int]) -> bool:
+        """Forget a stage attempt; return whether it had the executors for itself."""
+        return not self._shared.pop(key, True) and not self._queries.running()
+
+    def of(self, record: StageCompleted, title: str, clause: str, origin: Origin) -> Draft | None:
+        """Return the summary of a stage attempt that has ended; None without totals.
+
+        Args:
+            record: the attempt's end.
+            title: number, attempt and name of the stage, for a sentence.
+            clause: the stage's origin, in brackets.
+            origin: supplies the attributes of the stage's job.
+        """
+        is_alone = self.forget((record.stage_id, record.attempt))
+        totals = record.totals
+        if totals is None:
+            return None
+        core_ms = self._executors.core_ms(totals.started, totals.ended) if totals.started else None
+        found = problems(record.tasks, totals, core_ms if is_alone else None, self._config)
+        known = totals.started > 0
+        verb = "took" if record.failure_reason is None else "failed after"
+        body = f"{self._application.name}: {title} {verb} "
+        body += f"{took(totals.ended - totals.started)}" if known else "an unknown time"
+        body += f" with {counted(record.tasks, 'task')}{clause}"
+        details: dict[str, AttributeValue | None] = {
+            "spark.stage.id": record.stage_id,
+            "spark.stage.attempt": record.attempt,
+            "spark.stage.name": record.name,
+            "spark.stage.tasks_total": record.tasks,
+            "spark.stage.task_attempts": totals.tasks,
+            "spark.stage.tasks_failed_attempts": totals.failed,
+            "spark.stage.tasks_killed": totals.killed,
+            "spark.stage.tasks_speculative": totals.speculative,
+            "spark.stage.duration_ms": totals.ended - totals.started if known else None,
+            "spark.stage.core_ms": core_ms or None,
+            "spark.stage.peak_execution_memory_bytes": totals.peak_execution_memory,
+            "spark.stage.lost_ms": max((problem.lost_ms for problem in found), default=None),
+        }
+        names = (*_TOTALS, *(_OF_SUCCESSES if totals.slowest_task >= 0 else ()))
+        details |= {f"spark.stage.{name}": getattr(totals, name) for name in names}
+        details |= {f"problem.{problem.kind}": problem.text for problem in found}
+        attributes = {**present(details), **origin.attributes}
+        attributes |= self._executions.attributes(attributes.get("spark.sql.execution.id"))
+        return Draft(
+            name="StageSummaryEvent",
+            class_scope="spark.stage",
+            key=("stage-summary", record.stage_id, record.attempt),
+            body="; ".join([body, *(f"{problem.text} ({problem.kind})" for problem in found)]),
+            severity=Severity.WARN if found else Severity.DEBUG,
+            observed_ts_millis=record.time,
+            attributes=attributes,
+        )
