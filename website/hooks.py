@@ -1,8 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml).
 
-The pages are written for GitHub: links are relative files, also to files that are no pages of the site. The hooks make
-pages of the files in ``_PAGES``, point links to other files of the repository to its address, and complete the
-navigation.
+The pages are written for GitHub: links are relative paths, also to files that are not pages of the site. The hooks turn
+the files in ``_PAGES`` into pages, rewrite links to other files of the repository, and complete the navigation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Make the pictures of the documentation: ``make screenshots``.
+"""Render the pictures of the documentation: ``make screenshots``.
 
-The report shows the invented day of the tests (``tests/report/stories.py``), the terminal real jobs (``make demo``).
-The pictures are written to build/screenshots, where the site finds them, and the one of README to docs/images.
+The report shows the invented day of the tests (``tests/report/stories.py``); the terminal shows the jobs of ``make demo``.
+The script writes the site's pictures to build/screenshots, and README.md's picture to docs/images.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def page_picture(chromium: Any, events: Path, target: Path, height: int) -> None
 
 
 def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path, lines: int) -> None:
-    """Take a picture of the output of a ``spark-events`` command in a terminal, at most so many lines of it."""
+    """Take a picture of the first lines of a ``spark-events`` command's output in a terminal."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color", "TZ": "UTC"}
     command = [sys.executable, "-c", _CLI, *words]
