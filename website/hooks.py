@@ -27,14 +27,14 @@ _PAGES = {
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
 }
-#: Pictures made by website/screenshots.py, below the first paragraph of these pages, if they are there.
+#: Pictures by website/screenshots.py, below the first paragraph of these pages, if the picture exists.
 _PICTURES = {
     "tutorial.md": "tail.png",
     "report.md": "report.png",
     "guides/see-uptime.md": "report-terminal.png",
     "cli.md": "check.png",
 }
-#: Wide enough for the diagrams, which have up to 120 columns.
+#: Width and font size for diagrams of up to 120 columns.
 _STYLE = ".md-grid { max-width: 76rem } .md-typeset pre { font-size: 0.65rem }"
 _LINK = re.compile(r"(?P<code>```.*?```|`[^`\n]*`)|(?<=\]\()(?P<target>[^)\s]+)(?=\))", re.DOTALL)
 

@@ -1,6 +1,7 @@
 """Render the pictures of the documentation: ``make screenshots``.
 
-The report shows the invented day of the tests (``tests/report/stories.py``); the terminal shows the jobs of ``make demo``.
+The report shows the invented day of the tests (``tests/report/stories.py``), and the terminal shows real jobs
+(``make demo``).
 The script writes the site's pictures to build/screenshots, and README.md's picture to docs/images.
 """
 
