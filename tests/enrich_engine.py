@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from spark_events.enrichment.engine.calls import Chunk
+from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["Run", "chunks_of", "definition"]
+__all__ = ["Run", "chunks_of", "definition", "rows_of"]
 
 _NUMBERS = itertools.count()
 _ROW_BYTES = 100
@@ -43,6 +43,13 @@ def chunks_of(
         )
 
 
+def rows_of(answered: Chunk | Part) -> list[Any]:
+    """Return the rows of a chunk or of a part of one."""
+    if isinstance(answered, Chunk):
+        return list(answered.rows)
+    return [answered.chunk.rows[row] for row in answered.rows]
+
+
 class Run:
     """One run of the engine with a user's function.
 
@@ -64,7 +71,7 @@ class Run:
     ) -> None:
         self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
 
-    def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Any]], None, None]:
+    def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk | Part, list[Any]], None, None]:
         """Return an iterator over the answers; a test may close it early."""
         answers = self.engine.run(chunks)
         assert isinstance(answers, Generator)
@@ -85,6 +92,11 @@ class Run:
             assert len(part) == len(chunk.rows)
             answers += part
         return answers
+
+    def as_answered(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Return pairs of row and answer, in the order in which they leave the engine."""
+        given = chunks if not isinstance(chunks, Sequence) else chunks_of(chunks)
+        return [pair for part, answers in self.engine.run(given) for pair in zip(rows_of(part), answers, strict=True)]
 
     @property
     def numbers(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from spark_events.enrichment.engine.process import LruCache
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["Outcome", "RejectedError", "Service", "outcome"]
+__all__ = ["Outcome", "RejectedError", "Service", "State", "outcome"]
 
 
 class RejectedError(Exception):
@@ -164,7 +164,7 @@ class Outcome:
     failed: int
 
 
-class _State:
+class State:
     """The part of a worker process that the pool needs."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
         made = Plan(service.call, **plan)
         counts = EngineCounts()
         signals = Signals(0, lambda: None, lambda: None, fail)
-        state: Any = _State()
+        state: Any = State()
         args = (made, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time)
         pool: Pool = assemble(*args)
         pools.append(pool)

@@ -49,6 +49,7 @@ class Plan:
     max_failure_ratio: float | None = None
     buffer_rows: int = 50_000
     buffer_bytes: int = 64 * 1024 * 1024
+    ordered: bool = True
 
     def __post_init__(self) -> None:
         check_function(self.fn, bulk=self.batch_size is not None)

@@ -99,11 +99,13 @@ class Buffer:
     """Space for rows and answers.
 
     Args:
-        rows: maximum number of rows that a task holds until it can return them in order.
+        rows: maximum number of rows that a task holds until it can return them.
         bytes: the same limit as an estimated number of bytes.
         storage: where ``enrich_batch`` stores the settled result: ``local`` on its executors, in memory first;
             ``replicated`` on two executors for each partition (Spark 4); ``reliable`` in the checkpoint directory
             (slower; survives the loss of every executor).
+        ordered: whether rows keep their order. False: a row leaves the buffer when it is answered, so that slow calls
+            do not hold up other rows; rows of one ``key`` still keep their order.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -112,11 +114,13 @@ class Buffer:
     rows: int = 50_000
     bytes: int = 64 * 1024 * 1024
     storage: Storage = "local"
+    ordered: bool = True
 
     def __post_init__(self) -> None:
         whole("Buffer.rows", self.rows, 1)
         whole("Buffer.bytes", self.bytes, 1)
         one_of("Buffer.storage", self.storage, get_args(Storage))
+        flag("Buffer.ordered", self.ordered)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

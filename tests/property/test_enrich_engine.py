@@ -177,6 +177,21 @@ def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedul
 
 
 @settings(max_examples=30, deadline=None)
+@given(schedules, st.booleans())
+def test_unordered_rows_leave_once_and_in_order_of_their_key(schedule: Schedule, keyed: bool) -> None:
+    """Without order, each row leaves exactly once with its own outcome, and rows of one key leave in their order."""
+    world = World(schedule)
+    run = run_of(world, ordered=False, **({"key": "k", "on_failure": "null"} if keyed else {}))
+    key = (lambda row: schedule.keys[row]) if keyed else None
+    left = run.as_answered(chunks_of(range(len(schedule.rows)), schedule.chunk, key=key))
+    check(world, run, [answer for _, answer in sorted(left, key=lambda pair: pair[0])])
+    assert sorted(row for row, _ in left) == list(range(len(schedule.rows)))
+    for number in set(schedule.keys) if keyed else ():
+        mine = [row for row, _ in left if schedule.keys[row] == number]
+        assert mine == sorted(mine)
+
+
+@settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans(), st.booleans(), st.integers(1, 7))
 def test_equal_requests_share_one_call_and_its_outcome(schedule: Schedule, cached: bool, bulk: bool, size: int) -> None:
     """Rows with equal requests share one call and the answer or failure of this call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import decimal
 import itertools
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from enrich_service import EnrichService, rule
-from pyspark.sql import DataFrame, SparkSession, functions, types
+from pyspark.sql import DataFrame, Row, SparkSession, functions, types
 from spark.enriching import GIVES_UP, ONCE, first, lookup, opener
 from spark.harness import spark_version, wait_for
 
@@ -91,6 +92,29 @@ def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, servic
     assert out.select(partition, *df.columns).collect() == df.select(partition, *df.columns).collect()
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(200)]
     assert out.schema.fields[: len(df.columns)] == df.schema.fields
+
+
+def test_unordered_rows_are_complete(spark: SparkSession, tmp_path: Path) -> None:
+    """Unordered rows are the same rows with the same answers, and a replay of the batch makes no call."""
+    log = tmp_path / "calls"
+
+    async def late(row: Row) -> dict[str, int]:
+        with log.open("a") as file:
+            file.write(f"{row.id}\n")
+        await asyncio.sleep(0.2 if row.id % 100 == 0 else 0)
+        return {"twice": 2 * row.id}
+
+    df = spark.range(0, 2_000, 1, 2).withColumn("text", functions.col("id").cast("string"))
+    limits = Limits(max_in_flight=20, buffer=Buffer(rows=100, ordered=False))
+    replay = Replay(store=str(tmp_path / "store"), query="unordered", batch_id=1)
+    for _ in range(2):
+        out = enrich_batch(df, late, output="twice long", limits=limits, replay=replay)
+        rows = out.collect()
+        assert sorted(tuple(row) for row in rows) == [(number, str(number), 2 * number) for number in range(2_000)]
+    assert len(log.read_text().split()) == 2_000
+    lazy = enrich(df, late, output="twice long", limits=limits).collect()
+    assert sorted(lazy) == sorted(rows)
+    assert lazy != sorted(lazy)
 
 
 def test_results_have_the_declared_types_and_nullability(spark: SparkSession) -> None:

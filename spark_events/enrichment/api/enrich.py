@@ -161,8 +161,8 @@ def enrich_batch(
         replay: identity of rows and batches, and answers that a repeated batch reuses.
 
     Returns:
-        The DataFrame with the answers, in the order of ``df``; with ``on_failure="dead_letter"`` also a second
-        DataFrame with the rows that have no answer.
+        The DataFrame with the answers, in the order of ``df`` unless ``Buffer.ordered`` is False; with
+        ``on_failure="dead_letter"`` also a second DataFrame with the rows that have no answer.
 
     Raises:
         EnrichmentError: when rows have no answer; the message gives their number, the total and the reasons.

@@ -107,6 +107,7 @@ def plan_of(
         max_failure_ratio=failures.max_ratio,
         buffer_rows=limits.buffer.rows,
         buffer_bytes=limits.buffer.bytes,
+        ordered=limits.buffer.ordered,
     )
     return plan, failures
 

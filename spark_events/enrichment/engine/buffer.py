@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,22 +27,28 @@ class RowBuffer:
         rows: the allowed number of rows.
         size: the allowed number of bytes.
         width: the maximum number of rows in flight.
-        on_news: called when a chunk has all its answers, and when the first answer was measured.
+        on_news: called when a chunk has all its answers, when the first answer was measured, and for each answer from
+            the ``wanted`` one on.
 
     Attributes:
+        rows: the number of rows held.
+        allowed_rows: the allowed number of rows.
+        settled: the number of answers stored by :meth:`.RowBatch.settle`; only the loop's thread changes it.
+        wanted: the number of answers from which the caller wants to be woken; only the caller's thread changes it.
         measured: the number of answers whose size was measured.
         most_rows: the largest number of rows held.
         most_bytes: the largest estimated number of bytes held.
     """
 
     def __init__(self, rows: int, size: int, width: int, on_news: Callable[[], None]) -> None:
-        self.most_rows = self.most_bytes = 0
-        self.measured = 0
+        self.rows = self.most_rows = self.most_bytes = 0
+        self.measured = self.settled = 0
+        self.wanted = math.inf
         self.on_news = on_news
         self._width = width
-        self._allowed_rows = rows
+        self.allowed_rows = rows
         self._allowed_bytes = size
-        self._rows = self._bytes = 0
+        self._bytes = 0
         # Smaller chunks are not worth the cost of passing them between threads.
         self._least = max(1, rows // _SHARES)
         self._last = 1
@@ -55,31 +62,31 @@ class RowBuffer:
     @property
     def room(self) -> int:
         """Number of rows that the buffer can still admit."""
-        return self._allowed_rows - self._rows
+        return self.allowed_rows - self.rows
 
     @property
     def has_room(self) -> bool:
         """Whether the buffer can admit another chunk; an empty buffer admits any chunk."""
         # Until the first answer is measured, admit no more rows than can be in flight, because their size is unknown.
-        return not self.is_full and (self.measured > 0 or self._rows < self._width)
+        return not self.is_full and (self.measured > 0 or self.rows < self._width)
 
     @property
     def is_full(self) -> bool:
         """Whether a chunk must be returned before another one is admitted."""
-        return self._rows > 0 and (self.room < min(self._last, self._least) or self._held() >= self._allowed_bytes)
+        return self.rows > 0 and (self.room < min(self._last, self._least) or self._held() >= self._allowed_bytes)
 
     def take_in(self, rows: int, size: int) -> None:
         """Count an admitted chunk."""
-        self._rows += rows
+        self.rows += rows
         self._bytes += size
         self._last = max(1, rows)
-        self.most_rows = max(self.most_rows, self._rows)
+        self.most_rows = max(self.most_rows, self.rows)
         self.most_bytes = max(self.most_bytes, self._held())
 
     def let_out(self, rows: int, size: int) -> None:
         """Remove a returned chunk from the counts."""
         self.most_bytes = max(self.most_bytes, self._held())
-        self._rows -= rows
+        self.rows -= rows
         self._bytes -= size
 
     def measure(self, answer: Any) -> None:
@@ -92,7 +99,7 @@ class RowBuffer:
             self.on_news()
 
     def _held(self) -> int:
-        return int(self._bytes + self._rows * self._answer)
+        return int(self._bytes + self.rows * self._answer)
 
 
 def size_of(value: Any) -> float:

@@ -10,7 +10,7 @@ from spark_events.enrichment.engine.buffer import SAMPLE, RowBuffer
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "RowBatch"]
+__all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "Part", "RowBatch"]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -41,6 +41,19 @@ class Chunk:
     tag: Any = None
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Part:
+    """Rows of a chunk that leave the engine before its other rows.
+
+    Attributes:
+        chunk: the chunk.
+        rows: the indices of the rows, ascending.
+    """
+
+    chunk: Chunk
+    rows: Sequence[int]
+
+
 #: Placeholder for an answer that is not available yet.
 PENDING: Final = object()
 
@@ -49,15 +62,19 @@ class RowBatch:
     """An admitted chunk with its answers and the number of missing answers.
 
     The loop's thread writes it; the caller's thread reads ``left``.
+
+    Attributes:
+        open: the indices of the rows that have not left the engine; used by the caller's thread only.
     """
 
-    __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "rows")
+    __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "open", "rows")
 
     def __init__(self, chunk: Chunk, admitted: float, buffer: RowBuffer) -> None:
         self.chunk = chunk
         self.rows = chunk.rows
         self.left = len(chunk.rows)
         self.answers: list[Any] = [PENDING] * self.left
+        self.open: Sequence[int] = range(self.left)
         self.admitted = admitted
         self._buffer = buffer
 
@@ -68,7 +85,8 @@ class RowBatch:
         buffer = self._buffer
         if not index % SAMPLE or not buffer.measured:
             buffer.measure(answer)
-        if not self.left:
+        buffer.settled += 1
+        if not self.left or buffer.settled >= buffer.wanted:
             buffer.on_news()
 
 

@@ -1,4 +1,4 @@
-"""The engine's interface for the task: admits chunks and returns their answers in order."""
+"""The engine's interface for the task: admits chunks and returns their answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from spark_events.enrichment.engine.client_limits import shortcomings
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.order import Answered, Ordered, Unordered, part_of
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process, current_process, give_up
 from spark_events.enrichment.engine.resources import open_resource
@@ -43,7 +43,7 @@ class StoppedError(Exception):
 
 
 class Engine:
-    """Calls a function for every row, many rows concurrently, and returns the answers in row order.
+    """Calls a function for every row, many rows concurrently, and returns the answers, by default in row order.
 
     Each task has one engine. The calls run on the loop of the worker process, in a separate thread; the caller's thread
     pulls chunks and returns answers.
@@ -77,9 +77,9 @@ class Engine:
         self._kind = ""
         # Events from the loop: None for any progress, an exception to end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._held: deque[RowBatch] = deque()
         flying = plan.window.initial * (plan.batch_size or 1)
         self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._notify)
+        self._held = (Ordered if plan.ordered else Unordered)(self._buffer)
         # Minimum number of calls in reserve, so that workers stay busy while a chunk is fetched and converted to rows.
         self._low = max(plan.window.max, plan.buffer_rows // 4)
         self._pool: Pool | None = None
@@ -89,8 +89,8 @@ class Engine:
         self._given_up = False
         self._ended = threading.Event()
 
-    def run(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
-        """Yield every chunk with its answers, in the order of the chunks.
+    def run(self, chunks: Iterable[Chunk]) -> Iterator[Answered]:
+        """Yield every chunk with its answers: in the order of the chunks, or also in parts, as rows are answered.
 
         An answer is the function's result or a :class:`RowFailure`: a failed row does not raise here. The engine pulls
         further chunks only while the buffer has room. Closing the iterator (Spark does so when it kills a task) starts
@@ -127,9 +127,9 @@ class Engine:
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""
-        copies = [(batch, batch.answers.copy()) for batch in tuple(self._held)]
+        copies = [(batch, batch.answers.copy()) for batch in tuple(self._held.batches)]
         # Exclude chunks that were returned meanwhile, because their consumer may have changed the answers.
-        held = set(self._held)
+        held = set(self._held.batches)
         return [(batch.chunk, answers) for batch, answers in copies if batch in held]
 
     @property
@@ -148,22 +148,18 @@ class Engine:
         peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}
         return {**counted(self._counts, self._hot.hot()), **peaks}
 
-    def _answers(
-        self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]
-    ) -> Iterator[tuple[Chunk, list[Any]]]:
-        """Pull chunks, wait, and yield answered chunks; runs in the caller's thread."""
+    def _answers(self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]) -> Iterator[Answered]:
+        """Pull chunks, wait, and yield answered rows; runs in the caller's thread."""
         held, buffer, width, low = self._held, self._buffer, self._plan.window.max, self._low
         more = True
-        while more or held:
+        while more or held.batches:
             room = more and buffer.has_room
             # Rows that the loop has not admitted yet count as waiting.
             waiting = pool.feed.waiting + self._counts.rows - pool.admitted
             if room and waiting < width:
                 more = self._pull(loop, pool, chunks)
-            elif held and not held[0].left:
-                batch = held.popleft()
-                buffer.let_out(len(batch.rows), batch.chunk.size)
-                yield batch.chunk, batch.answers
+            elif (answered := held.pop()) is not None:
+                yield answered
             elif room and waiting <= low:
                 more = self._pull(loop, pool, chunks)
             else:
@@ -178,7 +174,7 @@ class Engine:
             loop.call_soon_threadsafe(self._guarded, pool.flush)
             return False
         batch = RowBatch(chunk, time.monotonic(), self._buffer)
-        self._held.append(batch)
+        self._held.batches.append(batch)
         self._counts.rows += len(batch.rows)
         self._buffer.take_in(len(batch.rows), chunk.size)
         loop.call_soon_threadsafe(self._guarded, functools.partial(pool.admit, batch))
@@ -186,14 +182,15 @@ class Engine:
             self._await_news()
         return True
 
-    def _without_the_loop(self, chunks: Iterator[Chunk], failure: RowFailure) -> Iterator[tuple[Chunk, list[Any]]]:
-        """Yield held chunks with their answers and failures for missing ones; fail all further rows without calling."""
-        while self._held:
-            batch = self._held.popleft()
+    def _without_the_loop(self, chunks: Iterator[Chunk], failure: RowFailure) -> Iterator[Answered]:
+        """Yield held rows with their answers and failures for missing ones; fail all further rows without calling."""
+        held = self._held.batches
+        while held:
+            batch = held.popleft()
             # Copied, because the blocking call may end at this moment.
-            there = batch.answers.copy()
+            there = [batch.answers[row] for row in batch.open]
             self._counts.failed(failure, there.count(PENDING))
-            yield batch.chunk, [failure if answer is PENDING else answer for answer in there]
+            yield part_of(batch, batch.open), [failure if answer is PENDING else answer for answer in there]
         for chunk in chunks:
             self._counts.rows += len(chunk.rows)
             self._counts.failed(failure, len(chunk.rows))

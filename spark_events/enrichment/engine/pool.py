@@ -100,8 +100,9 @@ class Pool:
             attempts.breaker.add(self._down)
         # Fast path: the most common function, of a row only, is called directly.
         self._fn = plan.fn if plan.batch_size is None and not plan.wants_context else None
-        # Fast path: rows in order and without sharing are settled directly.
+        # Fast path: rows in order and without sharing are settled directly, most of them without a function call.
         self._plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
+        self._inlined = plan.ordered
         times = [one for one in (plan.timeout, plan.total_timeout) if one is not None]
         self._first = min(times, default=math.inf)
         self._slots: set[Slot] = set()
@@ -323,7 +324,7 @@ class Pool:
                     batch.left -= 1
                 else:
                     batch.settle(index, answer)
-                    measured = True
+                    measured = self._inlined
                 if self._surplus and attempts.refusal is None:
                     break
                 turn += 1

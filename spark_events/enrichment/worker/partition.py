@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_events.enrichment.engine.calls import Chunk
+from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process
@@ -74,7 +74,7 @@ class Partition:
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with their answers, in order; the last batch waits until it can carry the report."""
+        """Yield the batches with their answers; the last batch waits until it can carry the report."""
         held: pa.RecordBatch | None = None
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:
@@ -95,6 +95,7 @@ class Partition:
             yield self._with_report(held) if self._task.settles else held
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
+        first = 0
         for given in batches:
             batch = self._with_names(given)
             start = 0
@@ -103,7 +104,8 @@ class Partition:
                 rows = _together(self._plan, batch, self._engine.answer_size)
                 chunk = batch.slice(start, max(1, min(rows, self._engine.room)))
                 start += chunk.num_rows
-                yield self._chunk(chunk)
+                yield self._chunk(chunk, first)
+                first += chunk.num_rows
 
     def _with_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = self._task.names
@@ -112,7 +114,7 @@ class Partition:
         fields = [field.with_name(name) for field, name in zip(batch.schema, names, strict=True)]
         return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
-    def _chunk(self, batch: pa.RecordBatch) -> Chunk:
+    def _chunk(self, batch: pa.RecordBatch, first: int) -> Chunk:
         rows, failed = self._rows.read(batch)
         plan = self._plan
         keys = None if plan.key is None else _tuples(batch, plan.key)
@@ -123,27 +125,31 @@ class Partition:
             requests = [hashable(tuple(row)) for row in rows]
         key_of = idempotency_keys(self._scope, self._task.identity, batch)
         if self._recording is None:
-            return Chunk(rows, key_of, batch.nbytes, keys, requests, None, failed, BatchSlice(batch))
+            return Chunk(rows, key_of, batch.nbytes, keys, requests, None, failed, BatchSlice(batch, first))
         # The answer depends on the function's input, which may differ for the same row.
         asked = dict.fromkeys([*self._task.identity, *self._task.input_cols, *(plan.coalesce_by or ())])
-        tag = BatchSlice(batch, answer_keys(list(asked), batch))
+        tag = BatchSlice(batch, first, answer_keys(list(asked), batch))
         known = self._recording.known(tag.answer_keys)
         return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, tag)
 
-    def _enriched(self, chunk: Chunk, answers: list[Any]) -> Iterator[pa.RecordBatch]:
-        """Yield the chunk's rows with their answers, in several batches if the answers are large."""
-        batch: pa.RecordBatch = chunk.tag.batch
+    def _enriched(self, answered: Chunk | Part, answers: list[Any]) -> Iterator[pa.RecordBatch]:
+        """Yield answered rows with their answers, in several batches if the answers are large."""
+        chunk, rows = (answered.chunk, answered.rows) if isinstance(answered, Part) else (answered, None)
+        tag: BatchSlice = chunk.tag
+        batch = tag.batch if rows is None else tag.batch.take(pa.array(rows, pa.int64()))
+        places = range(batch.num_rows) if rows is None else rows
         parts, recording = self._writer.parts(answers, self._engine.answer_size), self._recording
         try:
             for start, arrays, failures in parts:
                 if recording is not None:
-                    recording.add(chunk, arrays, failures, start)
-                yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures)
+                    recording.add(chunk, arrays, failures, places[start : start + len(arrays[0])])
+                failed = {tag.start + places[start + row]: failure for row, failure in failures.items()}
+                yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures, failed)
         finally:
             # If the task ends between two batches, record the answers of the remaining ones.
             if recording is not None:
                 for start, arrays, failures in parts:
-                    recording.add(chunk, arrays, failures, start)
+                    recording.add(chunk, arrays, failures, places[start : start + len(arrays[0])])
 
     def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
         """Convert answers of incomplete chunks for the recording."""
@@ -155,13 +161,18 @@ class Partition:
             return nothing, dict.fromkeys(range(len(answers)))
 
     def _joined(
-        self, batch: pa.RecordBatch, arrays: Sequence[pa.Array], failures: Mapping[int, RowFailure]
+        self,
+        batch: pa.RecordBatch,
+        arrays: Sequence[pa.Array],
+        failures: Mapping[int, RowFailure],
+        failed: Mapping[int, RowFailure],
     ) -> pa.RecordBatch:
-        if failures and not self._task.settles and self._plan.on_failure == "fail":
-            row, failure = min(failures.items())
-            place = position_of(self._number, self._tally.rows + row)
+        """Return rows with their answers; ``failures`` are by index in the batch, ``failed`` in the partition."""
+        if failed and not self._task.settles and self._plan.on_failure == "fail":
+            row, failure = min(failed.items())
+            place = position_of(self._number, row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}{hints(self._plan, [failure])}")
-        self._tally.add(batch.num_rows, failures)
+        self._tally.add(batch.num_rows, failed)
         # Keep the batch's own nullability: since 4.1, Spark may check it (validateSchema).
         fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
         columns = [*batch.columns, *arrays]

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import threading
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -97,6 +98,7 @@ class Recording:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._early: dict[Chunk, set[int]] = {}
+        self._returned: Counter[Chunk] = Counter()
         self._lock = threading.Lock()
         # One batch per file, because all answers together may exceed the capacity of one array.
         self._stored = self._files.read().to_batches()
@@ -128,25 +130,26 @@ class Recording:
                     answers[index] = dict(zip(names, answer, strict=True))
         return answers
 
-    def add(self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], start: int = 0) -> None:
+    def add(
+        self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], places: Sequence[int]
+    ) -> None:
         """Add the answers of a chunk's rows that are returned to Spark, except those that are stored already.
-
-        Rows of a chunk must be added in order; its last rows come last.
 
         Args:
             chunk: the chunk of the rows.
             arrays: the columns of their answers.
             failures: the failed rows, by index into ``arrays``.
-            start: the index of the first of these rows in the chunk.
+            places: the indices of these rows in the chunk.
         """
-        count = len(arrays[0])
         with self._lock:
             done = {*(chunk.known or ()), *self._early.get(chunk, ())}
-            rows = [row for row in range(count) if start + row not in done and row not in failures]
+            rows = [row for row, place in enumerate(places) if place not in done and row not in failures]
             taken = [array.take(pa.array(rows, pa.int64())) for array in arrays]
-            self._add(chunk, [start + row for row in rows], taken)
-            if start + count == len(chunk.rows):
+            self._add(chunk, [places[row] for row in rows], taken)
+            self._returned[chunk] += len(places)
+            if self._returned[chunk] == len(chunk.rows):
                 self._early.pop(chunk, None)
+                del self._returned[chunk]
             if self._pending_rows >= _FLUSH_ROWS:
                 self._write_pending()
 

@@ -91,12 +91,12 @@ class Tally:
         self._types: dict[str, int] = {}
 
     def add(self, rows: int, failures: Mapping[int, RowFailure]) -> None:
-        """Count further rows; ``failures`` are by index among these rows."""
+        """Count further rows; ``failures`` are by index in the partition."""
         for index, failure in sorted(failures.items()):
             seen = self._types.get(failure.type, 0)
             self._types[failure.type] = seen + 1
             if seen < _SAMPLES_OF_A_TYPE and len(self._samples) < _SAMPLES:
-                self._samples.append(Sample(self._partition, self.rows + index, failure))
+                self._samples.append(Sample(self._partition, index, failure))
         self.rows += rows
         self._failed += len(failures)
 

@@ -83,10 +83,12 @@ class BatchSlice:
 
     Attributes:
         batch: the rows with all columns.
+        start: the index of the first row in its partition.
         answer_keys: the rows' keys in the replay store; empty without a replay store.
     """
 
     batch: pa.RecordBatch
+    start: int
     answer_keys: Sequence[str] = ()
 
 

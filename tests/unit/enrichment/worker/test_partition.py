@@ -165,6 +165,34 @@ def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest
     assert sum(file.num_rows for file in files) == 50
 
 
+def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Unordered rows keep their own columns, failures report positions of the input, and a replay calls nothing."""
+    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
+    called: list[int] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        await asyncio.sleep(0.05 if row.id % 50 == 0 else 0)
+        if row.id == 170:
+            raise ValueError
+        return {"text": "x" * 100 + str(row.id)}
+
+    plan = Plan(fn, max_in_flight=20, on_failure="null", retry=None, buffer_rows=40, ordered=False)
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
+    for calls in (300, 301):
+        made = pa.Table.from_batches(_bodies(plan, [_wide(200, 1), _wide(300, 1).slice(200)], store))
+        ids = made.column("id").to_pylist()
+        assert sorted(ids) == list(range(300))
+        assert calls == 301 or ids != list(range(300))
+        assert made.column("text").to_pylist() == [None if row == 170 else "x" * 100 + str(row) for row in ids]
+        hidden = made.column(COLUMN).to_pylist()
+        assert [row for row, one in zip(ids, hidden, strict=True) if one and one["failure"]] == [170]
+        report = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"])
+        assert (report.rows, report.failed, report.samples[0].row) == (300, 1, 170)
+        assert len(called) == calls
+
+
 def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
     """Text that is not UTF-8 in an exception, its type's name or its code's path fails only that row."""
 

@@ -41,7 +41,7 @@ def store(
 
 def chunk_of(keys: Sequence[str], known: Mapping[int, Any] | None = None) -> Chunk:
     """Return a chunk of rows with these keys."""
-    tag = BatchSlice(pa.RecordBatch.from_pydict({"key": list(keys)}), keys)
+    tag = BatchSlice(pa.RecordBatch.from_pydict({"key": list(keys)}), 0, keys)
     return Chunk(list(keys), keys.__getitem__, 0, known=known, tag=tag)
 
 
@@ -49,7 +49,7 @@ def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> 
     chunk = chunk_of(keys)
     arrays = [pa.array([f"n{key}" for key in keys]), pa.array([{key: 1} for key in keys], SCHEMA.field(1).type)]
     with kept.recording(0) as recording:
-        recording.add(chunk, arrays, dict.fromkeys(failed, None))
+        recording.add(chunk, arrays, dict.fromkeys(failed, None), range(len(keys)))
 
 
 def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: 
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
     arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
     with store(tmp_path, schema=schema).recording(0) as recording:
-        recording.add(chunk_of("ab"), arrays, failures)
+        recording.add(chunk_of("ab"), arrays, failures, range(2))
     with store(tmp_path, schema=schema).recording(0) as recording:
         assert recording.known("ab") == {1: {"until": None, "name": "b"}}
 
@@ -81,7 +81,7 @@ def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
     def task() -> None:
         with store(tmp_path).recording(0) as recording:
             arrays = [pa.array(["na"]), pa.array([{"a": 1}], SCHEMA.field(1).type)]
-            recording.add(chunk_of(["a"]), arrays, {})
+            recording.add(chunk_of(["a"]), arrays, {}, [0])
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -107,7 +107,7 @@ def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
             answers[1] = {"name": "nb", "tags": {}}
             assert eventually(lambda: len(stored()) == 2)
         arrays, failures = write(answers)
-        recording.add(chunk, arrays, failures)
+        recording.add(chunk, arrays, failures, range(len(chunk.rows)))
     assert stored() == ["a", "b"]
     tables = [pa.ipc.open_stream(path.read_bytes()).read_all() for path in tmp_path.rglob("*.arrow")]
     assert sorted(pa.concat_tables(tables).column("__key").to_pylist()) == ["a", "b"]
@@ -136,7 +136,7 @@ def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
             pass
         for start in (0, 4):
             arrays, failures = AnswerWriter(SCHEMA).write(answers[start : start + 4])
-            recording.add(chunk, arrays, failures, start)
+            recording.add(chunk, arrays, failures, range(start, start + 4))
     with store(tmp_path).recording(0) as recording:
         assert [answer["name"] for answer in recording.known(keys).values()] == keys
     files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
@@ -252,7 +252,7 @@ def test_an_unusable_store_fails_no_task(tmp_path: Path, location: str) -> None:
 
 def keep_one(recording: Any, key: str) -> None:
     arrays = [pa.array([key]), pa.array([{}], SCHEMA.field(1).type)]
-    recording.add(chunk_of([key]), arrays, {})
+    recording.add(chunk_of([key]), arrays, {}, [0])
     recording.flush()
 
 

@@ -1,0 +1,117 @@
+"""Order in which answered rows leave the engine: that of the rows, or that of the answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from spark_events.enrichment.engine.buffer import RowBuffer
+from spark_events.enrichment.engine.calls import PENDING, Chunk, Part, RowBatch
+
+__all__ = ["Answered", "Ordered", "Unordered"]
+
+#: Answered rows with their answers.
+Answered: TypeAlias = tuple[Chunk | Part, list[Any]]
+#: Fewer rows are not worth the cost of returning them to Spark, unless the buffer is full.
+_LEAST_ROWS = 1_000
+_SHARES = 8
+
+
+class Ordered:
+    """Admitted batches; each leaves when it and all batches before it are answered. Used by the caller's thread.
+
+    Attributes:
+        batches: the batches that have not left, in order of admission.
+    """
+
+    def __init__(self, buffer: RowBuffer) -> None:
+        self.batches: deque[RowBatch] = deque()
+        self._buffer = buffer
+
+    def pop(self) -> Answered | None:
+        """Remove and return rows that may leave now; None if there are none."""
+        if not self.batches or self.batches[0].left:
+            return None
+        batch = self.batches.popleft()
+        self._buffer.let_out(len(batch.rows), batch.chunk.size)
+        return batch.chunk, batch.answers
+
+
+class Unordered(Ordered):
+    """Admitted batches; each row leaves when it is answered.
+
+    Rows leave together: when one thousand (or an eighth of a smaller buffer) are answered, or when a batch is complete.
+    If the chunks have keys, a row leaves only after all earlier rows of its key.
+    """
+
+    def __init__(self, buffer: RowBuffer) -> None:
+        super().__init__(buffer)
+        self._walk: Iterator[Answered] | None = None
+        self._seen = 0
+
+    def pop(self) -> Answered | None:
+        buffer = self._buffer
+        if self._walk is None:
+            buffer.wanted = self._seen + self._share()
+            if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
+                return None
+            self._seen = buffer.settled
+            buffer.wanted = self._seen + self._share()
+            self._walk = self._leaving()
+        found = next(self._walk, None)
+        if found is None:
+            self._walk = None
+        return found
+
+    def _share(self) -> int:
+        """Return the number of answered rows that leave together."""
+        share = min(_LEAST_ROWS, self._buffer.allowed_rows // _SHARES)
+        if self._buffer.is_full:
+            share = min(share, self._buffer.rows // _SHARES)
+        return max(1, share)
+
+    def _leaving(self) -> Iterator[Answered]:
+        # Answers are removed from a batch only when the caller takes them: until then, `unfinished` reports them.
+        blocked: set[Hashable] = set()
+        for batch in tuple(self.batches):
+            rows = _answered_rows(batch, blocked)
+            is_over = not batch.open
+            if is_over:
+                self.batches.remove(batch)
+            answers = [batch.answers[row] for row in rows]
+            for row in rows:
+                batch.answers[row] = PENDING
+            self._buffer.let_out(len(rows), batch.chunk.size if is_over else 0)
+            if rows:
+                yield part_of(batch, rows), answers
+
+
+def part_of(batch: RowBatch, rows: Sequence[int]) -> Chunk | Part:
+    """Return the batch's chunk, or a part of it if there are not all rows."""
+    return batch.chunk if len(rows) == len(batch.rows) else Part(batch.chunk, rows)
+
+
+def _answered_rows(batch: RowBatch, blocked: set[Hashable]) -> Sequence[int]:
+    """Remove the rows that may leave from the batch's open rows, and return them.
+
+    Args:
+        batch: the batch.
+        blocked: the keys of earlier rows that stay; receives those of this batch. Later batches must be read later,
+            because the loop's thread stores answers meanwhile.
+    """
+    answers, keys, given = batch.answers, batch.chunk.keys, batch.open
+    if keys is None:
+        if batch.left == len(given):
+            return ()
+        rows = [row for row in given if answers[row] is not PENDING]
+    else:
+        rows = []
+        for row in given:
+            if answers[row] is PENDING:
+                blocked.add(keys[row])
+            elif keys[row] not in blocked:
+                rows.append(row)
+    gone = set(rows)
+    batch.open = [row for row in given if row not in gone]
+    return rows

@@ -1,0 +1,171 @@
+"""Tests of the order in which rows leave the engine, in virtual time: conservation, order per key, held rows."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from enrich_engine import chunks_of, definition, rows_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_service import State
+from virtual_time import run
+
+from spark_events.enrichment.engine.assembly import assemble
+from spark_events.enrichment.engine.buffer import RowBuffer
+from spark_events.enrichment.engine.calls import Chunk, RowBatch
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.order import Ordered, Unordered
+from spark_events.enrichment.engine.pool import Pool, Signals
+from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Retry
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """Result of a run: rows with their answers in the order in which they left, their times, and the rows held."""
+
+    pairs: list[tuple[int, Any]]
+    times: list[float]
+    most_rows: int
+    seconds: float
+
+
+class Caller:
+    """The part of :meth:`.Engine.run` that pulls chunks and returns rows, without its thread."""
+
+    def __init__(self, plan: Plan, chunks: Iterator[Chunk]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._plan = plan
+        self._chunks = chunks
+        self._more = True
+        self.over = asyncio.Event()
+        self.pairs: list[tuple[int, Any]] = []
+        self.times: list[float] = []
+        state: Any = State()
+        self.buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, plan.window.initial, self._news)
+        self.held = (Ordered if plan.ordered else Unordered)(self.buffer)
+        signals = Signals(plan.window.max, self._news, lambda: None, self._fail)
+        counts = EngineCounts()
+        self.pool: Pool = assemble(
+            plan, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, self._loop.time
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        raise AssertionError("the engine failed") from error
+
+    def _news(self) -> None:
+        self._loop.call_soon(self.go)
+
+    def go(self) -> None:
+        """Pull chunks and take rows as far as possible."""
+        while self._more or self.held.batches:
+            if self._more and self.buffer.has_room and self.pool.feed.waiting <= self._plan.window.max:
+                chunk = next(self._chunks, None)
+                if chunk is None:
+                    self._more = False
+                    self.pool.flush()
+                    continue
+                batch = RowBatch(chunk, self._loop.time(), self.buffer)
+                self.held.batches.append(batch)
+                self.buffer.take_in(len(batch.rows), chunk.size)
+                self.pool.admit(batch)
+            elif (answered := self.held.pop()) is not None:
+                part, answers = answered
+                self.pairs += zip(rows_of(part), answers, strict=True)
+                self.times += [self._loop.time()] * len(answers)
+            else:
+                if self._more and self.buffer.is_full:
+                    self.pool.flush()
+                return
+        self.over.set()
+
+
+def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> Left:
+    """Run the pool in virtual time until all rows have left."""
+
+    async def work() -> Left:
+        caller = Caller(Plan(fn, timeout=None, total_timeout=None, circuit_breaker=None, **plan), chunks)
+        caller.pool.start()
+        caller.go()
+        await asyncio.wait_for(caller.over.wait(), 100_000)
+        await caller.pool.stop()
+        seconds = asyncio.get_running_loop().time()
+        return Left(caller.pairs, caller.times, caller.buffer.most_rows, seconds)
+
+    return run(work())[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 400),
+    st.integers(1, 40),
+    st.integers(1, 60),
+    st.integers(1, 20),
+    st.one_of(st.none(), st.integers(1, 9)),
+    st.integers(0, 5),
+)
+def test_each_row_leaves_once(
+    seed: int, rows: int, chunk: int, buffer: int, width: int, keys: int | None, failing: int
+) -> None:
+    """Each row leaves once, with its own answer or failure; rows of one key leave in order, known ones included."""
+    random.seed(seed)
+    delays = [random.choice([0.001, 0.001, 0.01, 1.0]) for _ in range(rows)]
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(delays[row])
+        if failing and row % failing == 0:
+            raise KeyError
+        return row
+
+    known: dict[int, int] = {row: row for row in range(rows) if random.random() < 0.1}
+    options = {"key": "k", "on_failure": "null"} if keys else {}
+    made = chunks_of(range(rows), chunk, key=(lambda row: row % keys) if keys else None, known=known)
+    result = left(fn, made, ordered=False, max_in_flight=width, buffer_rows=buffer, retry=None, **options)
+    assert sorted(row for row, _ in result.pairs) == list(range(rows))
+    for row, answer in result.pairs:
+        if failing and row % failing == 0 and row not in known:
+            assert isinstance(answer, RowFailure)
+        else:
+            assert answer == row
+    for key in range(keys or 0):
+        mine = [row for row, _ in result.pairs if row % (keys or 1) == key]
+        assert mine == sorted(mine)
+    assert result.most_rows < buffer + chunk
+
+
+async def _heavy_tail(row: int) -> int:
+    await asyncio.sleep(1.0 if row % 100 == 0 else 0.001)
+    return row
+
+
+def test_unordered_rows_free_the_buffer() -> None:
+    """With a heavy tail and a small buffer, the unordered run ends sooner: slow rows do not hold up the others."""
+    options: dict[str, Any] = {"max_in_flight": 20, "buffer_rows": 200, "retry": Retry()}
+    ordered = left(_heavy_tail, chunks_of(range(5_000), 25), **options)
+    unordered = left(_heavy_tail, chunks_of(range(5_000), 25), ordered=False, **options)
+    assert [row for row, _ in ordered.pairs] == list(range(5_000))
+    assert sorted(row for row, _ in unordered.pairs) == list(range(5_000))
+    assert unordered.seconds < 0.5 * ordered.seconds
+
+
+def test_unordered_runs_hold_fewer_rows() -> None:
+    """One slow row keeps all later rows in an ordered run, and only itself in an unordered one."""
+
+    async def first_is_slow(row: int) -> int:
+        await asyncio.sleep(10.0 if row == 0 else 0.001)
+        return row
+
+    options: dict[str, Any] = {"max_in_flight": 20, "buffer_rows": 10_000}
+    ordered = left(first_is_slow, chunks_of(range(20_000), 100), **options)
+    unordered = left(first_is_slow, chunks_of(range(20_000), 100), ordered=False, **options)
+    assert ordered.most_rows == 10_000
+    assert unordered.most_rows < 2_000
+    assert unordered.pairs[-1] == (0, 0)
+    assert unordered.times[-2] < 0.5 * unordered.seconds
