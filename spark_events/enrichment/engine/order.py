@@ -52,17 +52,22 @@ class Unordered(Ordered):
 
     def pop(self) -> Answered | None:
         buffer = self._buffer
-        if self._walk is None:
+        while True:
+            # Set before `settled` is read, so that either this thread sees an answer or the loop's thread wakes it.
             buffer.wanted = self._seen + self._share()
-            if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
-                return None
-            self._seen = buffer.settled
-            buffer.wanted = self._seen + self._share()
-            self._walk = self._leaving()
-        found = next(self._walk, None)
-        if found is None:
+            if self._walk is None:
+                if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
+                    return None
+                self._seen = buffer.settled
+                self._walk = self._leaving()
+            found = next(self._walk, None)
+            if found is not None:
+                return found
             self._walk = None
-        return found
+            if buffer.settled == self._seen:
+                buffer.wanted = self._seen + self._share()
+                if buffer.settled == self._seen:
+                    return None
 
     def _share(self) -> int:
         """Return the number of answered rows that leave together."""
