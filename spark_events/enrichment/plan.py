@@ -28,6 +28,7 @@ class Plan:
         coalesce_by: columns; rows of one partition with equal values share the answer of one call.
         cache: cache of answers by ``coalesce_by``, or without it by all input columns; None: none outlives its task.
         batch_size: maximum number of rows in one call.
+        model: the class that is the output; None: the function returns mappings.
 
     Raises:
         InvalidPlanError: when a function or a combination of values is invalid.
@@ -50,6 +51,7 @@ class Plan:
     buffer_rows: int = 50_000
     buffer_bytes: int = 64 * 1024 * 1024
     ordered: bool = True
+    model: type | None = None
 
     def __post_init__(self) -> None:
         check_function(self.fn, bulk=self.batch_size is not None)

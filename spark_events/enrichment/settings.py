@@ -40,6 +40,7 @@ class Retry:
         on: exception types to retry, or a function of the exception that returns whether to retry. Default: temporary
             errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
         on_result: a function of the call's result that returns whether to retry.
+        on_invalid: whether to retry an answer that does not fit ``output``, as a language model may give.
         honor_retry_after: whether a 429 or 503 with a Retry-After header pauses all calls of the worker process for
             that time.
 
@@ -53,6 +54,7 @@ class Retry:
     jitter: float = 0.1
     on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] | None = None
     on_result: Callable[[Any], bool] | None = None
+    on_invalid: bool = False
     honor_retry_after: bool = True
 
     def __post_init__(self) -> None:
@@ -65,6 +67,7 @@ class Retry:
         object.__setattr__(self, "on", _exceptions(self.on))
         if self.on_result is not None and not callable(self.on_result):
             refuse("Retry.on_result", self.on_result, "a function of the result")
+        flag("Retry.on_invalid", self.on_invalid)
         flag("Retry.honor_retry_after", self.honor_retry_after)
 
 

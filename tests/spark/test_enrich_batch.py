@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import DataFrame, Row, SparkSession, functions, types
@@ -28,6 +29,7 @@ from spark_events import (
     Limits,
     OnFailure,
     Replay,
+    Retry,
     enrich,
     enrich_batch,
 )
@@ -133,6 +135,35 @@ def test_results_have_the_declared_types_and_nullability(spark: SparkSession) ->
             assert enrich(one, twice, **wanted).count() == 10
     finally:
         spark.conf.unset(setting)
+
+
+def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
+    """A Pydantic model of the main program is the output: it converts answers, and an invalid one is retried."""
+
+    class Part(pydantic.BaseModel):
+        name: str
+
+    class Reply(pydantic.BaseModel):
+        score: int
+        part: Part | None = None
+
+    log = tmp_path / "calls"
+
+    async def reply(row: Row) -> Any:
+        with log.open("a") as file:
+            file.write(f"{row.id} ")
+        again = log.read_text().split().count(str(row.id)) > 1
+        if row.id == 0:
+            return Reply(score=7, part=Part(name="a"))
+        return {"score": "12" if again else "many"}
+
+    retry = Retry(attempts=2, initial=0, jitter=0, on_invalid=True)
+    out = enrich_batch(spark.range(2), reply, output=Reply, retry=retry)
+    assert out.schema.simpleString() == "struct<id:bigint,score:bigint,part:struct<name:string>>"
+    assert sorted(out.collect()) == [(0, 7, ("a",)), (1, 12, None)]
+    assert sorted(log.read_text().split()) == ["0", "1", "1"]
+    with pytest.raises(EnrichmentError, match=r"OutputError: Reply rejects what the function returned: score"):
+        enrich_batch(spark.range(5, 6), reply, output=Reply)
 
 
 def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: EnrichService) -> None:

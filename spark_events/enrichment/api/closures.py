@@ -49,8 +49,8 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
     # One function may call several services; their resources distinguish the calls.
     calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised() + resource.encode()).hexdigest()
-    # A changed Retry.on_result may reject an answer that an earlier version of the program accepted and cached.
-    again = _dumped("Retry.on_result", parts["Retry.on_result"]).hex() if "Retry.on_result" in parts else ""
+    # A changed check may reject an answer that an earlier version of the program accepted and cached.
+    again = [_dumped(name, parts[name]).hex() for name in ("Retry.on_result", "output") if name in parts]
     # The function's columns count even with coalesce_by: with other columns it may answer the same request differently.
     asked = [calls, again, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr(asked).encode()).hexdigest()
@@ -65,6 +65,8 @@ def _parts(plan: Plan) -> dict[str, Any]:
         parts["Retry.on"] = plan.retry.on
     if plan.retry is not None and plan.retry.on_result is not None:
         parts["Retry.on_result"] = plan.retry.on_result
+    if plan.model is not None:
+        parts["output"] = plan.model
     return parts
 
 

@@ -24,7 +24,7 @@ def enrich(
     df: DataFrame,
     fn: Callable[..., Any],
     *,
-    output: str | StructType,
+    output: str | StructType | type[Any],
     input_cols: str | Sequence[str] | None = None,
     resource: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
     key: str | Sequence[str] | Key | None = None,
@@ -46,7 +46,8 @@ def enrich(
         df: a batch or streaming DataFrame, of a classic or Connect session.
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; returns a mapping with the output's columns. With ``batch_size``,
             ``fn(rows)`` or ``fn(rows, ctx)``; returns a list of such mappings, one for each row.
-        output: the columns to add, such as ``"country string, risk double not null"``, or a ``StructType``.
+        output: the columns to add, such as ``"country string, risk double not null"``, a ``StructType``, or a
+            dataclass, TypedDict or Pydantic model, of which the function may return instances.
         input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
         resource: a function without arguments that returns an async context manager; opened once per worker process
             and available as ``ctx.resource``.
@@ -67,7 +68,7 @@ def enrich(
     check_libraries()
     from spark_events.enrichment.api.request import Request, mapped
 
-    plan, failures = plan_of(df, fn, resource, key, batch_size, limits, retry, on_failure, cache, replay)
+    plan, failures = plan_of(df, fn, output, resource, key, batch_size, limits, retry, on_failure, cache, replay)
     if plan.on_failure == "dead_letter":
         raise InvalidPlanError("on_failure='dead_letter' returns a second DataFrame: use enrich_batch, or 'column'")
     of_a_batch = {
@@ -88,7 +89,7 @@ def enrich_batch(
     df: DataFrame,
     fn: Callable[..., Any],
     *,
-    output: str | StructType,
+    output: str | StructType | type[Any],
     input_cols: str | Sequence[str] | None = ...,
     resource: Callable[[], AbstractAsyncContextManager[Any]] | None = ...,
     key: str | Sequence[str] | Key | None = ...,
@@ -106,7 +107,7 @@ def enrich_batch(
     df: DataFrame,
     fn: Callable[..., Any],
     *,
-    output: str | StructType,
+    output: str | StructType | type[Any],
     input_cols: str | Sequence[str] | None = ...,
     resource: Callable[[], AbstractAsyncContextManager[Any]] | None = ...,
     key: str | Sequence[str] | Key | None = ...,
@@ -124,7 +125,7 @@ def enrich_batch(
     df: DataFrame,
     fn: Callable[..., Any],
     *,
-    output: str | StructType,
+    output: str | StructType | type[Any],
     input_cols: str | Sequence[str] | None = None,
     resource: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
     key: str | Sequence[str] | Key | None = None,
@@ -145,7 +146,8 @@ def enrich_batch(
         df: a batch DataFrame: the DataFrame of ``foreachBatch``, or one derived from it.
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; returns a mapping with the output's columns. With ``batch_size``,
             ``fn(rows)`` or ``fn(rows, ctx)``; returns a list of such mappings, one for each row.
-        output: the columns to add, such as ``"country string, risk double not null"``, or a ``StructType``.
+        output: the columns to add, such as ``"country string, risk double not null"``, a ``StructType``, or a
+            dataclass, TypedDict or Pydantic model, of which the function may return instances.
         input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
         resource: a function without arguments that returns an async context manager; opened once per worker process
             and available as ``ctx.resource``.
@@ -180,7 +182,7 @@ def enrich_batch(
             "enrich_batch accepts batch DataFrames only, as foreachBatch passes them; use enrich for a streaming "
             "DataFrame"
         )
-    plan, failures = plan_of(df, fn, resource, key, batch_size, limits, retry, on_failure, cache, replay)
+    plan, failures = plan_of(df, fn, output, resource, key, batch_size, limits, retry, on_failure, cache, replay)
     check_storage(df, limits.buffer.storage)
     batch = micro_batch(df, replay.batch_id, replay.query)
     request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay)

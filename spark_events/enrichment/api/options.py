@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_events.enrichment.api.schema import existing
 from spark_events.enrichment.checks import columns_of, instance
+from spark_events.enrichment.engine.models import is_model
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Action, Cache, Key, Limits, OnFailure, Replay, Retry
 from spark_events.errors import InvalidPlanError, MissingExtraError
@@ -68,6 +69,7 @@ def names_checked(function: F) -> F:
 def plan_of(
     df: DataFrame,
     fn: Any,
+    output: Any,
     resource: Any,
     key: Any,
     batch_size: int | None,
@@ -108,6 +110,7 @@ def plan_of(
         buffer_rows=limits.buffer.rows,
         buffer_bytes=limits.buffer.bytes,
         ordered=limits.buffer.ordered,
+        model=output if is_model(output) else None,
     )
     return plan, failures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.closures import definition_of, pickled
 from spark_events.enrichment.api.key_order import arranged
@@ -55,7 +55,7 @@ class Request:
         cls,
         df: DataFrame,
         plan: Plan,
-        output: str | StructType,
+        output: str | StructType | type[Any],
         input_cols: str | Sequence[str] | None,
         key: str | Sequence[str] | Key | None,
         failure_column: str,

@@ -44,7 +44,7 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
 
     Args:
         df: the DataFrame that receives the columns.
-        output: column definitions such as ``"country string, risk double not null"``, or a ``StructType``.
+        output: column definitions such as ``"country string, risk double not null"``, a ``StructType``, or a class.
         reserved: names of other columns that will be added.
         failure_column: the name of the column for failures; "" if there is none.
 
@@ -231,11 +231,17 @@ def _collations(kind: DataType) -> Iterator[str]:
 def _parsed(df: DataFrame, output: Any) -> StructType:
     from pyspark.sql.types import StructType
 
+    from spark_events.enrichment.api.models import schema_of
+    from spark_events.enrichment.engine.models import is_model
+
     if isinstance(output, StructType):
         return output
+    if is_model(output):
+        return schema_of(output)
     if not isinstance(output, str) or not output.strip():
         raise InvalidPlanError(
-            f"output is {output!r}; allowed: column definitions such as 'country string, risk double', or a StructType"
+            f"output is {output!r}; allowed: column definitions such as 'country string, risk double', a StructType, "
+            "or a dataclass, TypedDict or Pydantic model"
         )
     try:
         # Creating an empty DataFrame calls Spark's own parser through public API that classic and Connect sessions of

@@ -10,10 +10,11 @@ from typing import Any
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
-from spark_events.enrichment.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one
+from spark_events.enrichment.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one, checked
 from spark_events.enrichment.engine.calls import Call, Context
 from spark_events.enrichment.engine.keys import HotKeys, KeyedQueues
 from spark_events.enrichment.engine.limits import Gate, RateLimit
+from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
@@ -117,12 +118,14 @@ def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
 
 
 def _acceptor(plan: Plan, misfit: Misfit | None) -> Accept | None:
-    if plan.cache is None and (plan.key is None or plan.on_failure != "fail"):
+    on_invalid = plan.retry is not None and plan.retry.on_invalid
+    if plan.cache is None and not on_invalid and (plan.key is None or plan.on_failure != "fail"):
         # No decision depends on a single answer before it is returned, and checking all answers together is much
         # cheaper.
         misfit = None
+    convert = converter(plan.model)
     if plan.batch_size is not None:
-        return accept_group(plan.retry, misfit)
-    if misfit is not None or (plan.retry is not None and plan.retry.on_result is not None):
-        return accept_one(plan.retry, misfit)
+        return accept_group(plan.retry, checked(convert, misfit))
+    if convert is not None or misfit is not None or (plan.retry is not None and plan.retry.on_result is not None):
+        return accept_one(plan.retry, checked(convert, misfit))
     return None

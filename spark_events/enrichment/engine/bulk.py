@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
 from spark_events.enrichment.engine.failure import AttemptError, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import Taken
-from spark_events.enrichment.engine.verdicts import NotAcceptedError, Verdict, verdict_on
+from spark_events.enrichment.engine.verdicts import InvalidAnswerError, NotAcceptedError, Verdict, verdict_on
 from spark_events.enrichment.settings import Retry
 
-__all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one"]
+__all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one", "checked"]
 
 #: Returns why a function's result for a row is no valid answer, or None if it is valid.
 Misfit: TypeAlias = Callable[[Any], RowFailure | None]
@@ -68,31 +68,49 @@ class Groups:
         self.waiting, self.held = full + last, 0 if last else rest
 
 
-def accept_one(retry: Retry | None, misfit: Misfit | None) -> Accept:
-    """Return the check for calls of one row: first ``on_result``, then the output's columns."""
+def checked(convert: Callable[[Any], Any] | None, misfit: Misfit | None) -> Callable[[Any], Any]:
+    """Return a function that converts a result to the answer, or to a failure if it is no valid answer."""
+
+    def check(result: Any) -> Any:
+        answer = result if convert is None else convert(result)
+        return answer if misfit is None or isinstance(answer, RowFailure) else misfit(answer) or answer
+
+    return check
+
+
+def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
+    """Return the check for calls of one row: first ``on_result``, then the output."""
     again = retry.on_result if retry is not None else None
+    on_invalid = retry is not None and retry.on_invalid
 
     def accept(call: Call, answer: Any, began: float) -> Any:
         if again is not None and again(answer):
             raise NotAcceptedError("on_result never accepted what the function returned")
+        answer = check(answer)
+        if on_invalid and isinstance(answer, RowFailure):
+            raise InvalidAnswerError(answer.message)
         # Returned and not raised: the destination has answered, and a retry would give the same answer.
-        return answer if misfit is None else misfit(answer) or answer
+        return answer
 
     return accept
 
 
-def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
+def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
     """Return the check for calls of several rows: one result per row, in order; an exception fails its row only."""
     again = retry.on_result if retry is not None else None
+    on_invalid = retry is not None and retry.on_invalid
 
-    def judged(result: Any) -> AttemptError | None:
-        """Return the error of a row's result, or None."""
+    def judged(result: Any) -> Any:
+        """Return the answer of a row's result, or the error."""
         error: BaseException | None = result if isinstance(result, BaseException) else None
         try:
             if error is None and again is not None and again(result):
                 error = NotAcceptedError("on_result never accepted what the function returned")
             if error is None:
-                return None
+                answer = check(result)
+                if not on_invalid or not isinstance(answer, RowFailure):
+                    return answer
+                error = InvalidAnswerError(answer.message)
             return AttemptError(*verdict_on(error, retry))
         except BaseException as broken:
             # The user's `on` or `on_result` raised; report that error instead.
@@ -111,8 +129,8 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
         elapsed = time.monotonic() - began
         for (batch, index), result in zip(positions, results, strict=True):
             wrong = judged(result)
-            if wrong is None:
-                answers.append((batch, index, result if misfit is None else misfit(result) or result))
+            if not isinstance(wrong, AttemptError):
+                answers.append((batch, index, wrong))
                 continue
             failure = failure_of(wrong, call.attempt, elapsed)
             if wrong.verdict.retryable:

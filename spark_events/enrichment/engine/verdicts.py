@@ -19,11 +19,18 @@ from typing import Any
 from spark_events.enrichment.engine.client_errors import DOWN, FINAL, SILENT, Verdict, by_code, by_type, families
 from spark_events.enrichment.settings import Retry
 
-__all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
+__all__ = ["InvalidAnswerError", "NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
 
 
 class NotAcceptedError(Exception):
     """``on_result`` rejected the result of a call."""
+
+
+class InvalidAnswerError(NotAcceptedError):
+    """The result of a call does not fit the output, and ``on_invalid`` asks for another attempt."""
+
+    # As failures of answers are named that are not retried.
+    __module__, __qualname__ = "builtins", "OutputError"
 
 
 _TOO_MANY = 429
