@@ -18,6 +18,7 @@ from spark_events.report.table import EventTable
 _DAY = 86_400_000
 _MOST_RUNS = 1_000
 _MOST_NAMES = 10
+_COSTS = ("core_hours", "core_hours_used", "core_hours_idle", "cost")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def build(
         failures=numbers.groups,
         failure_count=numbers.failure_count,
         lost=numbers.lost,
+        slow_stages=numbers.slow_stages,
+        slow_stage_count=numbers.slow_stage_count,
         drawing=drawing_of(table, subjects, runs, lanes, numbers.groups, since, until) if draw else None,
     )
 
@@ -189,6 +192,7 @@ def _subject(runs: list[SubjectRun], numbers: Numbers, up: int, since: int, unti
         failures=numbers.failures.get(key, ()),
         executors_lost=numbers.executors_lost.get(key, ()),
         dropped=sum(one.count for one in numbers.lost if key == f"a:{one.application}"),
+        **dict(zip(_COSTS, numbers.costs.get(key, ()), strict=False)),
     )
 
 

@@ -31,6 +31,7 @@ def findings(
 ) -> tuple[Finding, ...]:
     """Return the problems: first those that still exist, worst first."""
     found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
+    found += _of_stages(numbers)
     for trouble in numbers.reporters:
         text = f"Reporter '{trouble.reporter}' of '{trouble.application}' has been {trouble.status} since"
         found.append(Finding("warning", True, f"{text} {when(trouble.since)}: {trouble.reason}."))
@@ -39,6 +40,16 @@ def findings(
         text = f"{what} of '{lost.application}' lost ({lost.where}: {lost.reason}); its numbers may be too low."
         found.append(Finding("warning", False, text))
     return tuple(sorted(found, key=lambda one: (not one.now, _ORDER[one.level])))
+
+
+def _of_stages(numbers: Numbers) -> Iterator[Finding]:
+    for application in dict.fromkeys(stage.application for stage in numbers.slow_stages):
+        some = [stage for stage in numbers.slow_stages if stage.application == application]
+        worst = some[0]
+        lost = f" ({span(worst.lost_ms)} lost)" if worst.lost_ms else ""
+        text = f"Application '{shortened(application)}' had {counted(len(some), 'slow stage')}; the worst is stage"
+        text += f" {worst.stage} [{shortened(worst.name)}]: {', '.join(kind for kind, _ in worst.problems)}{lost}."
+        yield Finding("warning", False, text, f"a:{application}")
 
 
 def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int | None) -> Iterator[Finding]:

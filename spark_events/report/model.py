@@ -193,7 +193,8 @@ class SubjectReport:
         uptime_percent: None unless ``is_long_running`` is True.
         restarts: number of runs that followed another run.
         failures: number of failures by cause, as (index in ``EventReport.failures``, number).
-        core_hours: None unless the application has reported it.
+        core_hours: allocated core-hours of all runs; this and the following are None unless the application has
+            reported them.
     """
 
     key: str
@@ -220,6 +221,31 @@ class SubjectReport:
     executors_lost: tuple[tuple[str, int], ...]
     dropped: int
     core_hours: float | None = None
+    core_hours_used: float | None = None
+    core_hours_idle: float | None = None
+    cost: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowStage:
+    """A stage attempt with at least one problem.
+
+    Attributes:
+        lost_ms: estimate of the time that the most expensive problem cost.
+        problems: kind and explanation, most expensive first as far as the event tells.
+        text: the sentence of the event.
+    """
+
+    application: str
+    app_id: str | None
+    stage: int
+    attempt: int
+    name: str
+    at: int
+    duration_ms: int | None
+    lost_ms: int
+    problems: tuple[tuple[str, str], ...]
+    text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -304,6 +330,7 @@ class EventReport:
     Attributes:
         until_is: ``given``, ``now`` or ``newest event``.
         findings: what is wrong, worst first.
+        slow_stages: stage attempts with a problem, those that lost most time first.
         notes: what to know about the data: gaps, clocks, damage.
         drawing: only for the page.
     """
@@ -325,6 +352,8 @@ class EventReport:
     failures: tuple[FailureGroup, ...]
     failure_count: int
     lost: tuple[Lost, ...]
+    slow_stages: tuple[SlowStage, ...] = ()
+    slow_stage_count: int = 0
     drawing: Drawing | None = None
 
     @property

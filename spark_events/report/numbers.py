@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
-from spark_events.report.model import CommitNumbers, EnrichmentNumbers, FailureGroup, Lost, SlowCommit, Watermark
+from spark_events.report.model import (
+    CommitNumbers,
+    EnrichmentNumbers,
+    FailureGroup,
+    Lost,
+    SlowCommit,
+    SlowStage,
+    Watermark,
+)
 from spark_events.report.runs import CAUSE, FAILURE, GROUP
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
@@ -13,6 +23,7 @@ from spark_events.report.wording import shortened
 _WARN = 4
 _MOST_SLOW = 10_000
 _MOST_GROUPS = 1_000
+_MOST_STAGES = 1_000
 _MOST_STACK = 16_384
 _MOST_SUBJECTS = 50
 
@@ -70,6 +81,21 @@ SELECT app, 'reporters', 'see its DispatcherReportEvent', sum(lost - coalesce(lo
 WHERE name = 'DispatcherReportEvent' AND lost > coalesce(lost_records, 0) GROUP BY 1
 ORDER BY 1, 2, 3
 """
+#: Each summary has the sums since the start of its run, so the last one of each run counts.
+_COSTS = """
+SELECT 'a:' || app, sum(allocated), sum(used), sum(idle), sum(cost) FROM (
+  SELECT app, app_id, attempt, arg_max(core_hours, (ts, sequence)) AS allocated,
+    arg_max(core_hours_used, (ts, sequence)) AS used, arg_max(core_hours_idle, (ts, sequence)) AS idle,
+    arg_max(cost, (ts, sequence)) AS cost
+  FROM period WHERE name = 'ApplicationSummaryEvent' GROUP BY 1, 2, 3
+) GROUP BY 1
+"""
+_SLOW_STAGES = f"""
+SELECT app, app_id, coalesce(stage_id, -1), coalesce(stage_attempt, 0), coalesce(stage_name, '?'), ts, stage_ms,
+  coalesce(stage_lost_ms, 0), problems, body
+FROM period WHERE name = 'StageSummaryEvent' AND problems IS NOT NULL
+ORDER BY 8 DESC, stage_ms DESC, ts, sequence LIMIT {_MOST_STAGES}
+"""
 _REPORTERS = """
 SELECT app, reporter, arg_max(status, (ts, sequence)), max(ts), arg_max(reason, (ts, sequence)) FROM event
 WHERE name = 'ReporterStatusChangeEvent' GROUP BY 1, 2 HAVING arg_max(status, (ts, sequence)) IN ('open', 'disabled')
@@ -101,6 +127,9 @@ class Numbers:
     executors_lost: dict[str, tuple[tuple[str, int], ...]]
     lost: tuple[Lost, ...]
     reporters: tuple[ReporterTrouble, ...]
+    costs: dict[str, tuple[float | None, float | None, float | None, float | None]]
+    slow_stages: tuple[SlowStage, ...]
+    slow_stage_count: int
 
 
 def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -> Numbers:
@@ -132,7 +161,19 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
             ReporterTrouble(app, reporter or "?", status, at, shortened(reason))
             for app, reporter, status, at, reason in table.run(_REPORTERS)
         ),
+        costs={subject: tuple(values) for subject, *values in table.run(_COSTS)},
+        slow_stages=tuple(map(_slow_stage, table.run(_SLOW_STAGES))),
+        slow_stage_count=int(
+            table.run("SELECT count(*) FROM period WHERE name = 'StageSummaryEvent' AND problems IS NOT NULL")[0][0]
+        ),
     )
+
+
+def _slow_stage(row: Sequence[Any]) -> SlowStage:
+    app, app_id, stage, attempt, name, at, duration, lost, problems, text = row
+    pairs = (problem.partition("\x1f") for problem in problems.split("\x1e"))
+    kinds = tuple((kind, explanation) for kind, _, explanation in pairs)
+    return SlowStage(app, app_id, stage, attempt, name, at, duration, lost, kinds, text)
 
 
 def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str, CommitNumbers]:

@@ -55,6 +55,7 @@ def data_of(report: EventReport) -> str:
         failures=tuple(_group(index, group) for index, group in enumerate(report.failures)),
         applications=tuple(_subject(one) for one in report.applications),
         queries=tuple(_subject(one) for one in report.queries),
+        slow_stages=report.slow_stages[:_MOST_ITEMS],
     )
     text = msgspec.json.encode(trimmed).decode()
     for character, escape in _ESCAPES.items():

@@ -14,6 +14,7 @@ from typing import Any
 
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
+from spark_events.translate.summaries.problems import KINDS
 
 #: Application name for events that have neither the name nor the id of an application.
 NO_APPLICATION = "(unknown application)"
@@ -51,6 +52,7 @@ _TEXTS = {
     "deadline_location": "spark.deadline.location",
     "deadline_stack": "spark.deadline.stack",
     "topic": "spark.deadline.topic",
+    "stage_name": "spark.stage.name",
     "function": "spark.enrich.function",
     "outcome": "spark.enrich.outcome",
     "dropped_where": "spark.events.dropped.where",
@@ -64,6 +66,9 @@ _NUMBERS = {
     "trigger_ms": "spark.batch.duration.trigger_execution_ms",
     "job_id": "spark.job.id",
     "stage_id": "spark.stage.id",
+    "stage_attempt": "spark.stage.attempt",
+    "stage_ms": "spark.stage.duration_ms",
+    "stage_lost_ms": "spark.stage.lost_ms",
     "cores": "spark.executor.cores",
     "more_added": "spark.executor.more_added",
     "more_removed": "spark.executor.more_removed",
@@ -84,7 +89,15 @@ _NUMBERS = {
     "lost_records": "spark.events.records.dropped",
     "heartbeat_ms": "spark.heartbeat.interval_ms",
 }
-_FLOATS = {"p99_ms": "spark.enrich.latency.p99_ms"}
+_FLOATS = {
+    "p99_ms": "spark.enrich.latency.p99_ms",
+    "core_hours": "spark.summary.core_hours",
+    "core_hours_used": "spark.summary.core_hours_used",
+    "core_hours_idle": "spark.summary.core_hours_idle",
+    "cost": "spark.summary.cost",
+}
+#: Problems of a stage; the column ``problems`` holds kind and text of each.
+_PROBLEMS = {kind: f"problem.{kind}" for kind in KINDS}
 _TIMES = {"watermark": "spark.watermark.time", "newest_row": "spark.batch.event_time_max"}
 
 _FIELDS = (
@@ -109,6 +122,8 @@ def _columns() -> list[tuple[str, str, str]]:
     columns += [(name, "DOUBLE", f'TRY_CAST(attributes."{key}" AS DOUBLE)') for name, key in _FLOATS.items()]
     app = ", ".join(f"nullif(attributes.\"{_TEXTS[name]}\", '')" for name in ("app_name", "app_id"))
     columns.append(("app", "VARCHAR", f"coalesce({app}, '{NO_APPLICATION}')"))
+    found = ", ".join(f"'{kind}' || chr(31) || attributes.\"{key}\"" for kind, key in _PROBLEMS.items())
+    columns.append(("problems", "VARCHAR", f"nullif(concat_ws(chr(30), {found}), '')"))
     for name, key in _TIMES.items():
         columns.append((name, "BIGINT", f'epoch_ms(TRY_CAST(attributes."{key}" AS TIMESTAMP))'))
     return columns
@@ -187,7 +202,7 @@ class EventTable:
         link = self.folder / f"{self._links}.jsonl{'.gz' if compressed else ''}"
         link.symlink_to(file.resolve())
         attributes = ", ".join(
-            f'"{key}" VARCHAR' for keys in (_TEXTS, _NUMBERS, _FLOATS, _TIMES) for key in keys.values()
+            f'"{key}" VARCHAR' for keys in (_TEXTS, _NUMBERS, _FLOATS, _TIMES, _PROBLEMS) for key in keys.values()
         )
         expressions = ", ".join(expression for _, _, expression in _columns())
         entity = f'attributes."{_TEXTS["entity"]}"'

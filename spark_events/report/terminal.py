@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from spark_events.event.text import on_one_line
 from spark_events.report.findings import title
 from spark_events.report.model import EventReport, SubjectReport
 from spark_events.report.wording import counted, percent, shortened, span, when
@@ -12,6 +13,7 @@ from spark_events.reporters.reporter import load_extra
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLED": "yellow", "RUNNING": "green"}
+_COSTS = {"core_hours_idle": "Idle", "cost": "Cost"}
 #: Lines of a list in the terminal; --json and the page have more.
 _MOST = 20
 
@@ -57,6 +59,10 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
         yield "", ""
         yield "bold", f"Failures by root cause ({report.failure_count:,})"
         yield from _failures(report)
+    if report.slow_stages:
+        yield "", ""
+        yield "bold", f"Why it was slow ({counted(report.slow_stage_count, 'stage')})"
+        yield from _slow_stages(report)
     if report.notes or report.duplicates:
         yield "", ""
         yield "bold", "About the data"
@@ -71,7 +77,12 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     numbers = ("Uptime", "Down", "Runs", "Failed", "Restarts")
-    more = ("Failures", "Core-h") if kind == "Application" else ("p50", "p95", "p99", "Over SLA", "Rows/s", "Lag")
+    costs = [name for name in ("core_hours_idle", "cost") if any(getattr(one, name) is not None for one in subjects)]
+    more = (
+        ("Failures", "Core-h", *(_COSTS[name] for name in costs))
+        if kind == "Application"
+        else ("p50", "p95", "p99", "Over SLA", "Rows/s", "Lag")
+    )
     table.add_column(kind, overflow="fold")
     table.add_column("Outcome")
     for name in (*numbers, *more):
@@ -82,7 +93,9 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
         commits = one.commits
         if kind == "Application":
             cells.append(f"{sum(count for _, count in one.failures):,}")
-            cells.append("–" if one.core_hours is None else f"{one.core_hours:,.1f}")
+            cells += [
+                "–" if (value := getattr(one, name)) is None else f"{value:,.1f}" for name in ("core_hours", *costs)
+            ]
         elif commits is None:
             cells += ["–"] * 6
         else:
@@ -133,6 +146,15 @@ def _failures(report: EventReport) -> Iterator[tuple[str, str]]:
         yield "", f"    {group.count:,} × ({kinds}),{label}{place} {times}"
     if (more := len(report.failures) - _MOST) > 0:
         yield "", f"  … {counted(more, 'more root cause')}: --json or --html"
+
+
+def _slow_stages(report: EventReport) -> Iterator[tuple[str, str]]:
+    for stage in report.slow_stages[:_MOST]:
+        lost = f", {span(stage.lost_ms)} lost" if stage.lost_ms else ""
+        yield "yellow", f"  {when(stage.at)}{lost}"
+        yield "", f"    {on_one_line(stage.text)}"
+    if (more := report.slow_stage_count - _MOST) > 0:
+        yield "", f"  … {more:,} more: --json or --html"
 
 
 def _capped(items: Sequence[Any]) -> Sequence[Any]:

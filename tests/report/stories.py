@@ -115,6 +115,26 @@ def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause:
     story.add("JobFailureEvent", at, {**base, **about}, Severity.ERROR, f"The {entity} failed: {cause}")
 
 
+def add_stage(story: Story, base: dict[str, Any], at: int, stage: int, slow: bool) -> None:
+    """Add the summary of a stage; a slow one loses ``stage`` seconds to skew and spills."""
+    about: dict[str, Any] = {"spark.stage.id": stage, "spark.stage.attempt": 0, "spark.stage.name": "csv at etl.py:9"}
+    about["spark.stage.duration_ms"] = 60 * SECOND + stage
+    name, body = "StageSummaryEvent", f"{base['spark.app.name']}: stage {stage} [csv at etl.py:9] took 1 min"
+    if slow:
+        about |= {"problem.skew": f"one of 200 tasks took {stage} s", "spark.stage.lost_ms": stage * SECOND}
+        about["problem.spill"] = "its tasks spilled 3 GiB to disk"
+    story.add(name, at, {**base, **about}, Severity.WARN if slow else Severity.DEBUG, body)
+
+
+def add_summary(story: Story, base: dict[str, Any], at: int, hours: float, idle: float, cost: float | None) -> None:
+    """Add a summary of an application, cumulative as the real one."""
+    about: dict[str, Any] = {"spark.summary.core_hours": hours, "spark.summary.core_hours_idle": idle}
+    about["spark.summary.core_hours_used"] = hours - idle
+    if cost is not None:
+        about["spark.summary.cost"] = cost
+    story.add("ApplicationSummaryEvent", at, {**base, **about})
+
+
 def busy_day(seed: int = 1) -> Story:
     """Return a day with a restarted streaming application, a nightly batch, and all other contents of a report."""
     pick = random.Random(seed)
@@ -188,6 +208,10 @@ def busy_day(seed: int = 1) -> Story:
             nightly.failure(begin + 9 * MINUTE, "job", "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] orders")
             nightly.failure(begin + 10 * MINUTE, "application", "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] orders")
         nightly.status("FAILED" if day == 2 else "FINISHED", begin + 10 * MINUTE)
+        for number in range(3):
+            add_stage(story, nightly.base, begin + (2 + number) * MINUTE, 10 * day + number, slow=number > 0)
+        add_summary(story, nightly.base, begin + 5 * MINUTE, hours=1.0 + day, idle=0.25, cost=None)
+        add_summary(story, nightly.base, begin + 10 * MINUTE, hours=4.0 + day, idle=1.5, cost=0.5 * day)
     lost_records: dict[str, Any] = {
         "spark.events.dropped.where": "handoff",
         "spark.events.dropped.reason": "queue-full",

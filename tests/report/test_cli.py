@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -49,10 +50,16 @@ def test_the_terminal_shows_everything(capsys: pytest.CaptureFixture[str], store
     call = Call(capsys, stored(busy_day().events), "--sla", "60s")
     assert call.code == 0
     lines = call.output.splitlines()
-    assert "UTC (the newest event), 1,722 events" in lines[0]
+    assert "UTC (the newest event), 1,737 events" in lines[0]
     assert lines[2].startswith("! Application 'nightly-report': its last run has been FAILED")
     for part in ("clickstream", "90.16 %", "slow 2026-11-18", "overdue 2026-11-19", "idle source 1", "17,400 calls"):
         assert part in call.output
+    slow = lines[lines.index("Why it was slow (6 stages)") + 1 :]
+    assert slow[0].endswith(", 22 s lost")
+    assert slow[1] == "    nightly-report: stage 22 [csv at etl.py:9] took 1 min"
+    assert [re.sub(r".*, ", "", line) for line in slow[:12:2]] == [f"{n} s lost" for n in (22, 21, 12, 11, 2, 1)]
+    overview = next(line for line in lines if line.startswith("nightly-report"))
+    assert overview.split()[-3:] == ["15.0", "4.5", "1.5"]
     assert "15 × (5 application, 5 job, 5 query), USER, at /jobs/payments.py:16 in book;" in call.output
 
 
@@ -146,7 +153,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
     plain = tmp_path / "events.jsonl"
     plain.write_bytes(b'{"name": "x"}\nno json\n' + lines[: len(lines) - 50])
     call = Call(capsys, plain, "--json")
-    assert (call.report["events"], call.report["damaged_lines"]) == (1_721, 3)
+    assert (call.report["events"], call.report["damaged_lines"]) == (1_736, 3)
     assert f"{plain}: skipped 3 lines that are no events" in call.report["notes"]
     packed = tmp_path / "events.jsonl.gz"
     packed.write_bytes(gzip.compress(lines)[:-4_000])

@@ -279,6 +279,48 @@ def test_idle_times_and_enrichments() -> None:
     assert (enrichment.calls, enrichment.retries, enrichment.p99_ms) == (17_400, 24, 98.5)
 
 
+def test_costs_are_those_of_the_last_summary_of_each_run() -> None:
+    """Summaries are cumulative: the last one of each run counts, and runs are summed up."""
+    report = report_of(busy_day().events)
+    nightly = subject(report, "nightly-report")
+    assert nightly.core_hours == 4 + 5 + 6
+    assert (nightly.core_hours_used, nightly.core_hours_idle) == (15 - 3 * 1.5, 3 * 1.5)
+    assert nightly.cost == 0 + 0.5 + 1
+    assert subject(report, "clickstream").core_hours is None
+
+
+def test_slow_stages_are_sorted_by_the_time_that_they_lost() -> None:
+    """Stages with a problem are listed with all their problems, the most expensive first; others are not."""
+    story = busy_day()
+    report = report_of(story.events)
+    expected = sorted(
+        (e for e in story.events if "problem.skew" in e.attributes),
+        key=lambda e: -int(e.attributes["spark.stage.lost_ms"]),
+    )
+    assert report.slow_stage_count == len(expected) == 6
+    for stage, event in zip(report.slow_stages, expected, strict=True):
+        attributes = event.attributes
+        assert (stage.stage, stage.name) == (attributes["spark.stage.id"], attributes["spark.stage.name"])
+        assert (stage.at, stage.text) == (event.observed_ts_millis, event.body)
+        assert stage.duration_ms == attributes["spark.stage.duration_ms"]
+        assert stage.lost_ms == attributes["spark.stage.lost_ms"]
+        kinds = {key.removeprefix("problem."): text for key, text in attributes.items() if key.startswith("problem.")}
+        assert dict(stage.problems) == kinds
+    worst = [finding.text for finding in report.findings if "slow stage" in finding.text]
+    assert worst == [
+        "Application 'nightly-report' had 6 slow stages; the worst is stage 22 [csv at etl.py:9]: skew, spill"
+        " (22 s lost)."
+    ]
+
+
+def test_a_report_without_summaries_has_no_slow_stages() -> None:
+    """Control: stages without a problem are not listed."""
+    events = [e for e in busy_day().events if "problem.skew" not in e.attributes]
+    report = report_of(events)
+    assert (report.slow_stages, report.slow_stage_count) == ((), 0)
+    assert not [finding for finding in report.findings if "slow stage" in finding.text]
+
+
 def test_selection_by_application_and_query() -> None:
     """Names, ids and patterns select applications and queries; an unknown name lists the known names."""
     events = busy_day().events

@@ -117,6 +117,40 @@ def test_numbers_equal_those_of_the_events(opened: Open, day: tuple[Sequence[Eve
     assert sum(grouped) == sum(drawn)
 
 
+def test_slow_stages_and_costs_equal_those_of_the_events(
+    opened: Open, day: tuple[Sequence[Event], EventReport]
+) -> None:
+    """The page lists the slow stages, those that lost most time first, and core-hours and costs."""
+    events, report = day
+    page = opened(report)
+    slow = [event.attributes for event in events if "problem.skew" in event.attributes]
+    slow.sort(key=lambda attributes: -int(attributes["spark.stage.lost_ms"]))
+    lost = page.locator("#slow td[data-field=lost_ms]").evaluate_all("all => all.map(td => Number(td.dataset.value))")
+    assert lost == [attributes["spark.stage.lost_ms"] for attributes in slow]
+    problems = page.locator("#slow tbody tr td:last-child").all_text_contents()
+    expected = [f"skew: {one['problem.skew']}; spill: {one['problem.spill']}" for one in slow]
+    assert problems == expected
+    shown = cells(page, "a:nightly-report")
+    assert [shown[name] for name in ("core_hours", "core_hours_used", "core_hours_idle", "cost")] == [
+        15,
+        10.5,
+        4.5,
+        1.5,
+    ]
+    page.locator("#search").fill("no such stage")
+    assert page.locator("#slow tbody tr").count() == 0
+    assert page.locator("#slow").text_content() == "No stage matches the search."
+
+
+def test_a_page_without_slow_stages_has_no_section_for_them(opened: Open) -> None:
+    """Control: the section is hidden, and there are no columns of costs."""
+    story = Story()
+    story.application("a", "app-1").status("RUNNING", START)
+    page = opened(report_of(story.events, draw=True))
+    assert page.locator("#slow-section").is_hidden()
+    assert page.locator("#numbers td[data-field=cost]").count() == 0
+
+
 def is_end(event: Event) -> bool:
     status = event.attributes.get("spark.status.new")
     return event.attributes.get("spark.entity") == "application" and status in ("FAILED", "FINISHED")

@@ -121,8 +121,9 @@
       ["Restarts", "number", "restarts"], ["Failures", "number", "failures"], ["Commits", "number", "commits"],
       ["p50", "number", "p50_ms"], ["p95", "number", "p95_ms"], ["p99", "number", "p99_ms"],
       ["Over SLA", "number", "over_sla"], ["Rows/s", "number", "rows_per_second"], ["Lag", "number", "lag_ms"]];
-    const costs = subjects().some((one) => one.core_hours !== null);
-    if (costs) columns.push(["Core-hours", "number", "core_hours"]);
+    const costs = [["Core-hours", "core_hours"], ["Used", "core_hours_used"], ["Idle", "core_hours_idle"], ["Cost", "cost"]]
+      .filter(([, field]) => subjects().some((one) => one[field] !== null));
+    for (const [name, field] of costs) columns.push([name, "number", field]);
     const row = (one) => {
       const commits = one.commits || {}, number = (value, show) => raw(value === undefined ? null : value, show);
       const open = one.kind === "query" && one.commits
@@ -133,7 +134,7 @@
         number(commits.events, count), number(commits.p50_ms, span), number(commits.p95_ms, span), number(commits.p99_ms, span),
         number(commits.over_sla, count), number(commits.rows_per_second, (value) => (value === null ? "–" : compact(value))),
         number(one.watermark && one.watermark.lag_ms, span)];
-      if (costs) cells.push(number(one.core_hours, (value) => (value === null ? "–" : value.toFixed(1))));
+      for (const [, field] of costs) cells.push(number(one[field], (value) => (value === null ? "–" : value.toFixed(field === "cost" ? 2 : 1))));
       return { class: one.kind, "data-key": one.key, "aria-selected": null, cells };
     };
     const rows = ordered().filter((one) => matches(...texts(one)));
@@ -362,6 +363,17 @@
     $("failures").replaceChildren(...list);
     $("h-failures").textContent = `Failures by root cause (${count(data.failure_count)})`;
   }
+  function drawSlow() {
+    const columns = [["Lost", "number", "lost_ms"], ["Took", "number", "duration_ms"], ["Application"], ["Stage"], ["End", "fixed"], ["Problems", "wide"]];
+    const reasons = (one) => one.problems.map(([kind, text]) => `${kind}: ${text}`).join("; ");
+    const rows = data.slow_stages.filter((one) => matches(one.application, one.name, one.text)).map((one) => ({ "data-stage": one.stage, cells: [
+      raw(one.lost_ms || null, span), raw(one.duration_ms, span), one.application,
+      `${one.stage}${one.attempt ? `, attempt ${one.attempt}` : ""} [${one.name}]`, when(one.at), reasons(one)] }));
+    $("slow-section").hidden = !data.slow_stages.length;
+    $("slow").replaceChildren(rows.length ? table(columns, rows, data.slow_stage_count - data.slow_stages.length)
+      : el("p", { class: "hint" }, "No stage matches the search."));
+  }
+
   function drawDetails() {
     const boxes = [];
     const add = (title, columns, rows) => {
@@ -467,7 +479,7 @@
     return lines.join("\n");
   }
 
-  function drawAll() { drawHead(); drawFindings(); drawNumbers(); drawLegend(); drawPlots(); drawFailures(); drawDetails(); drawNotes(); }
+  function drawAll() { drawHead(); drawFindings(); drawNumbers(); drawLegend(); drawPlots(); drawFailures(); drawSlow(); drawDetails(); drawNotes(); }
   function setTheme(theme, store) {
     document.documentElement.dataset.theme = theme;
     try { if (store) localStorage.setItem("spark-events-theme", theme); } catch { /* no storage in a sandbox */ }
@@ -489,7 +501,7 @@
     $("controls").addEventListener("submit", (event) => event.preventDefault());
     $("search").addEventListener("input", (event) => {
       words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-      drawNumbers(); drawLanes(); drawFailures(); drawDetails();
+      drawNumbers(); drawLanes(); drawFailures(); drawSlow(); drawDetails();
     });
     document.addEventListener("keydown", (event) => {
       if (event.key === "/" && !event.target.closest("input, select, textarea")) { event.preventDefault(); $("search").focus(); }
