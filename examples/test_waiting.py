@@ -35,7 +35,7 @@ def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.E
         (tmp_path / f"{number}.json").write_text(lines)
     orders = spark.readStream.schema("id int").option("maxFilesPerTrigger", 1).json(str(tmp_path))
     query = orders.writeStream.queryName("count").format("memory").trigger(availableNow=True).start()
-    events.wait_for("JobStatusChangeEvent", where=lambda e: e.body == "Query 'count' finished", timeout=300)
+    events.wait_for("JobStatusChangeEvent", where=lambda e: e.body == "tests: query 'count' finished", timeout=300)
     commits = [event for event in events.history if event.name == "BatchCommitEvent"]
     assert sorted(commit.attributes["spark.batch.rows_input"] for commit in commits) == [1, 2]
     assert query.exception() is None

@@ -11,6 +11,8 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["added"]
 
+#: The event of :func:`spark_events.enrich_batch`, which uses the same way as the events of the program.
+_ENRICHMENT = "EnrichmentEvent"
 _QUERY = "spark.streaming.query.id"
 
 
@@ -34,4 +36,5 @@ def added(record: Added, queries: Queries) -> Iterator[Draft]:
         severity=event.severity,
         observed_ts_millis=given.time or record.at,
         attributes=dict(event.attributes),
+        names_application=event.name == _ENRICHMENT,
     )

@@ -103,6 +103,14 @@ class Applications:
         """The application's name, for sentences."""
         return self._name
 
+    def named(self, body: str) -> str:
+        """Return the body with the application's name first, for files that many applications share."""
+        name = self.scope_variables.get("spark.app.name") or self.scope_variables.get("spark.app.id")
+        if name is None or body.startswith("Application '"):
+            return body
+        # Keep the capitals of "SQL execution".
+        return f"{name}: {body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
+
     @property
     def is_running(self) -> bool:
         """Whether the start has been seen and the end has not."""

@@ -18,6 +18,8 @@ class Draft(msgspec.Struct, gc=False):
     Attributes:
         key: identifies the fact within the application. The event id is a hash of the key, so a fact that is reported
             twice, after a crash or by a replay, has the same event id both times.
+        names_application: whether the body of the event begins with the application's name; False for the program's
+            own events, whose bodies stay as they are.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Draft(msgspec.Struct, gc=False):
     severity: Severity
     observed_ts_millis: int
     attributes: dict[str, AttributeValue]
+    names_application: bool = True
 
 
 def present(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 
 from spark_events.event import AttributeValue
@@ -10,7 +11,7 @@ from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries
 
-__all__ = ["Origin"]
+__all__ = ["Origin", "without_reflection"]
 
 _DESCRIPTION_LIMIT = 120
 #: Local properties that become attributes, with the attributes' names.
@@ -22,10 +23,21 @@ _CARRIED = (
 )
 
 
+#: Call sites of Python's DataFrame calls: Spark names the method of the JDK's reflection that Py4J calls.
+_REFLECTION = re.compile(r" at (?:NativeMethodAccessorImpl|DirectMethodHandleAccessor)\.java:-?\d+$")
+
+
+@functools.lru_cache(maxsize=256)
+def without_reflection(call_site: str) -> str:
+    """Return ``csv`` for a call site such as ``csv at NativeMethodAccessorImpl.java:0``, which names no user code."""
+    return _REFLECTION.sub("", call_site)
+
+
 @functools.lru_cache(maxsize=256)
 def _bracketed(description: str) -> str:
     """Return the description on one line, in brackets; cached, because few descriptions occur per application."""
-    return f" ({' '.join(description.split())[:_DESCRIPTION_LIMIT]})" if description else ""
+    line = " ".join(without_reflection(description).split())[:_DESCRIPTION_LIMIT]
+    return f" ({line})" if line else ""
 
 
 class Origin:

@@ -11,7 +11,7 @@ from spark_events.event import Severity
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.origin import Origin
+from spark_events.translate.origin import Origin, without_reflection
 from spark_events.translate.queries import Queries
 from spark_events.translate.status import STAGE, Status
 from spark_events.translate.summaries.stages import StageSummaries
@@ -74,7 +74,7 @@ class _StageAttempt:
     @property
     def clause(self) -> str:
         """The stage's origin, unless the stage's name contains it already."""
-        return "" if self.name in self.origin.clause else self.origin.clause
+        return "" if without_reflection(self.name) in self.origin.clause else self.origin.clause
 
 
 class Stages:
@@ -243,4 +243,4 @@ def _is_collateral(record: StageCompleted, reason: str) -> bool:
 
 def _name(stage_id: int, attempt: int, name: str) -> str:
     again = f", attempt {attempt}" if attempt else ""
-    return f"stage {stage_id}{again} [{name}]"
+    return f"stage {stage_id}{again} [{without_reflection(name)}]"

@@ -204,7 +204,7 @@ class Translator:
         oldest = self.held_record or int(getattr(record, "seq", 0))
         events = list(map(self._event, self._drafts(record)))
         if type(record) is SqlExecutionEnd and record.error is None:
-            return [*self._incidents.went_on(record.at), *self._incidents.take(events, oldest, record.at)]
+            return [*self._incidents.execution_succeeded(record.at), *self._incidents.take(events, oldest, record.at)]
         return self._incidents.take(events, oldest, getattr(record, "at", 0))
 
     def tick(self, now: int) -> list[Event]:
@@ -337,7 +337,7 @@ class Translator:
         return Event(
             name=name,
             class_scope=draft.class_scope,
-            body=draft.body,
+            body=application.named(draft.body) if draft.names_application else draft.body,
             severity=draft.severity,
             observed_ts_millis=draft.observed_ts_millis,
             event_id=blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest(),

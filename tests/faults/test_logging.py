@@ -59,7 +59,7 @@ def test_a_logging_error_does_not_fail_the_delivery(tmp_path: Path, isolation: s
         assert driver.await_exit(within=20) == 0
     events = read_events(tmp_path / "events.jsonl")
     assert [one["sequence"] for one in events] == list(range(1, _EVENTS + 2))
-    assert events[-1]["body"].startswith(f"Events by reporter: rude {_EVENTS} of {_EVENTS} delivered; ")
+    assert events[-1]["body"].startswith(f"shop: events by reporter: rude {_EVENTS} of {_EVENTS} delivered; ")
     messages = {one["message"] for one in driver.answers if one["kind"] == "log"}
     assert "skipped caf?" in messages
     assert any(line.startswith("%d items (cannot be formatted: TypeError: ") for line in messages)

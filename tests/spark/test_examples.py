@@ -25,7 +25,7 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
     """The notebook runs from top to bottom, and each cell does what its heading announces."""
     done = python(lab, EXAMPLES / "notebook.py")
     output = done.output
-    assert "INFO BatchCommitEvent: Query 'clicks' committed batch 0" in output
+    assert "INFO BatchCommitEvent: notebook: query 'clicks' committed batch 0" in output
     assert "FAILED: ZeroDivisionError: " in output
     assert "INFO OrdersImported: 12 orders were imported" in output
     # The event of the application's end names the last job, which failed.
@@ -40,7 +40,7 @@ def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
     done = python(lab, EXAMPLES / "stop_sibling.py")
     assert done.output.endswith("orders is active: False\n")
     assert "WARN  SiblingStopped: stopping orders, because payments failed" in done.log
-    assert "JobStatusChangeEvent: Query 'orders' finished" in done.log
+    assert "JobStatusChangeEvent: siblings: query 'orders' finished" in done.log
 
 
 def test_the_example_tests_pass(lab: Lab) -> None:

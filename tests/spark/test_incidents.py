@@ -149,5 +149,5 @@ def test_a_query_that_fails_three_times_and_commits_is_one_alert(lab: Lab) -> No
         eventually(lambda: len(alertmanager.notifications("incidents")) > 1)
         (opened, closed) = alertmanager.notifications("incidents")
         assert (opened, closed[0]) == (("firing", title), "resolved")
-        assert closed[1].startswith("incidents: Query 'book-payments' committed batch 1")
+        assert closed[1].startswith("incidents: query 'book-payments' committed batch 1")
         assert alertmanager.active("incidents") == []

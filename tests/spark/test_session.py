@@ -128,7 +128,7 @@ def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
     """spark.stop() waits until the last events are delivered and leaves no thread."""
     _, truth = alone
     assert truth["last"][0] == "Application 'alone' finished: its own code stopped it"
-    assert truth["last"][1].startswith("Events by reporter: ")
+    assert truth["last"][1].startswith("alone: events by reporter: ")
     assert not truth["is_running"]
     assert truth["threads"] == []
     assert truth["stop_seconds"] < 60  # Spark's own timeout is two minutes

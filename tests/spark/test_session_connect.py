@@ -26,8 +26,8 @@ def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     # Wait for the events, because the test kills the server next.
-    last = {"Query 'unseen' started"}
-    server.wait_for("the last query", lambda: last & {e["body"] for e in server.events(folder / "server.jsonl")})
+    last = ": query 'unseen' started"
+    server.wait_for("the last query", lambda: [e for e in server.events(folder / "server.jsonl") if last in e["body"]])
     server.end()
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     truth["server"] = server.events(folder / "server.jsonl")
@@ -40,7 +40,8 @@ def test_the_server_reports_everything(connected: tuple[Run, Any]) -> None:
     _, truth = connected
     bodies = [event["body"] for event in truth["server"]]
     assert any(body.startswith("Application ") and body.endswith(" started") for body in bodies)
-    assert {"Query 'good' started", "Query 'good' finished", "Query 'unseen' started"} <= set(bodies)
+    sentences = {body.partition(": ")[2] for body in bodies}
+    assert {"query 'good' started", "query 'good' finished", "query 'unseen' started"} <= sentences
     failures = [e for e in truth["server"] if e["name"] == "JobFailureEvent"]
     assert "bad" in [e["attributes"].get("spark.streaming.query.name") for e in failures]
 
@@ -50,10 +51,11 @@ def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
     """A client's callbacks and reporters get its own queries from start to end, with the server's application."""
     _, truth = connected
     assert truth["kind"] == "pyspark.sql.connect.session"
-    assert truth["commit"].startswith("Query 'good' committed batch ")
+    assert ": query 'good' committed batch " in truth["commit"]
     assert truth["failure"][:2] == ["ERROR", "bad"]
     *others, failed = truth["calls"]
-    assert others == ["Query 'good' started", "Query 'good' finished", "Query 'bad' started"]
+    sentences = [body.partition(": ")[2] for body in others]
+    assert sentences == ["query 'good' started", "query 'good' finished", "query 'bad' started"]
     assert ": query 'bad' went from RUNNING to FAILED: " in failed
     assert truth["applications"] == [truth["app_id"]]
     assert [[e["name"], e["body"]] for e in truth["client"]] == truth["history"]

@@ -155,7 +155,9 @@ def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptur
         change = reporter.events[1]
         assert change.name == "ReporterStatusChangeEvent"
         assert change.severity is Severity.ERROR
-        assert change.body.startswith("Reporter 'audit' is disabled and gets no events: events.reporter.audit.path: ")
+        assert change.body.startswith(
+            "shop: reporter 'audit' is disabled and gets no events: events.reporter.audit.path: "
+        )
         assert {**change.attributes, "spark.status.reason": ""} == {
             "spark.events.reporter.name": "audit",
             "spark.status.new": "disabled",

@@ -82,7 +82,7 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
     assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
     assert (report["name"], report["sequence"]) == ("DispatcherReportEvent", 6)
-    assert report["body"] == "Events by reporter: audit 5 of 5 delivered"
+    assert report["body"] == "shop: events by reporter: audit 5 of 5 delivered"
 
 
 def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
@@ -126,7 +126,8 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
         "WARN",
     )
     assert report["body"] == (
-        "Events by reporter: audit 41 of 44 delivered, 3 lost; 1,007 records were lost before they reached a reporter"
+        "shop: events by reporter: audit 41 of 44 delivered, 3 lost;"
+        " 1,007 records were lost before they reached a reporter"
     )
 
 
@@ -144,7 +145,12 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     *_, report = events = read_events(path)
     changes = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
     assert [(one["severity"], one["body"]) for one in changes] == (
-        [("INFO", f"The circuit breaker of reporter 'audit' went from {old} to closed: the sidecar was restarted")]
+        [
+            (
+                "INFO",
+                f"shop: the circuit breaker of reporter 'audit' went from {old} to closed: the sidecar was restarted",
+            )
+        ]
         if old
         else []
     )
@@ -329,7 +335,7 @@ def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> No
         driver.send({"seq": 7, **query_terminated()})
         driver.await_answer("ack", through=7, sequence=42)
     (event,) = read_events(path)
-    assert (event["sequence"], event["body"]) == (41, "Query 'clicks' finished")
+    assert (event["sequence"], event["body"]) == (41, "shop: query 'clicks' finished")
     assert event["attributes"]["spark.status.old"] == "RUNNING"
     assert event["attributes"]["spark.app.name"] == "shop"
 
@@ -430,7 +436,7 @@ def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, error
         assert driver.await_exit(within=20) == 0
     *_, opened, report = read_events(path)
     assert (opened["name"], report["name"]) == ("ReporterStatusChangeEvent", "DispatcherReportEvent")
-    assert report["body"].partition("; ")[0] == "Events by reporter: audit 3 of 3 delivered"
+    assert report["body"].partition("; ")[0] == "shop: events by reporter: audit 3 of 3 delivered"
     assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 lost"
 
 

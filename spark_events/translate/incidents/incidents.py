@@ -91,12 +91,12 @@ class _Failed:
 
 
 class _Waiting(msgspec.Struct, gc=False):
-    """Event in the queue; ``tells`` is False for a status change that the next event, the failure, repeats."""
+    """Event in the queue; ``is_alarm`` is False for a status change that the next event, the failure, repeats."""
 
     event: Event
     record: int
     failed: _Failed | None
-    tells: bool
+    is_alarm: bool
 
 
 class Incidents:
@@ -149,7 +149,7 @@ class Incidents:
         self._expire(at)
         return self.flush() if len(self._waiting) > _MOST_WAITING else self._released()
 
-    def went_on(self, at: int) -> list[Event]:
+    def execution_succeeded(self, at: int) -> list[Event]:
         """Note that the program continued after its failures; return the decided events."""
         self._expire(at)
         self._survive(failed for failed in self._undecided() if failed.run is None)
@@ -265,24 +265,18 @@ class Incidents:
             elif first.failed.outcome is None:
                 break
             else:
-                role = first.failed.outcome if first.tells else _CONSEQUENCE
-                released.append(self._told(first.event, first.failed, role))
+                role = first.failed.outcome if first.is_alarm else _CONSEQUENCE
+                released.append(self._with_role(first.event, first.failed, role))
             self._waiting.popleft()
         return released
 
-    def _told(self, event: Event, failed: _Failed, role: str) -> Event:
-        """Return the event with its role, the severity of that role, and a body that stands alone."""
+    def _with_role(self, event: Event, failed: _Failed, role: str) -> Event:
+        """Return the event with its role and the severity of that role."""
         given, severity = event.attributes, _SEVERITIES[role]
-        application = given.get("spark.app.name") or given.get("spark.app.id")
-        body = event.body
-        if application is not None and not body.startswith("Application '"):
-            # Keep the capitals of "SQL execution".
-            body = f"{application}: {body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
         about = {"incident.id": failed.id, "incident.key": failed.key, "incident.role": role}
         return msgspec.structs.replace(
             event,
             severity=event.severity if event.severity is Severity.FATAL else severity,
-            body=body,
             attributes=Attributes({**given, **about, **self._links.of(given, failed.key)}),
         )
 

@@ -157,7 +157,10 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
     conf = configuration(tmp_path, "events.streaming-jobs.enabled true")
     replay = Replay(capsys, log, "--conf", conf)
     jobs = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
-    assert [event["body"] for event in jobs] == ["Job 101 finished", "Job 102 finished"]
+    assert [event["body"] for event in jobs] == [
+        "mat-foreachbatch: job 101 finished",
+        "mat-foreachbatch: job 102 finished",
+    ]
     assert all("spark.status.old" not in event["attributes"] for event in jobs)
     assert "not reported" not in replay.notes[-1]
 

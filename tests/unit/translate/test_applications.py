@@ -188,7 +188,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
     assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
     assert (job.attributes["spark.status.old"], job.attributes["spark.status.new"]) == ("RUNNING", "CANCELLED")
     assert job.attributes["spark.job.id"] == 4
-    assert job.body == "Job 4 (nightly) was cancelled: its application ended while the job was running"
+    assert job.body == "shop: job 4 (nightly) was cancelled: its application ended while the job was running"
     assert end.body.endswith("its own code stopped it while running job 4 (nightly)")
 
 

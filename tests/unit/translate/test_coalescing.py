@@ -107,7 +107,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
         "spark.batch.event_time_max": at(23),
     } == dict(event.attributes)
     assert "spark.batch.event_time_avg" not in event.attributes
-    assert event.body == f"Query 'clicks' committed batches 1 to 3 in 30 ms: 15 rows, watermark {at(3)}"
+    assert event.body == f"shop: query 'clicks' committed batches 1 to 3 in 30 ms: 15 rows, watermark {at(3)}"
     assert event.observed_ts_millis == START + 3000
 
 

@@ -39,7 +39,7 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
     """A commit has the rows, the durations and the query of Spark's progress."""
     event = commit()
     assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
-    assert event.body == "Query 'clicks' committed batch 41 in 100 ms: 5 rows"
+    assert event.body == "shop: query 'clicks' committed batch 41 in 100 ms: 5 rows"
     expected = {
         "spark.batch.id": 41,
         "spark.streaming.query.run_id": "r1",
@@ -55,7 +55,7 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
 
 def test_one_row_is_one_row() -> None:
     """The body has ``1 row``, not ``1 rows``, for one batch and for several batches."""
-    assert commit(numInputRows=1).body == "Query 'clicks' committed batch 41 in 100 ms: 1 row"
+    assert commit(numInputRows=1).body == "shop: query 'clicks' committed batch 41 in 100 ms: 1 row"
     assert counted(0, "row") == "0 rows"
     assert counted(1_204, "row", ("was", "were")) == "1,204 rows were"
     assert counted(1, "row", ("was", "were")) == "1 row was"

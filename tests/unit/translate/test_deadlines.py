@@ -145,7 +145,7 @@ def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
     (late,) = driver.passes(1)
     assert changes([late]) == [("batch", "OVERDUE", "WARN")]
     assert late.body == (
-        "Query 'clicks' has not committed batch 41 for 5 min (limit 5 min):"
+        "shop: query 'clicks' has not committed batch 41 for 5 min (limit 5 min):"
         " waiting in KafkaOffsetReaderAdmin.fetchLatestOffsets, looking for new data"
     )
     expected = {"spark.deadline.subject": "batch", "spark.status.old": "ON_TIME", "spark.batch.id": 41}
@@ -158,7 +158,7 @@ def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
     driver.commits(41)
     recovered = driver.events[-1]
     assert changes([recovered]) == [("batch", "ON_TIME", "INFO")]
-    assert recovered.body == "Query 'clicks' committed batch 41 after 75 min (limit 5 min)"
+    assert recovered.body == "shop: query 'clicks' committed batch 41 after 75 min (limit 5 min)"
     assert len(driver.events) == len({event.event_id for event in driver.events}) == 3
 
 
@@ -186,7 +186,7 @@ def test_available_now_and_once_are_judged_batch_by_batch() -> None:
         driver.commits(batch)
     assert changes(driver.passes(6 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
     driver.tell(query_terminated())
-    assert driver.events[-1].body == "Query 'clicks' ended after 6 min (limit 5 min)"
+    assert driver.events[-1].body == "shop: query 'clicks' ended after 6 min (limit 5 min)"
     assert driver.passes(HOUR) == []
 
 
@@ -217,10 +217,12 @@ def test_progress_counts_from_the_last_idle_report() -> None:
         driver.passes(10 * SECOND)
         driver.idles()
     (late,) = driver.passes(2 * MINUTE)
-    assert late.body.startswith("Query 'clicks' has not committed a batch, nor reported itself idle, for 2 min (limit")
+    assert late.body.startswith(
+        "shop: query 'clicks' has not committed a batch, nor reported itself idle, for 2 min (limit"
+    )
     assert late.attributes["spark.deadline.subject"] == "query"
     driver.idles()
-    assert driver.events[-1].body == "Query 'clicks' found no new data after 2 min (limit 2 min)"
+    assert driver.events[-1].body == "shop: query 'clicks' found no new data after 2 min (limit 2 min)"
     assert len(driver.passes(2 * MINUTE)) == 1
     assert len({event.event_id for event in driver.events}) == 3
 
@@ -260,8 +262,8 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
     (late,) = driver.passes(1)
     assert changes([late]) == [("resources", "OVERDUE", "WARN")]
     assert late.body == (
-        "Stage 7 [count at x.py:3] gets no resources: 8 tasks wait and none has been running for 2 min (limit 2 min);"
-        " 2 executors with 8 cores known"
+        "shop: stage 7 [count at x.py:3] gets no resources: 8 tasks wait and none has been running for 2 min"
+        " (limit 2 min); 2 executors with 8 cores known"
     )
     assert late.attributes["spark.deadline.executors"] == 2
     driver.stages = [stage(running=8, finished=0)]
@@ -285,11 +287,11 @@ def test_jobs_and_applications_have_limits() -> None:
     driver.jobs, driver.stages = [[3, 7], [4, 8]], [stage(), stage(8)]
     (late,) = driver.passes(6 * MINUTE)
     assert late.body.startswith(
-        "Job 3 (nightly) has been running for 5 min (limit 5 min): stage 7 [count at x.py:3] ha"
+        "shop: job 3 (nightly) has been running for 5 min (limit 5 min): stage 7 [count at x.py:3] ha"
     )
     assert (late.attributes["spark.job.id"], late.attributes["spark.deadline.task_executor"]) == (3, "2")
     driver.tell({"kind": "job_end", "job_id": 3, "time": driver.now})
-    assert driver.events[-1].body == "Job 3 (nightly) ended after 6 min (limit 5 min)"
+    assert driver.events[-1].body == "shop: job 3 (nightly) ended after 6 min (limit 5 min)"
     assert changes(driver.passes(HOUR)) == [("application", "OVERDUE", "WARN")]
     driver.tell(application_end(time=driver.now))
     assert changes(driver.events[-1:]) == [("application", "ON_TIME", "INFO")]
@@ -298,7 +300,7 @@ def test_jobs_and_applications_have_limits() -> None:
 
 @pytest.mark.parametrize(
     ("offset", "topic", "subject"),
-    [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "Topic 'clicks'"), (lambda n: n, None, "Source 0")],
+    [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "topic 'clicks'"), (lambda n: n, None, "source 0")],
 )
 def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: str | None, subject: str) -> None:
     """A backlog is overdue if it stays above the limit, per topic or for a source whose offset is a number."""
@@ -318,7 +320,7 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
     commits(4, 1_234)
     (late,) = driver.passes(2 * MINUTE)
     assert late.body == (
-        f"{subject} of query 'clicks' has had more than 1,000 unread rows for 5 min (limit 5 min):"
+        f"shop: {subject} of query 'clicks' has had more than 1,000 unread rows for 5 min (limit 5 min):"
         " 1,234 rows at the last commit"
     )
     assert late.attributes.get("spark.deadline.topic") == topic

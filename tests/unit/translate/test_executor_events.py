@@ -68,11 +68,11 @@ def test_the_reason_of_a_loss_is_a_sentence(reason: str | None, label: str, word
 def test_a_lost_executor_names_what_it_took_along() -> None:
     """The event of a lost executor has the number of its running tasks, and their stages."""
     _, (first, second) = translated([application_start(), added(), removed()])
-    assert (first.severity.value, first.body) == ("DEBUG", "Executor 7 was added on host-3 with 4 cores")
+    assert (first.severity.value, first.body) == ("DEBUG", "shop: executor 7 was added on host-3 with 4 cores")
     assert second.severity.value == "WARN"
     assert second.body == (
-        "Executor 7 on host-3 was lost with 3 running tasks of stages 23, 24: it was killed (exit code 137), usually"
-        " for exceeding its container's memory limit"
+        "shop: executor 7 on host-3 was lost with 3 running tasks of stages 23, 24: it was killed (exit code 137),"
+        " usually for exceeding its container's memory limit"
     )
     expected = {"spark.status.old": "ADDED", "spark.status.new": "LOST", "spark.executor.tasks_lost": 3}
     assert second.attributes.items() >= {**expected, "spark.executor.exit_code": 137}.items()
@@ -91,10 +91,12 @@ def test_more_than_the_limit_is_counted() -> None:
     assert len(events) == 3
     assert translator.tick(START + 59_999) == []
     (rest,) = [e for e in translator.tick(START + 60_000) if e.class_scope == "spark.executor"]
-    assert rest.body == "Within one minute, 27 more executors were removed (27 MEMORY_LIMIT)"
+    assert rest.body == "shop: within one minute, 27 more executors were removed (27 MEMORY_LIMIT)"
     assert (rest.severity.value, rest.attributes["spark.executor.more_removed"]) == ("WARN", 27)
     _, events = translated([application_start(), *records, added("31", START + 40), application_end()], most=3)
-    assert events[-1].body.startswith("Within one minute, 1 more executor was added and 27 more executors were removed")
+    assert events[-1].body.startswith(
+        "shop: within one minute, 1 more executor was added and 27 more executors were removed"
+    )
     _, events = translated([application_start(), *records, removed("40", START + 70_000)], most=3)
     assert [e.attributes.get("spark.executor.id") for e in events] == ["0", "1", "2", None, "40"]
 

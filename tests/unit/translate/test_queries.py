@@ -24,7 +24,7 @@ def test_start_has_the_time_of_the_query() -> None:
     assert (event.name, event.severity, event.body) == (
         "JobStatusChangeEvent",
         Severity.INFO,
-        "Query 'clicks' started",
+        "shop: query 'clicks' started",
     )
     assert change(event) == (None, "RUNNING")
     assert event.observed_ts_millis == 1_795_263_270_000
@@ -44,7 +44,7 @@ def test_a_timestamp_that_cannot_be_read_is_replaced_by_the_driver_s_clock() -> 
 def test_a_query_without_a_name_is_called_by_its_id() -> None:
     """For a query without a name, the body has the beginning of its id, and the attribute for the name is missing."""
     (event,) = translate(query_started(query="0123456789ab", name=None))
-    assert event.body == "Query '01234567' started"
+    assert event.body == "shop: query '01234567' started"
     assert "spark.streaming.query.name" not in event.attributes
 
 
@@ -93,7 +93,7 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
     """A known id with a new run id continues from the last status and is marked as a restart."""
     *_, event = translate(query_started(), query_terminated(exception="a.B: x"), query_started("r2"))
     assert change(event) == ("FAILED", "RUNNING")
-    assert event.body == "Query 'clicks' restarted"
+    assert event.body == "shop: query 'clicks' restarted"
     assert event.attributes["spark.streaming.query.restart"] is True
     assert event.attributes["spark.streaming.query.run_number"] == 2
     assert event.attributes["spark.streaming.query.run_id"] == "r2"

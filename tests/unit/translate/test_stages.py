@@ -50,6 +50,22 @@ def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
     assert [event.attributes["failure.will_retry"] for event in events] == [True] * 3 + [False]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("csv at NativeMethodAccessorImpl.java:0", "csv"),
+        ("csv at DirectMethodHandleAccessor.java:103", "csv"),
+        ("count at etl.py:12", "count at etl.py:12"),
+        ("start at Orders.scala:7", "start at Orders.scala:7"),
+    ],
+)
+def test_py4j_s_reflection_is_not_shown_as_the_stage_s_place(name: str, shown: str) -> None:
+    """The body leaves out a call site in the JDK's reflection, which Py4J calls; the attribute keeps Spark's name."""
+    (event,) = translate({**submitted(), "name": name}, {**completed(FETCH), "name": name})
+    assert event.body.startswith(f"Stage 3 [{shown}] failed ")
+    assert event.attributes["spark.stage.name"] == name
+
+
 @pytest.mark.parametrize("most", [1, 2, 6])
 def test_spark_s_setting_limits_the_attempts(most: int) -> None:
     """The setting ``spark.stage.maxConsecutiveAttempts`` determines which failure of a stage is final."""

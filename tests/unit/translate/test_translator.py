@@ -49,6 +49,31 @@ def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) 
     assert len({event.event_id for event in first}) == len(first)
 
 
+def test_every_body_names_its_application() -> None:
+    """Every body names the application, because many applications may share a file; the program's own events do not."""
+    own = {"id": "1", "name": "Imported", "class_scope": "shop", "severity": "INFO", "body": "Twelve orders"}
+    enriched = {**own, "id": "2", "name": "EnrichmentEvent", "body": "SQL rows of batch 3"}
+    executor = {"kind": "executor_added", "executor_id": "7", "host": "h", "cores": 4, "time": START}
+    added = [{"kind": "added", "at": START, "event": event} for event in (own, enriched)]
+    translator = Translator(AT_ONCE)
+    events = translate(translator, [*STORY[:-1], executor, *added, STORY[-1]])
+    bodies = {event.body for event in events if event.name != "Imported"}
+    assert {body for body in bodies if not body.startswith(("Application 'shop' ", "shop: "))} == set()
+    assert {"shop: query 'clicks' started", "shop: executor 7 was added on h with 4 cores"} <= bodies
+    assert "shop: SQL rows of batch 3" in bodies
+    assert "Twelve orders" in {event.body for event in events}
+
+
+def test_the_id_of_the_application_stands_for_its_name() -> None:
+    """A log without the application's start gives the id; without both, the body has no prefix."""
+    (event,) = translate(Translator(AT_ONCE), [query_started()])
+    assert event.body == "Query 'clicks' started"
+    translator = Translator(AT_ONCE)
+    translator.assume_application("app-7", None)
+    (event,) = translate(translator, [query_started()])
+    assert event.body == "app-7: query 'clicks' started"
+
+
 def test_events_are_numbered_without_gaps() -> None:
     """The sequence counts events from the first number of the sidecar."""
     events = translate(Translator(AT_ONCE, first_sequence=41), STORY)

@@ -160,13 +160,13 @@ def test_watermark_that_moves_again_is_active(query: Query) -> None:
 def test_body_is_understandable_without_attributes(query: Query) -> None:
     """The body of a watermark event names the subject, the query and the duration."""
     reported = query.tick(12)
-    assert about(reported, "source", 0).body == "Source 0 (S0) of query 'clicks' has had no new data for 10 s"
+    assert about(reported, "source", 0).body == "shop: source 0 (S0) of query 'clicks' has had no new data for 10 s"
     assert about(reported, "query").body == (
-        "The watermark of query 'clicks' has not moved from 2026-11-21T11:59:51.000Z for 10 s"
+        "shop: the watermark of query 'clicks' has not moved from 2026-11-21T11:59:51.000Z for 10 s"
     )
     reported = query.batch(20, 10, 5, late=3)
     assert about(reported, "source", 0).body == (
-        "Source 0 (S0) of query 'clicks' is active again after 18 s; 3 rows were dropped as late"
+        "shop: source 0 (S0) of query 'clicks' is active again after 18 s; 3 rows were dropped as late"
     )
 
 
@@ -239,11 +239,11 @@ def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str 
     assert own.attributes["spark.watermark.idle_since_millis"] == NOON + 3000
     assert own.attributes["spark.watermark.lag_ms"] == 21_000
     assert own.body == (
-        "The watermark of query 'clicks' has not moved from 2026-11-21T11:59:52.000Z for 10 s"
+        "shop: the watermark of query 'clicks' has not moved from 2026-11-21T11:59:52.000Z for 10 s"
         " while 50 rows were read, held back by source 1 (S1), 21 s behind the newest event"
     )
     assert source.body == (
-        "Source 1 (S1) of query 'clicks' has had no new data for 10 s"
+        "shop: source 1 (S1) of query 'clicks' has had no new data for 10 s"
         " and holds back the watermark at 2026-11-21T11:59:52.000Z, 20 s behind the newest event"
     )
     assert len(reported) == 2
@@ -336,7 +336,7 @@ def test_source_that_does_not_return_is_named() -> None:
     reported = query.batch(3600, -8, 5, 0, newest=3600)
     assert sorted(edges(reported), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
     assert about(reported, "query").body == (
-        "The watermark of query 'clicks' is active again after 59 min: rows arrive,"
+        "shop: the watermark of query 'clicks' is active again after 59 min: rows arrive,"
         " but it is still at 2026-11-21T11:59:52.000Z"
     )
     reported = [e for s in range(3601, 3630) for e in query.batch(s, -8, 5, 0, newest=s)]
@@ -388,7 +388,7 @@ def test_partitions_go_silent_one_by_one() -> None:
     ]
     assert [e.observed_ts_millis - NOON for e in reported] == [20_000, 35_000]
     assert {e.severity for e in reported} == {Severity.INFO}
-    assert reported[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has had no new data for 10 s"
+    assert reported[0].body == "shop: partition t-1 of source 0 (S0) of query 'clicks' has had no new data for 10 s"
     (back,) = query.batch(60, 50, 5, newest=60, offsets=[kafka(60, 11, 25)])
     assert (back.attributes["spark.source.partition"], back.attributes["spark.status.new"]) == ("t-1", "ACTIVE")
 
