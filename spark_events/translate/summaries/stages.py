@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from spark_events.bridge.records import StageCompleted
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.applications import Applications
 from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
@@ -34,7 +33,6 @@ class StageSummaries:
 
     Args:
         config: the thresholds of problems.
-        application: supplies the application's name.
         executors: supplies the cores.
         queries: a running query may use cores unseen, because stages of micro-batches are not recorded.
         executions: supplies sources and targets of SQL executions.
@@ -43,13 +41,11 @@ class StageSummaries:
     def __init__(
         self,
         config: SummaryConfig,
-        application: Applications,
         executors: Executors,
         queries: Queries,
         executions: Executions,
     ) -> None:
         self._config = config
-        self._application = application
         self._executors = executors
         self._queries = queries
         self._executions = executions
@@ -83,7 +79,7 @@ class StageSummaries:
         found = problems(record.tasks, totals, core_ms if is_alone else None, self._config)
         known = totals.started > 0
         verb = "took" if record.failure_reason is None else "failed after"
-        body = f"{self._application.name}: {title} {verb} "
+        body = f"{title[0].upper()}{title[1:]} {verb} "
         body += f"{took(totals.ended - totals.started)}" if known else "an unknown time"
         body += f" with {counted(record.tasks, 'task')}{clause}"
         details: dict[str, AttributeValue | None] = {
