@@ -18,7 +18,7 @@ Begin = Callable[..., Delivery]
 
 
 class RecordingStore(Mailbox):
-    """Store that records its calls: the time left at ``close``, and the number of waits for room.
+    """Store that records the time left at ``close`` and the number of waits for room.
 
     Args:
         capacity: number of events.
@@ -42,9 +42,9 @@ class RecordingStore(Mailbox):
 
 @pytest.fixture
 def late_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Reasons of attempts that succeeded after their timeout; each counts as a failure without a scripted fault.
+    """Return the reasons of attempts that succeeded after their timeout.
 
-    With a short timeout, a busy machine may cause such failures.
+    Each such attempt counts as a failure without a scripted fault. With a short timeout, a busy machine may cause them.
     """
     settled: list[str] = []
     failed = Breaker.failed
@@ -60,7 +60,10 @@ def late_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
-    """Return a function that starts a delivery without a circuit breaker; stop all of them after the test."""
+    """Return a function that starts a delivery without a circuit breaker.
+
+    After the test, the fixture stops all deliveries.
+    """
     begun: list[Delivery] = []
 
     def _begin(name: str, make: Callable[[], Reporter], capacity: int, **config: Any) -> Delivery:

@@ -29,8 +29,8 @@ def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
     return box, changes
 
 
-def test_consecutive_failures_open_it() -> None:
-    """After the configured number of consecutive failures, the breaker is open for the initial time."""
+def test_consecutive_failures_open_the_breaker() -> None:
+    """The breaker opens for the initial time after the configured number of consecutive failures."""
     box, changes = breaker(Clock())
     box.failed("no")
     box.failed("no")
@@ -40,7 +40,7 @@ def test_consecutive_failures_open_it() -> None:
 
 
 def test_a_success_resets_the_count() -> None:
-    """A success resets the count of failures, because rare failures do not mean that the destination is down."""
+    """A success resets the count of failures: rare failures do not show that the destination is down."""
     box, changes = breaker(Clock())
     for _ in range(5):
         box.failed("no")
@@ -50,7 +50,7 @@ def test_a_success_resets_the_count() -> None:
 
 
 def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
-    """After the open time, the breaker lets one batch through; a timely success closes it."""
+    """After the open time, the breaker lets one batch through. If this batch succeeds in time, the breaker closes."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 29.9
@@ -64,7 +64,7 @@ def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
 
 
 def test_open_times_double_up_to_the_limit() -> None:
-    """Each failed probe doubles the open time up to the limit; a success resets it."""
+    """Each failed probe doubles the open time up to the limit. A success resets the open time."""
     clock = Clock()
     box, _ = opened(clock)
     times = []
@@ -84,7 +84,7 @@ def test_open_times_double_up_to_the_limit() -> None:
 
 
 def test_the_limit_applies_to_the_initial_time() -> None:
-    """If the limit is below the initial open time, the limit applies from the start."""
+    """If the limit is shorter than the initial open time, the limit applies from the first opening."""
     clock = Clock()
     box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda state, why: None)
     for _ in range(2):
@@ -98,7 +98,7 @@ def test_the_limit_applies_to_the_initial_time() -> None:
 
 
 def test_a_failed_early_attempt_does_not_change_the_state() -> None:
-    """A failed early attempt, as at shutdown, neither prolongs the open time nor counts as a probe."""
+    """A failed early attempt, as at shutdown, does not prolong the open time and is not a probe."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 10.0

@@ -49,7 +49,7 @@ Start = Callable[..., Delivery]
 
 @pytest.fixture
 def start(begin: Begin) -> Start:
-    """Return a function that starts the delivery of a reporter that opens at once."""
+    """Return a function that starts the delivery for a reporter that opens immediately."""
 
     def _start(reporter: Reporter, capacity: int = 100, **config: Any) -> Delivery:
         return begin("audit", lambda: reporter, capacity, **{**QUICK, **config})
@@ -62,7 +62,7 @@ def entries(count: int, first: int = 0) -> Entries:
 
 
 def stop(delivery: Delivery, within: float) -> float:
-    """Stop the delivery; return how long that took."""
+    """Stop the delivery and return the duration of the stop in seconds."""
     before = time.monotonic()
     delivery.request_stop(before + within)
     delivery.join()
@@ -70,7 +70,7 @@ def stop(delivery: Delivery, within: float) -> float:
 
 
 def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
-    """A reporter gets its events in order, in batches that do not exceed the configured size."""
+    """A reporter receives its events in order, in batches of at most the configured size."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(8))
@@ -89,7 +89,7 @@ def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
 
 
 class LimitedReporter(FaultyReporter):
-    """Reporter with its own batch limit, valid or not."""
+    """Reporter with its own batch limit, which may be invalid."""
 
     def __init__(self, most: Any) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class LimitedReporter(FaultyReporter):
     [(1, 1), (2, 2), (100, 4), (2**70, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)],
 )
 def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest: int) -> None:
-    """A reporter's own limit splits batches, so that one call is one request; invalid limits are ignored."""
+    """A reporter's own batch limit splits batches, so that one call is one request. Invalid limits are ignored."""
     reporter = LimitedReporter(most)
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(12))
@@ -120,7 +120,7 @@ def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )
 def test_a_failed_batch_is_retried_before_later_events(start: Start, fault: Any) -> None:
-    """A failed batch is retried unchanged before later events are sent, so the order is kept."""
+    """A failed batch is retried unchanged before later events are sent, which preserves the order."""
     reporter = FaultyReporter([ok, fault, fault, ok])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(6))
@@ -140,7 +140,7 @@ def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start)
 
 
 def test_a_requested_delay_of_zero_does_not_shorten_the_back_off(start: Start) -> None:
-    """If the requested delay is zero, for example a date in the past, the back-off still applies."""
+    """If the requested delay is zero, for example because of a date in the past, the back-off still applies."""
     reporter = FaultyReporter([throttled(0.0)] * 3)
     delivery = start(reporter, retry_initial=0.02, retry_max=1.0)
     delivery.put(entries(1))
@@ -159,7 +159,7 @@ def test_a_hanging_call_is_cancelled_and_retried(start: Start, late_attempts: li
 
 
 def test_events_removed_from_the_list_are_retried(start: Start) -> None:
-    """If a failing reporter has emptied its list of events, the next attempt gets the whole batch."""
+    """If a reporter empties its list of events and fails, the next attempt still gets the whole batch."""
     sent: list[Event] = []
 
     class Empties(Reporter):
@@ -181,7 +181,7 @@ def test_events_removed_from_the_list_are_retried(start: Start) -> None:
 
 
 def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A permanently failed batch is not retried and counts as rejected; later events are delivered."""
+    """A permanently failed batch is not retried and its events count as rejected. Later events are delivered."""
     reporter = FaultyReporter([permanent])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(4))
@@ -199,8 +199,8 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.L
     assert "reporter audit: failed; dropping the rejected events: PermanentError: no such table" in caplog.text
 
 
-def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> None:
-    """After a partial rejection, only the rejected events count as rejected, the batch's others as delivered."""
+def test_a_partial_rejection_counts_the_rest_as_delivered(start: Start) -> None:
+    """After a partial rejection, the rejected events count as rejected, the rest of the batch as delivered."""
     reporter = FaultyReporter([partly(1), partly(5)])
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(4))
@@ -208,7 +208,7 @@ def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> Non
     assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 1})
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
-    # A number larger than the batch counts as the whole batch.
+    # A number that exceeds the batch's size rejects the whole batch.
     assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 5})
     assert delivery.counters().balances
 
@@ -217,11 +217,11 @@ def test_a_partial_rejection_counts_the_others_as_delivered(start: Start) -> Non
 def test_the_number_of_rejected_events_is_limited_to_the_batch(
     start: Start, rejected: int | None, expected: int
 ) -> None:
-    """The number of rejected events is limited to the batch's size; its other events count as delivered."""
+    """The number of rejected events is limited to the batch's size, and the rest of the batch counts as delivered."""
 
     def refusal() -> PermanentError:
         error = PermanentError("too old")
-        # Values of a user's error class are not validated.
+        # The base class does not validate values of a user's error class.
         error.rejected = rejected
         return error
 
@@ -245,7 +245,7 @@ def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> Non
 
 
 def test_all_kinds_of_outcomes_in_sequence(start: Start, late_attempts: list[str]) -> None:
-    """After all kinds of outcomes, only the permanently rejected event is missing; the other events arrive in order."""
+    """After every kind of outcome, only the permanently rejected event is missing. The other events arrive in order."""
     reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
     delivery = start(reporter, batch_size=1, timeout=0.02)
     delivery.put(entries(4))
@@ -277,7 +277,7 @@ class RejectedBadly(PermanentError):
 @pytest.mark.parametrize(
     "verdict",
     [
-        lambda: ThrottledError("busy", "1"),  # type: ignore[arg-type]  # as the header has it
+        lambda: ThrottledError("busy", "1"),  # type: ignore[arg-type]  # HTTP headers are strings
         lambda: ThrottledError("busy", None),  # type: ignore[arg-type]
         lambda: ThrottledError("busy", float("nan")),
         lambda: PermanentError("no", -1),
@@ -287,7 +287,7 @@ class RejectedBadly(PermanentError):
     ],
 )
 def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Callable[[], Exception]) -> None:
-    """An error with an invalid number is transient, so its events are retried."""
+    """An error with an invalid number is transient: its events are retried."""
     taken: list[Event] = []
 
     class RaisesOnce(Reporter):
@@ -308,7 +308,7 @@ def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Cal
 
 @pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
 def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) -> None:
-    """A requested delay of any length is limited to an hour, and the end of the application delivers the events."""
+    """A requested delay is limited to one hour. The end of the application ends the delay and delivers the events."""
     taken: list[Event] = []
 
     class Busy(Reporter):
@@ -330,7 +330,7 @@ def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) ->
 
 
 def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
-    """The setting retry.max also limits the first back-off and its jitter, so a user can lower it alone."""
+    """``retry.max`` also limits the first back-off and its jitter, so users can reduce this setting alone."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, retry_initial=36_500 * 86_400.0, retry_max=0.002)
     delivery.put(entries(3))
@@ -339,7 +339,7 @@ def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
 
 
 def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an error in the retry loop, such as a MemoryError, the thread is replaced and no event is dropped."""
+    """After an error in the retry loop, such as a MemoryError, a new thread continues and no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
     backoff, defects = RetryLoop._backoff, [MemoryError()]
@@ -370,7 +370,7 @@ def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start
 
 
 def test_errors_validate_their_numbers() -> None:
-    """An invalid number in a reporter's error raises an error with the given value and the allowed values."""
+    """The constructor of an error rejects an invalid number; the message has this value and the allowed values."""
     with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: seconds, as a number"):
         ThrottledError("busy", "1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"PermanentError: rejected is -1; allowed: a whole number from 0, or None"):
@@ -378,7 +378,7 @@ def test_errors_validate_their_numbers() -> None:
 
 
 def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception outside Exception is retried; an error whose text raises is logged without its text."""
+    """An exception that is not an Exception is retried. An error whose text raises is logged without a text."""
     reporter = FaultyReporter([Step(error=NoException), Step(error=UnprintableError), ok])
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(2))
@@ -393,10 +393,10 @@ def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest
 
 
 @pytest.mark.parametrize("verdict", [OSError, PermanentError])
-def test_an_error_may_quote_any_file_name(
+def test_an_error_text_may_contain_any_file_name(
     start: Start, caplog: pytest.LogCaptureFixture, verdict: Callable[[str], Exception]
 ) -> None:
-    """An error's text with lone surrogates, as in file names that are not UTF-8, does not change its effect."""
+    """An error whose text has lone surrogates, as in file names that are not UTF-8, is handled like any other error."""
     delivery = start(FaultyReporter([Step(error=lambda: verdict(os.fsdecode(b"caf\xe9.json")))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -411,7 +411,7 @@ def test_an_error_may_quote_any_file_name(
 
 
 def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A long error is truncated in the log, which it would fill, using time that other reporters need at the end."""
+    """A long error is truncated in the log. Without the limit, logging would use time that other reporters need."""
     delivery = start(FaultyReporter([Step(error=lambda: OSError("x" * 5_000_000))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -431,7 +431,7 @@ def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.L
 
 
 def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> None:
-    """If a destination starts after the driver, the events wait until the reporter can be opened."""
+    """If a destination starts after the driver, the events wait until the reporter has been opened."""
     reporter = FaultyReporter(opening=[transient, transient])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -441,7 +441,7 @@ def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> N
 
 
 def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: Start) -> None:
-    """If opening fails permanently, the events count as rejected, so that a synchronous driver does not wait."""
+    """If a reporter permanently fails to open, its events count as rejected, so a synchronous driver does not wait."""
     reporter = FaultyReporter(opening=[permanent])
     delivery = start(reporter)
     for first in (0, 3):
@@ -454,7 +454,7 @@ def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: 
 
 @pytest.mark.parametrize("closing", [transient, permanent, exits])
 def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptureFixture, closing: Any) -> None:
-    """An error in a reporter's close() is only logged, because every event has been delivered before."""
+    """An error in a reporter's close() is only logged, because every event was delivered before."""
     reporter = FaultyReporter(closing=closing)
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -475,7 +475,7 @@ def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
 
 @pytest.mark.parametrize("forever", [transient, throttled(60), hang], ids=["fails", "throttled", "hangs"])
 def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixture, forever: Any) -> None:
-    """A stop ends at its deadline; a reporter that delivers nothing loses its own events."""
+    """A stop ends at its deadline. A reporter that delivers nothing loses its own events."""
     reporter = FaultyReporter(forever=forever)
     delivery = start(reporter, capacity=10)
     delivery.put(entries(4))
@@ -487,7 +487,10 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
 
 
 def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
-    """The end of an application ends a requested delay; waiting for deliveries, as a replay does, does not."""
+    """The end of an application ends a requested delay.
+
+    A wait for deliveries, as in a replay, does not end the delay.
+    """
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -500,12 +503,12 @@ def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
     assert numbers(reporter.events) == [0, 1, 2]
 
 
-#: Seconds, more than any test takes.
+#: Seconds; longer than any test takes.
 _LONGER_THAN_ANY_TEST = 3600.0
 
 
 def test_lingering_combines_sparse_events(start: Start) -> None:
-    """With ``batch_linger``, ten sparse events need fewer than ten calls."""
+    """With ``batch_linger``, ten sparse events are delivered in fewer than ten calls."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=0.5)
     for number in range(10):
@@ -520,7 +523,7 @@ def test_lingering_combines_sparse_events(start: Start) -> None:
 
 @pytest.mark.parametrize("why", ["a failure", "a full batch", "the end", "a stop"])
 def test_lingering_ends_early(start: Start, why: str) -> None:
-    """Lingering ends early for an event that needs action, for a full batch, and at the end."""
+    """The linger time ends early for an event that needs action, for a full batch, and at the end."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     eventually(lambda: reporter.opened)
@@ -538,7 +541,7 @@ def test_lingering_ends_early(start: Start, why: str) -> None:
 
 
 def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
-    """If a full batch leaves a rest, that rest is sent without lingering, because it has waited already."""
+    """Events that exceed a full batch are sent without lingering, because they have already waited."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     delivery.put(entries(4))
@@ -547,7 +550,7 @@ def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
 
 
 def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> None:
-    """The reporter's own linger applies unless ``batch.linger`` is set; an invalid linger is ignored."""
+    """The reporter's own linger time applies unless ``batch.linger`` is set. An invalid linger time is ignored."""
 
     class Patient(FaultyReporter):
         linger = _LONGER_THAN_ANY_TEST
@@ -565,12 +568,12 @@ def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> No
     eventually(lambda: len(patient.events) == 2)
 
 
-#: Seconds that the end may take: far more than a dead destination gets or a busy machine needs.
+#: Maximum duration of the end in seconds: far more than a dead destination or a busy machine needs.
 _WHOLE_TIME = 60.0
 
 
 def end(delivery: Delivery) -> float:
-    """End the delivery as at the end of an application; return the seconds that this took."""
+    """End the delivery as at the end of an application and return the duration in seconds."""
     began = time.monotonic()
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
     dispatcher.begin_drain()
@@ -581,7 +584,7 @@ def end(delivery: Delivery) -> float:
 
 @pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
 def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
-    """A dead destination gets one last attempt without a wait; other events are dropped or stay on disk."""
+    """A dead destination gets one last attempt without a wait. Its other events are dropped or remain on disk."""
     reporter, store = FaultyReporter(forever=transient), RecordingStore(is_durable=guarantee == "at-least-once")
     config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
     breaker = BreakerConfig(failures=3, open_initial=3600.0)
@@ -597,7 +600,7 @@ def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> 
 
 @pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
 def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
-    """A destination that hangs at the end costs two seconds, even if its failures began earlier."""
+    """A destination that hangs at the end uses at most two seconds, even if its failures began earlier."""
     reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
     delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
     delivery.put(entries(3))
@@ -609,7 +612,7 @@ def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start
 
 @pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
 def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
-    """A destination that recovers at the end has the whole time, despite its earlier outage."""
+    """A destination that recovers at the end may use the whole remaining time despite its earlier outage."""
     reporter = FaultyReporter(forever)
     delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
     delivery.put(entries(5))
@@ -619,7 +622,7 @@ def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start,
 
 
 def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
-    """A destination that is slow, not dead, has the whole time of the end."""
+    """A destination that is slow but not dead may use the whole remaining time."""
     reporter = GatedReporter()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(3))
@@ -634,11 +637,11 @@ def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
 def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
     later: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A blocking call that succeeds after its timeout counts as delivered, and as a failure of the breaker."""
+    """A blocking call that succeeds after its timeout counts as delivered. The breaker counts a failure."""
     naps = [50.0, 50.0] if later == "slow" else [50.0, 0.0]
     changes: list[str] = []
     now = time.monotonic()
-    # A separate clock, so that other delays of the thread are not measured.
+    # This test uses a separate clock in order not to measure other delays of the thread.
     monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
@@ -663,7 +666,7 @@ def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
 
 
 def test_a_stop_ends_a_requested_delay(start: Start) -> None:
-    """A stop ends a requested delay of a minute: the reporter gets one last attempt at once."""
+    """A stop ends a requested delay of a minute. The reporter immediately gets one last attempt."""
     reporter = FaultyReporter([throttled(60)])
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -673,7 +676,7 @@ def test_a_stop_ends_a_requested_delay(start: Start) -> None:
 
 
 def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A reporter that blocks its thread loses its own events: the stop logs the loss and does not wait for it."""
+    """A reporter that blocks its thread loses its own events: the stop logs the loss without waiting for the thread."""
     blocked, other = GatedReporter(), FaultyReporter()
     first, second = start(blocked), start(other)
     for delivery in (first, second):
@@ -686,14 +689,14 @@ def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pyt
     blocked.gate.set()
 
 
-def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
-    """If a reporter stops its event loop, that is logged and counted once, and a new thread retries the events."""
+def test_a_reporter_that_ends_its_thread_gets_a_new_thread(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """If a reporter stops its event loop, the stop is logged and counted once. A new thread retries the events."""
     taken = FaultyReporter()
 
     class Stops(Reporter):
         async def report(self, events: Sequence[Event]) -> None:
             asyncio.get_running_loop().stop()
-            # Without this sleep, report() would return before the loop stops in Python 3.12 and newer.
+            # In Python 3.12 and newer, report() would return before the loop stops without this sleep.
             await asyncio.sleep(0)
 
     reporters: list[Reporter] = [Stops(), Stops(), taken]
@@ -712,7 +715,7 @@ def test_a_reporter_that_ends_its_thread_gets_a_new_one(begin: Begin, caplog: py
 
 
 def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Events beyond the capacity are dropped and logged; at the end every accepted event is delivered or dropped."""
+    """Events beyond the capacity are dropped and logged. At the end, every accepted event is delivered or dropped."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=1)
     delivery.put(entries(1))
@@ -726,7 +729,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A nearly full mailbox is logged once, with its share and the keys to change, and again after being half empty."""
+    """A nearly full mailbox is logged once with its fill level and settings, and again after it was half empty."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=10, batch_size=1)
     delivery.put(entries(8))
@@ -750,7 +753,7 @@ def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCa
 
 
 def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
-    """A batch leaves a waiting event in a full mailbox, which a later, more severe event can replace."""
+    """A batch leaves one event in a full mailbox, which a later and more severe event can replace."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
@@ -781,7 +784,7 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
     assert store.waits == 1
     reporter.gate.set()
     assert delivery.wait_until_settled(20)
-    # One late answer does not show that the reporter is quick.
+    # One late answer does not prove that the reporter is quick again.
     delivery.wait_for_room(1)
     assert store.waits == 1
 
@@ -809,7 +812,7 @@ def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
 
 @pytest.mark.parametrize(("is_durable", "held", "dropped"), [(True, 3, {}), (False, 0, {"shutdown": 3})])
 def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped: dict[str, int]) -> None:
-    """Durable events remain on disk at shutdown for the next run; events in memory are lost."""
+    """At shutdown, durable events remain on disk for the next run. Events in memory are lost."""
     store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
@@ -855,7 +858,7 @@ def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatc
 
 
 def test_progress_is_reported_for_every_settled_batch() -> None:
-    """Progress is reported for each batch, delivered or rejected, because the driver waits for its acknowledgement."""
+    """The delivery reports progress for each delivered or rejected batch, because the driver waits for this report."""
     progress: list[int | None] = []
     reporter = FaultyReporter([ok, permanent, ok])
     delivery = Delivery(
@@ -869,7 +872,7 @@ def test_progress_is_reported_for_every_settled_batch() -> None:
 
 
 class _WithTask(Reporter):
-    """Reporter with a background task in its loop; ``how`` selects where the task is created."""
+    """Reporter with a background task in its loop. ``how`` selects the method that creates the task."""
 
     def __init__(self, how: str) -> None:
         self.ticks = 0
@@ -895,7 +898,7 @@ class _WithTask(Reporter):
 
 
 class _ObservingTask(_WithTask):
-    """Reporter that records at each call how often its task has run."""
+    """Reporter that records the number of its task's runs at each call."""
 
     def __init__(self) -> None:
         super().__init__("by a plain open")
@@ -911,7 +914,7 @@ class _ObservingTask(_WithTask):
 
 
 def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
-    """A background task of a reporter runs between its plain calls, which do not run the loop."""
+    """A reporter's background task runs between plain calls, although plain calls do not run the loop."""
     reporter = _ObservingTask()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(100))
@@ -921,7 +924,7 @@ def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
 
 @pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
 def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
-    """A background task runs without calls, for example to keep a connection alive."""
+    """A background task, for example for keeping a connection alive, runs even without calls."""
     reporter = _WithTask(how)
     delivery = start(reporter)
     delivery.put(entries(1))
@@ -931,7 +934,7 @@ def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
 
 
 class _WithEndlessTask(_WithTask):
-    """Reporter whose task is still running at the end; with ``stays`` the task ignores cancellation."""
+    """Reporter whose task still runs at the end. With ``stays``, the task ignores cancellation."""
 
     def __init__(self, stays: bool) -> None:
         super().__init__("by a plain open")
@@ -951,12 +954,12 @@ class _WithEndlessTask(_WithTask):
 def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A background task is cancelled before the loop closes, so that asyncio logs no warning to the driver's log."""
+    """A background task is cancelled before the loop closes, so asyncio writes no warning to the driver's log."""
     reporter = _WithEndlessTask(stays=False)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)
     stop(delivery, within=20)
-    # asyncio logs its warning when the task is destroyed.
+    # asyncio logs its warning when the task object is destroyed.
     del reporter._task
     gc.collect()
     assert reporter.ended == 1
@@ -964,7 +967,7 @@ def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
 
 
 def test_a_task_that_ignores_cancellation_does_not_delay_the_end(start: Start) -> None:
-    """The end waits only a moment for a background task that catches its cancellation."""
+    """The end waits only a moment for a background task that ignores its cancellation."""
     reporter = _WithEndlessTask(stays=True)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)

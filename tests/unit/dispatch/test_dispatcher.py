@@ -52,8 +52,8 @@ def entries(first: int, last: int) -> Entries:
     return Entries([Entry(number, event(number)) for number in range(first, last + 1)])
 
 
-def test_the_configuration_chooses_the_type() -> None:
-    """The setting ``type`` selects the dispatcher; sync and async-queued are the names of FLIP-545."""
+def test_the_configuration_selects_the_type() -> None:
+    """The setting ``type`` selects the dispatcher; sync and async-queued are the names that FLIP-545 uses."""
     assert type(create(DispatcherConfig(type="sync"), [])) is SyncDispatcher
     assert type(create(DispatcherConfig(type="async-queued"), [])) is AsyncQueuedDispatcher
 
@@ -82,12 +82,15 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
 def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late reporter costs one timeout, counted and logged once; then the dispatcher waits for others only."""
+    """A late reporter delays the dispatcher for one timeout and is logged once.
+
+    The dispatcher then ignores this reporter.
+    """
     other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
     both = deliveries(gated, other)
     ages: dict[object, float] = dict.fromkeys((one.store for one in both), 0.0)
     late = both[0].store
-    # The test sets the age of unanswered events.
+    # The test sets the age of unanswered events instead of waiting.
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: age(box) and ages[box])
     dispatcher = SyncDispatcher(both, timeout)
     dispatcher.start()
@@ -109,7 +112,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
-    # The reporter has caught up, so the dispatcher waits for it again; then it is late a second time.
+    # The dispatcher waits again for the reporter, which has caught up and is then late a second time.
     assert dispatcher.progress().answered == 2
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
@@ -121,7 +124,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
 
 
 def test_sync_does_not_wait_for_an_open_breaker() -> None:
-    """A destination whose circuit breaker is open costs no timeout, because its events are held."""
+    """A destination whose circuit breaker is open causes no timeout, because its events are held."""
     dead = Delivery(
         "dead",
         lambda: FaultyReporter(forever=transient),
@@ -140,7 +143,7 @@ def test_sync_does_not_wait_for_an_open_breaker() -> None:
 def test_time_with_an_open_breaker_does_not_count_as_late(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Time with an open breaker is no timeout; a reporter that is late afterwards is skipped until it catches up."""
+    """Time with an open breaker does not count as a timeout. A reporter that is late afterwards is skipped."""
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: 11.0)
     held, config = threading.Event(), DeliveryConfig(retry_initial=0.001)
     hooks = Hooks(on_breaker=lambda *change: held.set())
@@ -163,7 +166,7 @@ def test_time_with_an_open_breaker_does_not_count_as_late(
 
 
 def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None:
-    """With async-queued, the driver waits for guaranteed reporters only; without such reporters it never waits."""
+    """With async-queued, the driver waits only for guaranteed reporters. Without such reporters, it never waits."""
     promised = FaultyReporter()
     config = DeliveryConfig(guarantee="guaranteed")
     dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
@@ -201,7 +204,7 @@ def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
 
 
 def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedReporter) -> None:
-    """A record is complete when the slowest reporter has settled its events, and may then be acknowledged."""
+    """A record is complete, and may be acknowledged, when the slowest reporter has settled its events."""
     progressed = threading.Event()
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
@@ -220,7 +223,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
 
 
 def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gated: GatedReporter) -> None:
-    """Records without events are complete up to the oldest record with an unsettled event."""
+    """A record without events is complete if no earlier record has an unsettled event."""
     dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
@@ -231,7 +234,7 @@ def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gate
 
 
 def test_rejected_events_are_complete() -> None:
-    """Permanently rejected events complete their record, so that the driver does not keep it forever."""
+    """Permanently rejected events complete their record, so the driver does not keep this record forever."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
@@ -240,7 +243,7 @@ def test_rejected_events_are_complete() -> None:
 
 
 def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
-    """Hanging reporters share the deadline of a stop; their times do not add up."""
+    """All hanging reporters share the deadline of one stop; their delays do not add up."""
     reporters = [FaultyReporter(forever=hang) for _ in range(4)]
     dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -252,7 +255,7 @@ def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
 
 
 def test_events_without_a_record_do_not_reset_the_progress() -> None:
-    """Events without a record, such as those about a killed driver, leave earlier records complete."""
+    """Events without a record, such as events about a killed driver, do not affect the progress of records."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
@@ -262,7 +265,7 @@ def test_events_without_a_record_do_not_reset_the_progress() -> None:
 
 
 def test_reporters_with_unwritten_events_are_stopped_first(gated: GatedReporter) -> None:
-    """Reporters with unwritten events are stopped first: after a hanging reporter, no time would be left."""
+    """Reporters with unwritten events are stopped first, because a hanging reporter may use all remaining time."""
     kept = RecordingStore()
     config = DeliveryConfig(retry_initial=0.001, retry_max=0.002)
     hanging = Delivery("hanging", lambda: gated, config, 100, breaker=NEVER)

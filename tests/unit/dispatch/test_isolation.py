@@ -1,4 +1,4 @@
-"""Tests of reporters that block or end their threads: other reporters are not affected."""
+"""Tests that reporters which block or end their threads do not affect other reporters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 
 
 class Blocking(Reporter):
-    """Reporter that blocks its thread, including the event loop, until the gate opens; then it accepts the events."""
+    """Reporter that blocks its thread and the event loop until the gate opens. It then accepts the events."""
 
     def __init__(self, gate: threading.Event, taken: list[Event]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Blocking(Reporter):
 
 
 class Spins(Reporter):
-    """Reporter with a busy loop that the test ends."""
+    """Reporter with a busy loop, which the test ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def started(make: Callable[[], Reporter], hooks: Hooks | None = None, timeout: f
 
 
 def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
-    """If a reporter blocks its thread, a replacement in a new thread gets the same events in order."""
+    """If a reporter blocks its thread, a replacement in a new thread receives the same events in order."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [blocked, taken]
     delivery = started(lambda: reporters.pop(0))
@@ -93,7 +93,7 @@ def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
 
 
 def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) -> None:
-    """An abandoned call that returns later does not count its events a second time."""
+    """An abandoned call that returns later does not count its events twice."""
     first, second = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [first, second]
     delivery = started(lambda: reporters.pop(0))
@@ -113,7 +113,7 @@ def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) 
 
 
 def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None:
-    """At the limit of blocked threads, the events of a reporter that always blocks are held."""
+    """When the limit of blocked threads is reached, events for a reporter that always blocks are held."""
     delivery = started(lambda: Blocking(gate, []), Hooks(), timeout=0.01)
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
@@ -127,7 +127,7 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
 def test_a_returned_thread_does_not_count_towards_the_limit(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that has returned no longer counts towards the limit of blocked threads."""
+    """A thread that has returned does not count towards the limit of blocked threads."""
     monkeypatch.setattr(delivery_module, "_MOST_HUNG", 2)
     first = threading.Event()
     gates = [first]
@@ -143,7 +143,7 @@ def test_a_returned_thread_does_not_count_towards_the_limit(
 
 
 def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Event) -> None:
-    """The breaker opens for a reporter that always blocks, although each replacement's open() succeeds."""
+    """The breaker opens for a reporter that always blocks, although open() of each replacement succeeds."""
     changes: list[BreakerState] = []
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append(new))
     delivery = started(lambda: Blocking(gate, []), hooks, timeout=0.01)
@@ -156,8 +156,11 @@ def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Eve
     delivery.join()
 
 
-def test_a_successful_open_closes_a_breaker_that_failed_opens_opened() -> None:
-    """A successful open() closes the breaker without an event; else the next failure would open it again."""
+def test_a_successful_open_closes_the_breaker() -> None:
+    """A successful open() closes the breaker without an event.
+
+    Otherwise the next failure would open the breaker again.
+    """
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
@@ -171,7 +174,7 @@ def test_a_successful_open_closes_a_breaker_that_failed_opens_opened() -> None:
 
 
 def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading.Event) -> None:
-    """During the drain, a replacement is started despite an open breaker, whose time would exceed the end."""
+    """During the drain, a replacement starts despite an open breaker, whose open time would exceed the deadline."""
     reporters: list[Reporter] = [Blocking(gate, []), FaultyReporter()]
     config, hour = DeliveryConfig(timeout=0.05, retry_initial=0.001), BreakerConfig(failures=1, open_initial=300.0)
     delivery = Delivery("r", lambda: reporters.pop(0), config, 100, breaker=hour)
@@ -196,7 +199,7 @@ def test_a_permanent_failure_closes_the_breaker() -> None:
 
 
 class EndsSlowly(Reporter):
-    """Reporter that needs a moment to end after its cancellation."""
+    """Reporter that ends a moment after its cancellation."""
 
     cancelled = 0
 
@@ -210,7 +213,7 @@ class EndsSlowly(Reporter):
 
 
 def test_a_cancelled_attempt_may_end_slowly() -> None:
-    """A cancelled attempt that ends slowly does not block its thread, which is kept."""
+    """The thread of a cancelled attempt that ends slowly is not blocked and continues to be used."""
     reporter = EndsSlowly()
     delivery = started(lambda: reporter)
     delivery.put(entries(1))
@@ -245,7 +248,7 @@ def test_a_busy_thread_is_abandoned_and_replaced(late_attempts: list[str]) -> No
 
 
 def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """If a replacement's constructor raises, it is retried and logged once; other reporters are still supervised."""
+    """If a replacement's constructor raises, construction is retried and logged once. Supervision continues."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     outcomes: list[Reporter | None] = [blocked, None, None, taken]
 
@@ -268,13 +271,13 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
 
 
 def overdue(delivery: Delivery) -> None:
-    """Wait until the reporter's thread counts as blocked, before the supervision checks it."""
+    """Wait until the reporter's thread counts as blocked, before the next check of the supervision."""
     eventually(lambda: delivery._worker.overdue(time.monotonic())[0] > 0.6)
 
 
 @pytest.fixture
 def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Return a function that sets whether threads can be started."""
+    """Return a function that allows or prevents the start of threads."""
     start, reached = threading.Thread.start, False
 
     def start_if_there_is_one(thread: threading.Thread) -> None:
@@ -293,7 +296,7 @@ def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """If no thread can be started, one message is logged per blocked thread, however often the start fails."""
+    """If no thread can be started, one message is logged for each blocked thread, however often the start fails."""
     blocked = [Blocking(gate, []), Blocking(gate, [])]
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
@@ -320,7 +323,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
 def test_a_returned_thread_that_blocks_again_is_logged_again(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """A blocked thread that could not be replaced, returns and blocks again is logged again."""
+    """If a blocked thread could not be replaced, returned and blocks again, a second message is logged."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked)
     thread_limit(True)
@@ -346,7 +349,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
     monkeypatch: pytest.MonkeyPatch,
     thread_limit: Callable[[bool], None],
 ) -> None:
-    """Failed thread starts do not count as failures in addition to their blocked thread, and their loops are closed."""
+    """A failed thread start does not count as an additional failure, and its event loop is closed."""
     loops: list[asyncio.AbstractEventLoop] = []
     new_loop = asyncio.new_event_loop
 
@@ -377,7 +380,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
 def test_a_blocking_constructor_delays_only_its_reporter(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A constructor that blocks, as for an unreachable host, delays neither the supervision nor the shutdown."""
+    """A blocking constructor, as for an unreachable host, delays neither the supervision nor the shutdown."""
     monkeypatch.setattr(retry_loop_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
@@ -395,7 +398,7 @@ def test_a_blocking_constructor_delays_only_its_reporter(
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert connecting.wait(20)
     delivery.begin_drain()
-    # The supervision abandons a blocked constructor like any other call.
+    # The supervision abandons a blocked constructor like a blocked call.
     eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
@@ -404,7 +407,7 @@ def test_a_blocking_constructor_delays_only_its_reporter(
 
 
 def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Event) -> None:
-    """A replacement's constructor may exceed an attempt's timeout or run its own loop; its errors reject no event."""
+    """A replacement's constructor may exceed the timeout or run its own loop, and its errors reject no event."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     made: list[int] = []
 
@@ -428,7 +431,7 @@ def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Ev
 def test_a_failing_check_does_not_stop_the_supervision_of_others(
     gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error in one reporter's check is logged once, and other blocked reporters are still replaced."""
+    """An error in the check of one reporter is logged once. Other blocked reporters are still replaced."""
 
     class FailingCheck(Delivery):
         def check(self, now: float) -> None:
@@ -449,7 +452,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_others(
 
 
 def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:
-    """A burst of events waits briefly for a full mailbox, but not again while that mailbox stays full."""
+    """The dispatcher waits briefly for a full mailbox, but not again while this mailbox stays full."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked, timeout=20.0)
     delivery.put(entries(100))
@@ -468,7 +471,7 @@ def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:
 
 
 def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> None:
-    """Reporters share no resource that a blocked reporter could exhaust, so the others continue."""
+    """Reporters share no resource that a blocked reporter could exhaust, so other reporters continue."""
     blocked, healthy = Blocking(gate, []), FaultyReporter()
     one = Delivery("blocked", lambda: blocked, DeliveryConfig(), 10)
     other = Delivery("healthy", lambda: healthy, DeliveryConfig(), 1000)
@@ -485,7 +488,7 @@ def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> Non
 
 
 def test_an_outage_opens_the_breaker_and_loses_nothing() -> None:
-    """During an outage the breaker opens and events are held; then all arrive in order. Each change is reported."""
+    """During an outage the breaker opens and holds the events, which later arrive in order. Each change is reported."""
     changes: list[tuple[BreakerState, BreakerState]] = []
     reporter = FaultyReporter([transient] * 5)
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append((old, new)))

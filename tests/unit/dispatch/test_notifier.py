@@ -1,4 +1,4 @@
-"""Tests of the notifier: set from any thread, received by one, never missed."""
+"""Tests of the notifier: any thread sets it, one thread receives it, and no notification is missed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def notifier(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) ->
 
 
 def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Return whether a wait ended in time; a thread runs it, because a missed notification must not hang the test."""
+    """Return whether a wait ended in time.
+
+    The wait runs in a thread, because a missed notification must not block the test.
+    """
     heard = []
 
     async def listen() -> None:
@@ -41,8 +44,8 @@ def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, A
     return bool(heard)
 
 
-def test_an_earlier_notification_is_received(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification before the wait is received; two such notifications count once."""
+def test_a_notification_before_the_wait_is_received(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
+    """A notification before the wait is received. Two such notifications count as one."""
     notifier.notify()
     notifier.notify()
     assert in_time(loop, notifier.wait)
@@ -70,7 +73,7 @@ def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asy
 
 
 def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification that a reset discarded wakes no thread: the wait ends at its timeout."""
+    """A notification that a reset discarded wakes no thread; the wait ends at its timeout."""
     times: list[float] = []
 
     async def wait() -> None:
@@ -87,7 +90,7 @@ def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: async
 
 
 def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) -> None:
-    """While a coroutine waits for the notifier, other tasks of the loop run and may notify it."""
+    """While a coroutine waits for the notifier, other tasks of the loop run and may set the notifier."""
     notifier = WorkerNotifier(loop)
     notifier.wait_in_loop()
 
@@ -101,7 +104,7 @@ def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) 
 
 
 def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification after the loop has closed raises no error, because its thread cannot know the loop's state."""
+    """A notification after the loop has closed raises no error, because the notifying thread cannot know its state."""
     notifier.wait_in_loop()
     loop.close()
     notifier.notify()

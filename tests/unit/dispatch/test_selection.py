@@ -1,4 +1,4 @@
-"""Tests of filters: the events that a reporter gets, and their attributes."""
+"""Tests of filters, which select a reporter's events, and of variables, which add or remove attributes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def passes(chosen: Selection, event: Event) -> bool:
     ],
 )
 def test_patterns_match_whole_scopes_and_names(includes: str, scope: str, name: str, passed: bool | None) -> None:
-    """A pattern is <scope>[:<name>[,<name>]] as in Flink, separated by semicolons; only * is special."""
+    """A pattern is <scope>[:<name>[,<name>]] as in Flink, and semicolons separate patterns; only * is a wildcard."""
     if passed is None:
         with pytest.raises(ConfigError, match="is not a pattern"):
             selection(includes=includes)
@@ -72,7 +72,7 @@ def test_excludes_override_includes() -> None:
 
 
 def test_severity_is_a_threshold() -> None:
-    """Events of at least the configured severity pass."""
+    """Events of the configured severity or a higher severity pass."""
     chosen = selection(severity="warn")
     passed = [severity.value for severity in Severity if passes(chosen, one("s", severity=severity.value))]
     assert passed == ["WARN", "ERROR", "FATAL"]
@@ -88,7 +88,7 @@ def test_added_and_removed_attributes_affect_one_reporter() -> None:
 
 
 def test_without_settings_events_pass_unchanged() -> None:
-    """Without settings, events pass as the same object, so the default has no cost."""
+    """Without settings, events pass as the same object, so the default adds no cost."""
     event = one("anything", severity="TRACE")
     (entry,) = selection().of(Entries([Entry(1, event)]))
     assert entry.event is event
@@ -99,7 +99,7 @@ def test_without_settings_events_pass_unchanged() -> None:
     [{"additional": "team"}, {"additional": ":x"}, {"severity": "loud"}, {"includes": "a b"}, {"excludes": "a:b c"}],
 )
 def test_an_invalid_filter_is_rejected(values: dict[str, str]) -> None:
-    """The message about an invalid filter has the key, the value and the allowed values."""
+    """The message about an invalid filter contains the key, the value and the allowed values."""
     with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*allowed is"):
         selection(**values)
 
@@ -133,14 +133,14 @@ def test_filters_of_two_reporters_are_independent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["", " ", ";"])
 def test_an_empty_include_is_rejected(given: str) -> None:
-    """An empty include is rejected, because the reporter would silently get no event."""
+    """An empty include filter is rejected, because the reporter would silently receive no event."""
     with pytest.raises(ConfigError, match=r"r\.filter\.includes: given .* \(nothing\), allowed is <scope>"):
         selection(includes=given)
     assert passes(selection(excludes=given), one("spark.job", "Commit"))
 
 
 def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
-    """The message about an invalid pattern has the full key, the value, the reason and the allowed values."""
+    """The message about an invalid pattern contains the full key, the value, the reason and the allowed values."""
     settings = Settings.of({"r.filter.includes": "spark.job:Commit; spark stage:X"})
     settings.read(SelectionConfig, "r")
     with pytest.raises(ConfigError) as raised:
@@ -151,8 +151,8 @@ def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
     assert "<scope>[:<name>[,<name>]]" in problem
 
 
-def test_heartbeats_reach_only_reporters_that_ask_for_them() -> None:
-    """Heartbeats reach only reporters with ``heartbeats``, whatever their filters are."""
+def test_heartbeats_reach_only_reporters_that_enable_them() -> None:
+    """Heartbeats reach only reporters that enable ``heartbeats``, whatever their filters are."""
     beat = one("spark.application", "HeartbeatEvent", "DEBUG")
     assert not passes(selection(), beat)
     assert not passes(selection(includes="*:HeartbeatEvent"), beat)

@@ -1,4 +1,4 @@
-"""Tests of the shutdown: it ends in time despite faulty reporters, and other reporters have every event by then."""
+"""Tests that a shutdown ends in time despite faulty reporters and delivers every event to the other reporters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_events.dispatch.entries import Entry
 #: Allowed delay after the deadline, in seconds.
 _LATENESS = 0.1
 _PATIENCE = 0.5
-#: Seconds of processor time before the deadline that the other reporters need to deliver all events.
+#: Seconds of processor time that the other reporters need before the deadline to deliver all events.
 _LEAST = 0.2
 _EVENTS = 600
 
@@ -28,11 +28,11 @@ _EVENTS = 600
 @pytest.fixture(autouse=True)
 def _released(witness: Witness) -> Iterator[None]:
     RELEASE.clear()
-    # The witness process, and servers of other tests in this run, may remain.
+    # The witness process, and servers of other tests in this run, may continue to run.
     others = set(psutil.Process().children())
     yield
     release()
-    # A process ends with its current attempt, whose timeout is short here.
+    # A process ends with its current attempt, which has a short timeout in this test.
     eventually(lambda: set(psutil.Process().children()) <= others, what="every reporter's process to be gone")
 
 
@@ -41,7 +41,7 @@ def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
 
 
 def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
-    """Stop the dispatcher in time; return the seconds for which the machine ran its processes."""
+    """Stop the dispatcher in time and return the seconds for which the machine ran its processes."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
     dispatcher.stop(began + patience)
@@ -52,7 +52,7 @@ def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -
 def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
     counters = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
-    # A reporter that had too little processor time before the deadline cannot have every event.
+    # A reporter with too little processor time before the deadline cannot deliver every event.
     if ran >= _LEAST:
         assert written == list(range(_EVENTS))
         assert (counters["good"].delivered, counters["good"].lost) == (_EVENTS, 0)
@@ -63,7 +63,7 @@ def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_ends_at_its_deadline_with_any_faulty_reporter(kind: str, tmp_path: Path, witness: Witness) -> None:
-    """A stop ends at its deadline although a faulty reporter is active and has a full mailbox."""
+    """A stop ends at its deadline even if a faulty reporter is active and has a full mailbox."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -80,8 +80,8 @@ def at_work(dispatcher: AsyncQueuedDispatcher) -> bool:
     return bool(counters.failures or counters.delivered or counters.oldest_age > 0.3)
 
 
-def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path, witness: Witness) -> None:
-    """A stop ends at its deadline with all faulty reporters at once: their delays do not add up."""
+def test_a_stop_ends_at_its_deadline_with_all_faulty_reporters(tmp_path: Path, witness: Witness) -> None:
+    """A stop ends at its deadline even if all faulty reporters are active: their delays do not add up."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind for kind in KINDS if kind != "spins in a thread"], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -91,7 +91,7 @@ def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path, wi
 
 
 def test_a_stop_without_time_returns_at_once(tmp_path: Path, witness: Witness) -> None:
-    """A stop without time returns at once and counts the undelivered events."""
+    """A stop without remaining time returns immediately and counts the undelivered events."""
     dispatcher = pipeline_with(["blocks (def)", "holds the lock in a process"], tmp_path / "f", timeout="1s").dispatcher
     dispatcher.start()
     fill(dispatcher, 0, 5)

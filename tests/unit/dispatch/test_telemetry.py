@@ -1,4 +1,4 @@
-"""Tests of the statistics that the dispatcher reports while it runs."""
+"""Tests of the statistics that the dispatcher reports periodically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def counters(delivered: int) -> dict[str, DeliveryCounters]:
 
 
 def test_the_final_numbers_are_reported_last() -> None:
-    """The final numbers are reported last, even if another thread is still sending earlier numbers."""
+    """The final statistics are reported last, even if another thread is still sending earlier statistics."""
     reports: list[Any] = []
     telemetry = DispatcherTelemetry(lambda: None, reports.append)
     end = threading.Thread(target=lambda: telemetry.numbers(lambda: counters(9), at_once=True))

@@ -1,4 +1,4 @@
-"""Tests of the hints at typical causes of failures."""
+"""Tests of the hints about typical causes of failures."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ RESOURCE, STATUS, SEVERAL, ONE = (
     ],
 )
 def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) -> None:
-    """A hint names a typical cause of a failure only if the user's code allows that cause."""
+    """A hint names a typical cause of a failure only if this cause is possible in the user's code."""
     found = hint(plan, failure)
     assert text in found
     assert bool(text) is bool(found)
 
 
 def test_equal_hints_are_given_once() -> None:
-    """Equal hints are given once, as sentences at the end of a message."""
+    """Equal hints appear once, as sentences at the end of a message."""
     text = hints(Plan(unchecked), [NO_ATTRIBUTE, NO_KEY, NO_ATTRIBUTE])
     assert text.count("Hint: ") == 2
     assert hints(Plan(checked), []) == ""

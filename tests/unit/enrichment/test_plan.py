@@ -1,4 +1,4 @@
-"""Tests of the validation of a plan: invalid arguments are rejected at once with one clear sentence."""
+"""Tests of the validation of a plan: invalid arguments are rejected immediately with one sentence."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def coroutine() -> int:
     ],
 )  # fmt: skip
 def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
-    """A valid function gets `ctx` if it requests it by a second argument without a default or by its name."""
+    """A function receives `ctx` as a second argument without a default or as an argument with this name."""
     assert Plan(fn).wants_context is context
 
 
@@ -79,14 +79,14 @@ def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
     ],
 )
 def test_invalid_functions_are_rejected(fn: Any, message: str) -> None:
-    """The message about an invalid function has its name and location."""
+    """The message about an invalid function contains its name and location."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(fn)
 
 
 @pytest.mark.parametrize("resource", [None, client, Callable, functools.partial(client)])
 def test_valid_resources_are_accepted(resource: Any) -> None:
-    """A resource may be anything that can be called without arguments."""
+    """A resource may be any object that can be called without arguments."""
     assert Plan(one, resource=resource).resource is resource
 
 
@@ -142,7 +142,7 @@ def test_annotations_must_agree_with_batch_size(fn: Any, batch_size: int | None,
     ],
 )
 def test_invalid_values_are_rejected(arguments: dict[str, Any], message: str) -> None:
-    """The message about an invalid value has the argument, the value and the allowed values."""
+    """The message about an invalid value contains the argument, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(one, **arguments)
 
@@ -157,7 +157,7 @@ def test_a_plan_can_be_pickled() -> None:
 
 
 def test_the_engine_needs_no_compiled_modules() -> None:
-    """The engine imports no compiled modules, which executors may lack; the shipped code is pure Python."""
+    """The engine imports no compiled modules, because executors may lack them; the shipped code is pure Python."""
     program = (
         "import sys, spark_events.enrichment.engine.engine as _\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"

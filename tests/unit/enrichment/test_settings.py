@@ -1,4 +1,4 @@
-"""Tests of the options that users construct: invalid and contradictory values are rejected with one sentence."""
+"""Tests of the options that users construct: invalid and contradictory values are rejected in one sentence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLASSES = [Auto, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, 
         (Retry, {"initial": -1}, "Retry.initial is -1; allowed: seconds, 0 or more"),
         (Retry, {"initial": 5, "max": 1}, "Retry.max is 1; allowed: at least Retry.initial, which is 5"),
         (Retry, {"on": BaseException}, "Retry.on is <class 'BaseException'>; allowed: subclasses of Exception"),
-        # Retries after a cancellation are not allowed, because the call could not be stopped.
+        # Retries after a cancellation are not allowed, because the cancelled call could not be stopped.
         (Retry, {"on": asyncio.CancelledError}, "CancelledError"),
         (Retry, {"on": "timeout"}, "Retry.on"),
         (Retry, {"on": []}, "Retry.on"),
@@ -79,13 +79,16 @@ CLASSES = [Auto, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, 
     ],
 )
 def test_invalid_values_are_rejected(kind: Any, options: dict[str, Any], message: str) -> None:
-    """The message about an invalid value has the option, the value and the allowed values."""
+    """The message about an invalid value contains the option, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         kind(**options)
 
 
 def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
-    """The default timeout is at most the total timeout; only a timeout that the user gave may contradict it."""
+    """The default timeout is at most the total timeout.
+
+    Only a timeout from the user may contradict the total timeout.
+    """
     assert Limits(total_timeout=10).timeout == 10
     assert Limits(timeout=None, total_timeout=10).timeout is None
 
@@ -111,7 +114,7 @@ def test_options_are_immutable_and_can_be_pickled(given: Any) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_field_is_documented(kind: Any) -> None:
-    """Every field of an option class is documented with its meaning, in the order of the fields."""
+    """The documentation describes every field of an option class, in the order of the fields."""
     documented = re.findall(
         r"^    (\w+): ", (inspect.getdoc(kind) or "").partition("Args:")[2].partition("Raises:")[0], re.M
     )

@@ -135,7 +135,7 @@ def test_a_failing_disk_is_not_reported_as_corruption(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_the_next_write_detects_a_deleted_file(path: Path, database: SpoolDatabase, replaced: bool) -> None:
-    """The next write detects a deleted file; SQLite itself would continue to write."""
+    """The next write detects a deleted file. SQLite alone would continue to write to the deleted file."""
     path.rename(path.with_name("elsewhere"))
     if replaced:
         path.touch()

@@ -1,4 +1,4 @@
-"""Tests of file ownership: each process owns its own files; the files of dead processes are found."""
+"""Tests of file ownership: each process owns its files, and new owners find the files of dead processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
-    """The process of another driver."""
+    """Yield a process that stands for another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
 
@@ -41,7 +41,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def zombie(process: subprocess.Popen[bytes]) -> None:
-    """A process that was killed but whose parent has not yet collected its exit status (a zombie)."""
+    """Kill a process without collecting its exit status, which leaves a zombie."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -60,7 +60,7 @@ def test_other_names_have_other_files(tmp_path: Path, application: str, reporter
 
 
 def test_the_newest_file_of_dead_owners_is_reused(tmp_path: Path) -> None:
-    """A new owner reuses the newest file of dead owners and delivers their other files, oldest first."""
+    """A new owner reuses the newest file of dead owners. It delivers their other files, oldest first."""
     owners = [claim(tmp_path) for _ in range(12)]
     other = claim(tmp_path, reporter="audit.0")
     assert [one.folder.name for one in owners] == [f"audit.{n}" for n in range(12)]
@@ -110,7 +110,7 @@ def test_a_file_is_released_even_if_a_child_inherited_its_lock(tmp_path: Path) -
 
 
 def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
-    """No name has two owners at a time, even if claims and deletions run concurrently."""
+    """Two processes never own the same name, even if claims and deletions run concurrently."""
     owned: set[Path] = set()
     lock, problems = threading.Lock(), []
     beside = claim(tmp_path, reporter="other")
@@ -141,7 +141,7 @@ def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_can_read(tmp_path: Path) -> None:
-    """Folders have mode 0700 and locks 0600, whatever the umask."""
+    """Folders have mode 0700 and lock files have mode 0600, whatever the umask is."""
     before = os.umask(0)
     try:
         own = claim(tmp_path / "state" / "spool")
@@ -169,11 +169,11 @@ def test_a_process_is_identified_while_it_runs(
 @pytest.mark.parametrize(
     "text",
     ["", "\x00" * 60, "a b", "1 ../../etc 4", f"{MINE} {MINE}", f"{MINE}0", f"x{MINE}"],
-    # Ids that are the same in every worker of pytest-xdist; the text of MINE has a process id.
+    # These ids are equal in every worker of pytest-xdist; the text of MINE contains a process id.
     ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
 )
 def test_a_lock_of_a_dead_process_is_free(tmp_path: Path, text: str) -> None:
-    """The lock of a dead process is free, with any text from a full disk, another version or a reused PID."""
+    """The lock file of a dead process is free, whether its text is empty, of another version or has a reused PID."""
     claim(tmp_path, driver=text).release()
     again = claim(tmp_path, driver="another")
     assert again.folder.name == "audit.0"

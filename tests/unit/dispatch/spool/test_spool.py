@@ -1,4 +1,4 @@
-"""Tests of a spool as a reporter's worker and the driver see it, with a working or faulty disk."""
+"""Tests of the spool's interface for a reporter's worker and the driver, with a working or faulty disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_next_run_delivers_remaining_events_first(owner: Open) -> None:
 
 
 def test_files_of_dead_owners_are_delivered_first_oldest_first(owner: Open, tmp_path: Path) -> None:
-    """Files of dead owners are delivered first, oldest first, from their folders, and deleted when they are empty."""
+    """Files of dead owners are delivered first, in order of age. Their empty files and folders are deleted."""
     owners = [owner() for _ in range(4)]
     for number, one in enumerate(owners[:3]):
         one.write(*range(number * 1_000, number * 1_000 + 700))
@@ -219,7 +219,7 @@ def test_events_bypass_a_failing_disk_until_it_works(
 
 
 def test_events_in_flight_are_written_once_the_disk_works(owner: Open) -> None:
-    """Events in flight are written once the disk works: a destination may keep them in flight for hours."""
+    """Events in flight are written once the disk works, because a destination may keep them in flight for hours."""
     one = owner()
     one.disk.writing = FAILS
     one.put(*range(5))
@@ -343,7 +343,7 @@ def test_without_a_home_events_are_delivered_from_memory(
 def test_a_corrupt_file_is_renamed_counted_and_skipped(
     owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A corrupt file is renamed, counted and skipped, also of a dead owner; unknown contents count as one event."""
+    """A corrupt file, even of a dead owner, is renamed, counted and skipped. Unknown contents count as one event."""
     owners = [owner() for _ in range(3)]
     files = [one.file for one in owners]
     for number, one in enumerate(owners):
@@ -366,7 +366,7 @@ def _removed(path: Path) -> None:
 
 @pytest.mark.parametrize("how", [CORRUPT, FAILS, None], ids=["corrupt", "not readable", "deleted"])
 def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path: Path, how: Exception | None) -> None:
-    """If a file becomes corrupt in use, its events count as lost, except those in flight; later events are stored."""
+    """If a file becomes corrupt while in use, its events that are not in flight count as lost."""
     one = owner(max_size=1 << 20)
     one.write(*range(1_000))
     delivered = one.deliver(5)
@@ -386,7 +386,7 @@ def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path
     one.disk.reading = None
     one.spool.ack()
     one.write(2_000, 2_001)
-    # An event that was put after the deletion may have been delivered by now.
+    # The reporter may have received an event that was added after the deletion.
     last = one.deliver(2 if how or -1 in taken else 3)
     assert last[-2:] == [2_000, 2_001]
     counts = one.counts()
@@ -397,7 +397,7 @@ def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path
 
 
 def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that another process has opened is delivered later and delays no other file."""
+    """A file that another process has open is delivered later. It does not delay the delivery of other files."""
     first, second = owner(), owner()
     first.write(1)
     file = first.file

@@ -1,4 +1,4 @@
-"""Tests of the arguments of the public functions, and of the messages for earlier and unknown names."""
+"""Tests of the arguments of the public functions, and of the messages about renamed and unknown arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def lookup(row: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("function", [enrich, enrich_batch])
 def test_help_names_every_argument(function: Any) -> None:
-    """The twelve arguments are listed with their meaning; all after the function are keyword-only."""
+    """The help lists the twelve arguments with their meaning. All arguments after the function are keyword-only."""
     parameters = inspect.signature(function).parameters
     assert list(parameters) == NAMES
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in NAMES[2:])
@@ -46,8 +46,8 @@ def test_help_names_every_argument(function: Any) -> None:
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
 )
-def test_other_names_are_rejected_with_the_right_one(function: Any, name: str, message: str) -> None:
-    """An unknown argument is rejected before all other checks, and the message has the right name."""
+def test_unknown_arguments_are_rejected_with_the_correct_name(function: Any, name: str, message: str) -> None:
+    """An unknown argument is rejected before all other checks, and the message names the correct argument."""
     with pytest.raises(InvalidPlanError) as caught:
         function(None, lookup, output="x long", **{name: 1})
     assert str(caught.value).startswith(function.__name__ + message)

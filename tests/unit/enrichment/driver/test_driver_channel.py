@@ -1,4 +1,4 @@
-"""Tests of the driver's channel: it notifies workers of an abandoned batch, over real connections."""
+"""Tests of the driver's channel, which notifies workers of an abandoned batch over real connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 10
-#: Bytes that differ from the stop message and from texts derived from it.
+#: Bytes that differ from the stop message and from texts that are derived from the stop message.
 OTHER = b"w" * 16
 FIRST = TaskAttempt(partition=3, stage=5, number=0, task=10)
 
@@ -41,14 +41,14 @@ def channel() -> Iterator[DriverChannel]:
 
 
 def connected(address: ChannelAddress, greeting: bytes = b"") -> socket.socket:
-    """Connect like a task and send the greeting; return the connection."""
+    """Connect like a task, send the greeting, and return the connection."""
     made = socket.create_connection((address.host, address.port), SECONDS)
     made.sendall(greeting)
     return made
 
 
-def came(channel: DriverChannel, attempt: TaskAttempt) -> socket.socket:
-    """Connect like a task; return once the channel has registered the task and answered it."""
+def connected_and_registered(channel: DriverChannel, attempt: TaskAttempt) -> socket.socket:
+    """Connect like a task and return after the channel has registered and answered the task."""
     made = connected(channel.address, channel.address.hello(attempt))
     wait_for(lambda: attempt in channel._tasks)
     channel._background.submit(_nothing()).result(SECONDS)
@@ -64,13 +64,13 @@ def wait_for(probe: Callable[[], object]) -> None:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Read from a connection until its other end closes."""
+    """Read from a connection until the peer closes the connection."""
     with connection:
         return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
 def test_every_task_is_notified_when_its_batch_is_abandoned(loop: BackgroundLoop) -> None:
-    """When a batch is abandoned, every task is notified, also a task that connects later; before, none is notified."""
+    """When a batch is abandoned, all its tasks are notified, including tasks that connect later."""
     notified = [threading.Event() for _ in range(3)]
     with contextlib.ExitStack() as tasks:
         batch = opened_channel(LOOPBACK, LOOPBACK)
@@ -90,7 +90,7 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
         assert channel is not None
         with channel.address.listening(loop, FIRST, notified.set):
             pass
-    # When a later step of the loop has run, the cancelled task of the loop has ended.
+    # After a later step of the loop, the cancelled task of the loop has ended.
     loop.submit(_nothing()).result(SECONDS)
     assert not notified.is_set()
 
@@ -98,13 +98,13 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
 def test_a_task_that_ends_while_it_connects_leaves_nothing_open(
     loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that ends while it connects, as with an empty partition, closes its connection without a warning."""
+    """A task that ends while connecting, as with an empty partition, closes its connection without a warning."""
     there, ended, connect = threading.Event(), threading.Event(), asyncio.open_connection
 
     async def until_it_has_ended(*address: Any) -> Any:
         made = await connect(*address)
         there.set()
-        ended.wait(SECONDS)  # block the loop, so that the task ends before the loop continues
+        ended.wait(SECONDS)  # Block the loop, so that the task ends before the loop continues.
         return made
 
     monkeypatch.setattr(asyncio, "open_connection", until_it_has_ended)
@@ -147,7 +147,7 @@ def test_a_task_accepts_only_its_own_driver_s_message(loop: BackgroundLoop, answ
                 assert OTHER not in name
                 connection.sendall(answer)
                 connection.shutdown(socket.SHUT_WR)
-                assert connection.recv(1) == b""  # the task rejected the answer and closed the connection
+                assert connection.recv(1) == b""  # The task rejected the answer and closed the connection.
     assert not notified.is_set()
 
 
@@ -163,7 +163,7 @@ def test_a_task_accepts_only_its_own_driver_s_message(loop: BackgroundLoop, answ
 def test_a_replaced_task_is_notified_at_once(
     loop: BackgroundLoop, channel: DriverChannel, newer: TaskAttempt, comes_first: bool
 ) -> None:
-    """A task that a new attempt of its stage replaces is notified at once, in whatever order the two connect."""
+    """When a new attempt of a stage replaces a task, the old task is notified, whichever task connects first."""
     notified, wrongly = threading.Event(), threading.Event()
     both = [(FIRST, notified), (newer, wrongly)]
 
@@ -181,22 +181,22 @@ def test_a_replaced_task_is_notified_at_once(
 
 def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverChannel) -> None:
     """A task that connects after its replacement is notified, because the channel remembers finished tasks."""
-    came(channel, FIRST._replace(task=11)).close()
+    connected_and_registered(channel, FIRST._replace(task=11)).close()
     wait_for(lambda: not channel._tasks)
-    late = came(channel, FIRST)
+    late = connected_and_registered(channel, FIRST)
     assert late.recv(32, socket.MSG_WAITALL) == channel.address.stop_message(FIRST)
 
 
 @pytest.mark.parametrize(
     ("second", "repeated"),
     [
-        (FIRST._replace(task=11, number=1), True),  # no replacement: Spark uses the copy that ends first
+        (FIRST._replace(task=11, number=1), True),  # Spark uses the copy that ends first.
         (FIRST._replace(task=11, partition=4), False),
     ],
 )
 def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttempt, repeated: bool) -> None:
-    """A task without a replacement is notified only at the end of its batch."""
-    tasks = {attempt: came(channel, attempt) for attempt in (FIRST, second)}
+    """A task without a replacement is notified only when its batch ends."""
+    tasks = {attempt: connected_and_registered(channel, attempt) for attempt in (FIRST, second)}
     assert channel.repeated == repeated
     for connection in tasks.values():
         connection.setblocking(False)
@@ -219,8 +219,8 @@ def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttemp
     ],
 )
 def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greeting: bytes) -> None:
-    """The connection of a client without the secret is closed after as many bytes as a greeting has."""
-    with came(channel, FIRST) as task:
+    """A connection without the secret is closed after as many bytes as a greeting has."""
+    with connected_and_registered(channel, FIRST) as task:
         with contextlib.suppress(ConnectionError):
             assert received(connected(channel.address, greeting)) == b""
         assert list(channel._tasks) == [FIRST]
@@ -231,8 +231,8 @@ def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greet
 
 
 def test_a_repeated_greeting_is_rejected(channel: DriverChannel) -> None:
-    """The connection of a repeated greeting is closed, and the original task is still notified."""
-    with came(channel, FIRST) as task:
+    """A connection that repeats a greeting is closed, and the original task is still notified."""
+    with connected_and_registered(channel, FIRST) as task:
         assert received(connected(channel.address, channel.address.hello(FIRST))) == b""
         channel.stop_all()
         assert task.recv(32, socket.MSG_WAITALL) == channel.address.stop_message(FIRST)
@@ -240,7 +240,7 @@ def test_a_repeated_greeting_is_rejected(channel: DriverChannel) -> None:
 
 @contextlib.contextmanager
 def opened(**limits: Any) -> Iterator[DriverChannel]:
-    """Open a channel with the given limits."""
+    """Open a channel with the given limits for silent clients."""
     channel = DriverChannel(**limits)
     assert channel.open(LOOPBACK, LOOPBACK)
     try:
@@ -257,7 +257,7 @@ def test_a_silent_client_is_disconnected() -> None:
 
 
 def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
-    """A client without a greeting is not notified, because it may not be a task of this batch."""
+    """A client without a greeting is not notified, because the client may not be a task of this batch."""
     silent = connected(channel.address)
     wait_for(lambda: channel._strangers == 1)
     channel.stop_all()
@@ -266,18 +266,18 @@ def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
 
 
 def test_the_number_of_silent_clients_is_limited() -> None:
-    """The number of silent clients is limited, which affects neither earlier tasks nor tasks that connect later."""
+    """The number of silent clients is limited. The limit affects no task, whether it connects before or after them."""
     with opened(most_strangers=2) as channel:
-        with came(channel, FIRST), connected(channel.address), connected(channel.address):
+        with connected_and_registered(channel, FIRST), connected(channel.address), connected(channel.address):
             wait_for(lambda: channel._strangers == 2)
             assert received(connected(channel.address)) == b""
             assert list(channel._tasks) == [FIRST]
         wait_for(lambda: channel._strangers == 0)
-        came(channel, FIRST._replace(partition=4)).close()
+        connected_and_registered(channel, FIRST._replace(partition=4)).close()
 
 
 def test_an_unreachable_driver_stops_no_task(loop: BackgroundLoop) -> None:
-    """A driver that is unreachable, as behind a firewall, costs one connection attempt and stops no task."""
+    """An unreachable driver, for example behind a firewall, costs one connection attempt and stops no task."""
     notified = threading.Event()
     with socket.create_server((LOOPBACK, 0)) as closed:
         port = closed.getsockname()[1]
@@ -301,14 +301,14 @@ def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> No
 
 
 def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """If the channel cannot bind its address, which is not this machine's, that is logged and ignored."""
+    """If the channel cannot bind its address, as for an address of another machine, it logs the failure."""
     with opened_channel("192.0.2.1", "192.0.2.1") as channel:
         assert channel is None
     assert "no port opens at 192.0.2.1" in caplog.text
 
 
 class KnownSession:
-    """Double of a driver that knows the attempts of stages and the blocks of partitions."""
+    """Double of a driver session that knows the attempts of stages and the blocks of partitions."""
 
     def __init__(self, attempts: dict[int, int], blocks: list[int], speculates: str | None) -> None:
         self.attempts, self.blocks, self.asked = attempts, blocks, 0
@@ -335,7 +335,7 @@ def judged(
     repeated: bool | None = False,
     copies: int = 1,
 ) -> tuple[bool, int]:
-    """Return whether a partition may have two results, and the number of partitions that were queried."""
+    """Return whether a partition may have two results, and the number of queried partitions."""
     session: Any = KnownSession(attempts, blocks, speculates)
     rdd = SimpleNamespace(getNumPartitions=lambda: len(blocks))
     reports = [PartitionReport(part, 1, 0, (), {}, {}, stage=5) for part in range(len(blocks))]
@@ -344,14 +344,14 @@ def judged(
 
 
 def test_a_single_attempt_has_one_result() -> None:
-    """A partition with a single attempt has one result, which needs no query for each partition."""
+    """A partition with a single attempt has one result, so no partition is queried."""
     assert judged({5: 1, 6: 9}, [1] * 200) == (False, 0)
     assert judged({5: 1}, [1] * 200, "false", None) == (False, 0)
 
 
 @pytest.mark.parametrize("repeated", [None, False])
 def test_a_repeated_stage_may_have_two_results(repeated: bool | None) -> None:
-    """A partition of a repeated stage may have two results: the older attempt may still store a result."""
+    """A partition of a repeated stage may have two results, because the older attempt may still store a result."""
     assert judged({5: 2}, [1, 1], None, repeated) == (True, 0)
 
 
@@ -365,12 +365,12 @@ def test_two_tasks_of_a_partition_may_have_two_results() -> None:
     [([1, 1, 1], 1, False), ([1, 2, 1], 1, True), ([2, 1], 2, False), ([2, 3], 2, True), ([], 1, False)],
 )
 def test_with_speculation_the_blocks_are_counted(blocks: list[int], copies: int, double: bool) -> None:
-    """With speculation the blocks of each partition are counted, because a task may not have reached the driver."""
+    """With speculation, the blocks of each partition are counted, because the driver may not know about a task yet."""
     assert judged({5: 1}, blocks, "TRUE", None, copies) == (double, len(blocks))
 
 
 def test_uncountable_blocks_may_be_two_results() -> None:
-    """If blocks cannot be counted, as in a future Spark, a partition may have two results."""
+    """If blocks cannot be counted, as in a future Spark version, a partition may have two results."""
     session: Any = KnownSession({5: 1}, [], "true")
     assert may_have_two_results(session, None, 1, [PartitionReport(0, 1, 0, (), {}, {}, stage=5)], None)
 

@@ -1,4 +1,4 @@
-"""Tests of the number of tasks that share a rate, from cluster and plan data; without Spark."""
+"""Tests of the number of tasks that share a rate, computed from cluster and plan data without Spark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def moment(second: int) -> Any:
 
 
 def executor(came: int, went: int | None = None, *, slots: int = 4) -> Any:
-    """Return an executor as Spark's status store has it."""
+    """Return an executor in the format of Spark's status store."""
     removed = SimpleNamespace(isDefined=lambda: went is not None, get=lambda: moment(went or 0))
     return SimpleNamespace(addTime=lambda: moment(came), removeTime=lambda: removed, maxTasks=lambda: slots)
 
@@ -51,15 +51,16 @@ def executor(came: int, went: int | None = None, *, slots: int = 4) -> Any:
 def frame(
     settings: dict[str, str], *, now: int, partitions: int | None, master: str = "yarn", ever: list[Any] | None = None
 ) -> Any:
-    """Return a DataFrame of a new application; with ``partitions`` None, Spark decides on them at run time.
+    """Return a DataFrame of a new application.
 
-    Executors have four cores on YARN and Kubernetes; on other clusters the number is unknown unless it is set.
+    Executors have four cores on YARN and Kubernetes. On other clusters, the number is unknown unless it is set.
+    If ``partitions`` is None, Spark determines the number of partitions at run time.
     """
     is_known = master == "yarn" or master.startswith("k8s://") or "spark.executor.cores" in settings
     settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
     each = int(settings["spark.executor.cores"]) // int(settings.get("spark.task.cpus", 1)) if is_known else 1
     profile = SimpleNamespace(maxTasksPerExecutor=lambda _: each, isCoresLimitKnown=lambda: is_known)
-    remembered = [executor(0, slots=0), *(ever or [])]  # Spark's list includes the driver.
+    remembered = [executor(0, slots=0), *(ever or [])]  # Spark's list of executors includes the driver.
     executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda index: remembered[index])
 
     def status_store() -> Any:
@@ -103,11 +104,11 @@ def frame(
         (frame(MOST, now=44, partitions=None), 44),
         (frame(MOST, now=0, partitions=100), 40),
         (frame(MOST, now=0, partitions=6), 6),
-        # There is no maximum, or the size of executors is unknown.
+        # There is no maximum, or the number of cores per executor is unknown.
         (frame(DYNAMIC, now=4, partitions=6), 6),
         (frame(DYNAMIC, now=4, partitions=None), None),
         (frame(MOST, now=4, partitions=None, master=STANDALONE), None),
-        # A standalone cluster also has the limit spark.cores.max, which other clusters ignore.
+        # A standalone cluster has the additional limit spark.cores.max, which other clusters ignore.
         (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, partitions=None, master=STANDALONE), 12),
         (
             frame(
@@ -134,28 +135,28 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        # An executor was lost and is being replaced, or most executors have not registered yet.
+        # A lost executor is being replaced, or most executors have not registered yet.
         (frame(TEN, now=36, partitions=None), 40),
         (frame(TEN, now=0, partitions=None, master="k8s://https://host"), 40),
         (frame({**TEN, "spark.task.cpus": "3"}, now=1, partitions=None), 10),
         (frame(TEN, now=4, partitions=100), 40),
-        # The number is at most that of the batch's partitions and at least that of the present tasks.
+        # The result is at most the number of the batch's partitions and at least the number of present tasks.
         (frame(TEN, now=4, partitions=3), 3),
         (frame(TEN, now=44, partitions=None), 44),
-        # Two executors are Spark's own default.
+        # Spark's default is two executors.
         (frame({}, now=4, partitions=None), 8),
         # These clusters ignore both settings.
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # All possible cores count, or only those of whole executors and whole tasks if their sizes are known.
+        # All possible cores count. If executor and task sizes are known, only whole executors and whole tasks count.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
         (frame({**CORES, **FOUR, "spark.task.cpus": "3"}, now=1, partitions=None, master=STANDALONE), 3),
         (frame(CORES, now=4, partitions=5, master=STANDALONE), 5),
         (frame({"spark.cores.max": "3", **FOUR}, now=0, partitions=None, master=STANDALONE), 1),
-        # The cluster runs inside the driver.
+        # Local mode runs inside the driver.
         (frame({}, now=1, partitions=None, master="local-cluster[2,1,1024]"), 2),
         (frame({}, now=1, partitions=None, master="local-cluster[ 3 , 6 , 1024 ]"), 18),
         (frame(FOUR, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
@@ -164,7 +165,10 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
     ],
 )
 def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
-    """Requested executors count before they register, because each of them would exceed the rate of a running batch."""
+    """Requested executors count before they register.
+
+    Otherwise each of them would exceed the rate of a running batch.
+    """
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
@@ -173,7 +177,7 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
     [
         ([], 4),
         ([executor(1), executor(1)], 8),
-        # These executors were lost and not replaced yet.
+        # These executors were lost and are not replaced yet.
         ([executor(1), executor(1), executor(1, 90)], 12),
         # Each executor has replaced the previous one.
         ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
@@ -184,10 +188,10 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
 def test_without_a_known_limit_past_executors_are_counted(
     ever: list[Any], slots: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a known limit, as on a standalone cluster, past executors are counted, and a warning is logged once."""
+    """Without a known limit, as on a standalone cluster, past executors count, and a warning is logged once."""
     caplog.set_level("WARNING")
     df = frame({}, now=4, partitions=None, master=STANDALONE, ever=ever)
-    # Without a rate, the past executors are not queried.
+    # Without a rate, past executors are not queried.
     assert tasks_at_a_time(df, Plan(fn), None) == 4
     assert caplog.messages == []
     for _ in range(2):
@@ -202,7 +206,7 @@ def test_without_a_known_limit_past_executors_are_counted(
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        # The number of partitions limits the tasks of the batch, even if executors are added.
+        # The number of partitions limits the batch's tasks, even if executors are added.
         (frame({}, now=4, partitions=4, master=STANDALONE, ever=[executor(1)]), 4),
         (frame({}, now=4, partitions=8, master=STANDALONE, ever=[executor(1), executor(1, 2)]), 8),
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
@@ -217,13 +221,13 @@ def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: 
 
 
 def test_an_unavailable_executor_history_is_ignored() -> None:
-    """If the history of executors, whose interface Spark does not guarantee, is unavailable, it is ignored."""
+    """If the history of executors is unavailable, it is ignored; Spark does not guarantee this interface."""
     df = frame({}, now=4, partitions=None, master=STANDALONE)
     assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
 
 
 def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
-    """A rate is rejected if the number of tasks is unknown, because each new executor would exceed the rate."""
+    """A rate with an unknown number of tasks is rejected, because each new executor would exceed the rate."""
     df = frame(DYNAMIC, now=4, partitions=None)
     plan = Plan(fn, rate_limit=10)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Tests of the decision whether a batch has failed, from the reports of its tasks."""
+"""Tests of the decision whether a batch has failed, based on the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 
 async def lookup(row: Any) -> Any:
-    """Function of a plan; these tests never call it."""
+    """Function of a plan, which these tests never call."""
 
 
 def fails(ratio: float, failed: int, rows: int) -> bool:
@@ -24,13 +24,13 @@ def fails(ratio: float, failed: int, rows: int) -> bool:
 
 @pytest.mark.parametrize("percent", range(1, 100))
 def test_a_batch_fails_above_its_ratio(percent: int) -> None:
-    """A batch fails above its ratio in exact decimals: in floating point, 0.29 * 100 is 28.999999999999996."""
+    """The failure ratio is compared in exact decimals; in floating point, 0.29 * 100 is 28.999999999999996."""
     assert not fails(percent / 100, percent, 100)
     assert fails(percent / 100, percent + 1, 100)
 
 
 def test_the_ratios_0_and_1() -> None:
-    """With ratio 0 no row may fail, with ratio 1 all rows may fail."""
+    """With ratio 0, no row may fail; with ratio 1, all rows may fail."""
     assert not fails(0.0, 0, 3)
     assert fails(0.0, 1, 3)
     assert not fails(1, 3, 3)

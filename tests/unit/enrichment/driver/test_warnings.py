@@ -1,4 +1,4 @@
-"""Tests of warnings about Spark settings; without Spark."""
+"""Tests of warnings about Spark settings, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APPLICATIONS = itertools.count()
 
 
 class Conf:
-    """Double of a session's settings without defaults; some raise when they are read."""
+    """Double of a session's settings without defaults; reading some settings raises."""
 
     def __init__(self, settings: Mapping[str, str], hidden: str = "") -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ def test_workers_without_reuse_cause_a_warning_with_the_loss(
 
 
 def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Workers without state, such as those with only a rate limit, cause no warning."""
+    """Workers without state, such as workers with only a rate limit, cause no warning."""
     retry = Retry(honor_retry_after=False)
     warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []
@@ -96,7 +96,7 @@ def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFi
 
 
 def test_an_unreadable_setting_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """A setting that cannot be read, as with Connect, is ignored; the other settings are still checked."""
+    """An unreadable setting, as with Connect, is ignored; the other settings are still checked."""
     warn_of_settings(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
     assert len(caplog.messages) == 1
 
@@ -105,7 +105,7 @@ REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
 
 
 def test_dynamic_allocation_of_stored_results_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """With dynamic allocation, results stored on executors cause one warning; reliable storage causes none."""
+    """Results on executors cause one warning with dynamic allocation; reliable storage causes no warning."""
     df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
     warn_of_storage(df, "reliable")
     assert caplog.messages == []

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 class Scripted:
-    """Function that raises a script's exceptions, one per attempt and row, then returns the row."""
+    """Function that raises the exceptions of a script, one per attempt and row, and then returns the row."""
 
     def __init__(self, *script: BaseException | Any) -> None:
         self._script = script
@@ -48,7 +48,10 @@ def failure_of(answers: list[Any]) -> RowFailure:
 
 
 def test_a_transient_failure_is_retried() -> None:
-    """A transient failure is retried; attempts include the first, so four attempts survive three failures."""
+    """A transient failure is retried.
+
+    The number of attempts includes the first, so four attempts survive three failures.
+    """
     fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
     run = Run(fn, retry=AT_ONCE)
     assert run.of([1, 2]) == [1, 2]
@@ -57,7 +60,7 @@ def test_a_transient_failure_is_retried() -> None:
 
 
 def test_the_row_has_its_last_failure() -> None:
-    """A row that fails has its last failure, with the number of attempts and whether it was transient."""
+    """A failed row contains its last failure, with the number of attempts and whether the failure was transient."""
     fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
     failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
     assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
@@ -70,13 +73,13 @@ def test_the_row_has_its_last_failure() -> None:
     "error", [TypeError("x"), KeyError("x"), AttributeError("x"), ValueError("x"), ZeroDivisionError()]
 )
 def test_a_programming_error_is_not_retried(error: Exception) -> None:
-    """A programming error is not retried, because a retry would raise it again."""
+    """A programming error is not retried, because a retry would raise the same error."""
     fn = Scripted(error)
     assert failure_of(Run(fn, retry=AT_ONCE).of([1])).attempts == 1
 
 
 def test_an_exception_group_is_retried_like_its_exceptions() -> None:
-    """An exception group, as ``asyncio.TaskGroup`` raises it, is retried like its exceptions."""
+    """An exception group, as ``asyncio.TaskGroup`` raises, is retried like the exceptions that it contains."""
     group = type("BaseExceptionGroup", (Exception,), {"exceptions": (ConnectionRefusedError("no"),)})()
     fn = Scripted(group)
     assert Run(fn, retry=AT_ONCE).of([1]) == [1]
@@ -92,7 +95,7 @@ def test_retry_none_means_one_attempt() -> None:
 
 
 def test_on_selects_the_retried_exceptions() -> None:
-    """``on`` selects the retried exceptions by type or by a function; an error in that function is the row's."""
+    """``on`` selects the retried exceptions by type or by a function. An error in this function fails the row."""
     one_type = Retry(initial=0, jitter=0, on=ValueError)
     assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
     assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
@@ -131,7 +134,10 @@ def _exits(_: Any) -> bool:
 def test_an_exit_in_a_retry_policy_fails_the_row(
     error: Exception | None, asked: dict[str, Any], reason: str, bulk: bool
 ) -> None:
-    """SystemExit in a retry policy fails the row. Regression: it ended the worker, and the row had no deadline."""
+    """SystemExit in a retry policy fails the row.
+
+    Regression: SystemExit ended the worker, and the row had no deadline.
+    """
 
     async def one(row: int) -> int:
         if error is not None and row == 1:
@@ -145,7 +151,7 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
     failed = run.of([0, 1, 2])[1]
     assert isinstance(failed, RowFailure)
     assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == reason
-    # The loop still works for later runs of the engine.
+    # Later runs of the engine can still use the loop.
     assert Run(Scripted()).of([1]) == [1]
 
 
@@ -163,7 +169,10 @@ def test_an_exit_in_the_policy_of_a_resource_fails_the_rows() -> None:
 
 
 def test_on_result_rejects_answers() -> None:
-    """If ``on_result`` rejects an answer, the row is retried; at last it fails with that reason."""
+    """If ``on_result`` rejects an answer, the row is retried.
+
+    After the last attempt, the row fails with this reason.
+    """
     policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
     assert Run(Scripted(None, None), retry=policy).of([7]) == [7]
     failure = failure_of(Run(Scripted(None, None, None), retry=policy).of([7]))
@@ -171,7 +180,7 @@ def test_on_result_rejects_answers() -> None:
 
 
 def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
-    """The back-off doubles from `initial` to `max`, and does not delay other rows."""
+    """The back-off doubles from `initial` to `max` and does not delay other rows."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -182,12 +191,12 @@ def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
 
     Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
     for (before, after), least in zip(itertools.pairwise(times), [0.05, 0.1, 0.1, 0.1], strict=True):
-        assert least - 0.005 <= after - before  # timers may fire early by their resolution
+        assert least - 0.005 <= after - before  # Timers may fire early by the resolution of the clock.
         assert witness.took(before, after) < least + 0.2
 
 
 def test_an_attempt_is_cancelled_at_its_timeout_and_retried(witness: Witness) -> None:
-    """An attempt is cancelled at its timeout and retried: the function gets CancelledError."""
+    """An attempt is cancelled at its timeout and retried; the function receives CancelledError."""
     ends: list[str] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -210,7 +219,7 @@ def test_an_attempt_is_cancelled_at_its_timeout_and_retried(witness: Witness) ->
 
 
 def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> None:
-    """The total timeout ends a call with all its attempts and back-offs, however many attempts remain."""
+    """The total timeout ends a call including its attempts and back-offs, however many attempts remain."""
 
     async def never(row: int) -> None:
         await asyncio.sleep(60)
@@ -221,13 +230,13 @@ def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> No
     assert time.monotonic() - began > 0.2
     assert witness.took(began) < 1.5
     assert failure.kind == "timeout"
-    # If the machine stalled for most of that time, there is only one attempt.
+    # If the machine stalled for most of the total timeout, there is only one attempt.
     assert 2 <= failure.attempts <= 4 or (failure.attempts == 1 and witness.took(began) < 0.35)
     assert failure.type == "TimeoutError"
 
 
 def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
-    """If a back-off would exceed the total timeout, the row fails at once with its last failure."""
+    """If a back-off would exceed the total timeout, the row fails immediately with its last failure."""
     began = time.monotonic()
     policy = Retry(initial=30, max=30)
     failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
@@ -236,7 +245,7 @@ def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness)
 
 
 def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
-    """A timeout in the function, as of asyncio.wait_for, counts as a timeout of the attempt."""
+    """A timeout in the function, for example of asyncio.wait_for, counts as a timeout of the attempt."""
 
     async def fn(row: int) -> None:
         await asyncio.wait_for(asyncio.sleep(60), 0.01)
@@ -248,7 +257,7 @@ def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
 def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
-    """A timeout leaves no cancellation in the worker's task, where the next call's asyncio.timeout would see it."""
+    """After a timeout, the worker's task has no cancellation that asyncio.timeout of the next call would see."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -279,7 +288,7 @@ def test_an_answer_after_the_cancellation_is_a_timeout() -> None:
 
 
 def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: pytest.LogCaptureFixture) -> None:
-    """A call that ignores its cancellation fails its row without a retry; a new worker replaces the blocked worker."""
+    """A call that ignores its cancellation fails its row without a retry. A new worker replaces the blocked worker."""
     release: list[asyncio.Event] = []
 
     async def stubborn(row: int) -> int:
@@ -313,7 +322,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
 
 
 def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witness) -> None:
-    """At most max_in_flight uncancellable calls are left running; the remaining rows fail with this reason."""
+    """At most max_in_flight uncancellable calls continue to run; then the remaining rows fail with this reason."""
     running = 0
 
     async def stubborn(row: int) -> None:
@@ -342,7 +351,7 @@ def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witn
 
 
 def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop waits for cancelled calls that clean up, but not for a call that ignores its cancellation."""
+    """A stop waits for cancelled calls that clean up, but not for calls that ignore their cancellation."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cleaned: list[int] = []
@@ -367,7 +376,7 @@ def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.Mon
 
 
 def test_no_attempt_follows_the_end_of_the_run() -> None:
-    """After the end of a run no attempt begins, however the function handles its cancellation."""
+    """After the end of a run, no attempt begins, however the function handles its cancellation."""
     begun: list[int] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -408,7 +417,7 @@ def _others() -> list[asyncio.Task[Any]]:
     ids=str,
 )
 def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, Any]) -> None:
-    """If a call cancels every task, calls in flight fail, but the run continues and calls the remaining rows."""
+    """If a call cancels all tasks, calls in flight fail. The run continues and calls the remaining rows."""
     options = dict(options)
     opened: list[int] = []
 
@@ -444,13 +453,13 @@ def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, 
     assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
     assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
     assert len(opened) == ("resource" in options)
-    # The process still works for later runs of the engine.
+    # Later runs of the engine still work in this process.
     assert Run(one).of([1, 2]) == [1, 2]
 
 
 @pytest.mark.timeout(30)
 def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
-    """If a row is cancelled between two attempts, it fails."""
+    """A row that is cancelled between two attempts fails."""
 
     async def fn(row: int) -> int:
         if row == 1:
@@ -468,7 +477,7 @@ def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
 def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
-    """A call that cancels itself fails only its row, not the worker's next row."""
+    """A call that cancels its own task fails only its row, not the worker's next row."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -509,7 +518,7 @@ def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
 def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
-    """A call leaves no cancellation in the worker's task, where a task group in the next call would see it."""
+    """After a call, the worker's task has no cancellation that a task group of the next call would see."""
 
     async def fn(row: int) -> int:
         task = asyncio.current_task()
@@ -527,7 +536,7 @@ def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
 def test_a_call_may_handle_its_own_timeouts() -> None:
-    """A function may handle its own timeouts, which cancel the worker's task and undo that: its value is the answer."""
+    """A function may handle its own timeouts, which cancel the worker's task and undo the cancellation."""
 
     async def fn(row: int) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Tests of the warnings about clients whose limits are lower than the plan's, with real clients."""
+"""Tests of the warnings about clients whose limits are lower than the limits of the plan, with real clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def wide() -> Any:
     ],
 )
 def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: list[str]) -> None:
-    """A client's limit that is lower than the plan's is reported with both values."""
+    """A client's limit that is lower than the plan's limit is reported with both values."""
 
     async def of() -> list[str]:
         return shortcomings(make(), Plan(fn, max_in_flight=200))
@@ -59,7 +59,7 @@ def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: l
 
 
 def test_a_run_counts_the_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    """A run counts the warnings about a client for the driver's log; the worker's log has each of them once."""
+    """A run counts the warnings about a client for the driver's log. The worker's log has each warning once."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:

@@ -1,4 +1,4 @@
-"""Tests of the engine: order, bounds, failures as data, and stopping."""
+"""Tests of the engine: order, limits, failures as data, and stops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spark_events.enrichment.settings import Retry
 
 
 class InFlight:
-    """Function whose calls stay in flight until the test releases them."""
+    """Function whose calls stay in flight until the test releases the calls."""
 
     def __init__(self) -> None:
         self.begun: list[Any] = []
@@ -61,8 +61,8 @@ async def same(row: Any) -> Any:
     return row
 
 
-def test_answers_come_in_the_order_of_the_rows() -> None:
-    """Answers are yielded in the order of the rows; later calls do not wait for the slow first call."""
+def test_answers_are_yielded_in_the_order_of_the_rows() -> None:
+    """Answers are yielded in the order of the rows. Later calls do not wait for the slow first call."""
     finished: list[int] = []
     overtaken = asyncio.Event()
 
@@ -70,7 +70,7 @@ def test_answers_come_in_the_order_of_the_rows() -> None:
         if row == 0:
             await overtaken.wait()
         finished.append(row)
-        # The pool is no sliding window: with ten in flight, far more than nine rows overtake the first.
+        # The pool is not a sliding window: far more than nine rows are answered before the first row.
         if len(finished) > 50:
             overtaken.set()
         return row
@@ -80,7 +80,7 @@ def test_answers_come_in_the_order_of_the_rows() -> None:
 
 
 def test_calls_continue_across_chunks() -> None:
-    """Calls of the next chunk begin while a slow last call of the previous chunk is in flight."""
+    """Calls of the next chunk begin while a slow last call of the previous chunk is still in flight."""
     begun: list[int] = []
     release = asyncio.Event()
 
@@ -96,7 +96,7 @@ def test_calls_continue_across_chunks() -> None:
 
 
 def test_exactly_max_in_flight_calls_are_in_flight() -> None:
-    """Exactly max_in_flight calls are in flight: the engine reaches that limit and does not exceed it."""
+    """The engine reaches max_in_flight calls in flight and never exceeds this number."""
     now = most = 0
 
     async def fn(row: int) -> int:
@@ -114,7 +114,7 @@ def test_exactly_max_in_flight_calls_are_in_flight() -> None:
 
 
 def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
-    """While the first row has no answer, at most the rows of the buffer and of one chunk are read."""
+    """While the first row has no answer, the engine reads at most the rows of the buffer and of one chunk."""
     pulled = 0
     first = InFlight()
 
@@ -142,7 +142,7 @@ def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
 
 
 def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
-    """The reader of chunks is notified once, when few enough calls wait, and then fetches the next chunk."""
+    """When few enough calls wait, the reader of chunks is notified once and fetches the next chunk."""
     fn = InFlight()
     fetched = threading.Event()
 
@@ -169,10 +169,10 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
 
 
 def test_the_buffer_is_also_limited_in_bytes() -> None:
-    """The buffer is also limited in bytes: a few large rows or answers fill it."""
+    """The buffer is also limited in bytes: a few large rows or answers fill the buffer."""
 
     def held_up(**plan: Any) -> Run:
-        """Wait until no more rows are read while the first row has no answer."""
+        """Wait until the engine stops reading rows while the first row has no answer."""
         first, ended = InFlight(), threading.Event()
 
         async def large(row: int) -> dict[str, bytes]:
@@ -200,10 +200,10 @@ def test_the_buffer_is_also_limited_in_bytes() -> None:
 
 
 def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
-    """`unfinished` skips a chunk that is yielded meanwhile, because its consumer may clear the answers."""
+    """`unfinished` skips a chunk that is yielded concurrently, because the consumer may clear its answers."""
 
     class Held(deque[Any]):
-        """Deque that lets the first chunk be yielded between the reads of the chunks and of their answers."""
+        """Deque that allows yielding the first chunk between reading the chunks and reading their answers."""
 
         goes = False
 
@@ -225,14 +225,14 @@ def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
 
 
 def test_empty_input_gives_empty_output() -> None:
-    """An empty partition makes no call, and an empty chunk is passed on."""
+    """An empty partition makes no call, and an empty chunk is yielded unchanged."""
     assert Run(same).of([]) == []
     empty = Chunk([], str, 0)
     assert list(Run(same).engine.run([empty])) == [(empty, [])]
 
 
 def test_a_failed_row_has_a_failure_as_answer() -> None:
-    """The answer of a failed row is a failure with the exception and its location; other rows have answers."""
+    """The answer of a failed row is a failure with the exception and its location. Other rows have answers."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -251,7 +251,7 @@ def test_a_failed_row_has_a_failure_as_answer() -> None:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
 def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException]) -> None:
-    """SystemExit and CancelledError in the function fail only their row, without a retry; the loop continues."""
+    """SystemExit and CancelledError in the function fail only their row, without a retry, and the loop continues."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -269,7 +269,7 @@ def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException])
 
 
 def test_the_context_has_key_attempt_and_resource() -> None:
-    """The context has the row's key, which is the same in every attempt, the attempt and the resource."""
+    """The context contains the row's key, which is the same in every attempt, the attempt and the resource."""
     seen: list[tuple[str, int, Any]] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -297,7 +297,7 @@ def test_rows_with_known_answers_are_not_called() -> None:
 
 
 def test_closing_the_iterator_cancels_all_calls_in_flight() -> None:
-    """If the iterator is closed, as when Spark kills a task, calls in flight are cancelled and none begins."""
+    """If the iterator is closed, as when Spark kills a task, calls in flight are cancelled and no call begins."""
     fn = InFlight()
     run = Run(fn, max_in_flight=3, buffer_rows=10)
 
@@ -315,7 +315,7 @@ def test_closing_the_iterator_cancels_all_calls_in_flight() -> None:
 
 
 def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
-    """Another thread can cancel a run that waits for input; then no call begins or continues."""
+    """Another thread can cancel a run that waits for input. After the cancellation, no call begins or continues."""
     fn = InFlight()
     run = Run(fn, max_in_flight=2)
     more = threading.Event()
@@ -345,7 +345,7 @@ def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
 
 
 def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
-    """An error of the input stops the calls in flight and is then raised."""
+    """An error of the input stops the calls in flight and is raised afterwards."""
     fn = InFlight()
 
     def source() -> Iterator[Chunk]:
@@ -359,7 +359,7 @@ def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
 
 
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
-    """An error on the loop, such as that of an unhashable key, is raised to the caller instead of hanging the run."""
+    """An error on the loop, as for an unhashable key, is raised to the caller instead of blocking the run."""
     with pytest.raises(TypeError, match="unhashable"):
         Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
@@ -388,12 +388,12 @@ def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture)
 
 
 def slow_module(folder: Path, name: str) -> None:
-    """Write a module whose import takes longer than a call may block the loop."""
+    """Write a module whose import takes longer than the time for which a call may block the loop."""
     folder.joinpath(f"{name}.py").write_text("import threading\nthreading.Event().wait(1.5)\n", encoding="utf-8")
 
 
 def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import in the function is named as the cause of a blocked loop, with advice."""
+    """The warning names an import in the function as the cause of a blocked loop, with advice."""
     slow_module(tmp_path, "slow_in_function")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -407,10 +407,10 @@ def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.
     assert where.endswith("lookup (an import: move it to the top of the module, or into resource)")
 
 
-def test_an_import_in_the_resource_is_no_blocked_loop(
+def test_an_import_in_the_resource_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An import in the resource is not reported: client libraries are imported once, before the first call."""
+    """An import in the resource is not reported, because client libraries are imported once, before the first call."""
     slow_module(tmp_path, "slow_in_resource")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -430,7 +430,7 @@ def test_an_import_in_the_resource_is_no_blocked_loop(
 
 
 def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
-    """Many short calls without a pause are not reported as blocking, although together they slow the loop."""
+    """Many short calls without a pause are not reported as blocking, although all of them together slow the loop."""
 
     async def fn(row: int) -> int:
         end = time.perf_counter() + 0.0005
@@ -445,7 +445,7 @@ def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCapture
 
 
 def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
-    """If a call blocks the loop forever, only rows without answers fail, and the next task gets a new loop."""
+    """If a call blocks the loop forever, only rows without answers fail. The next task uses a new loop."""
     release = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -466,7 +466,7 @@ def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
 
 
 def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
-    """Rows that a blocked loop failed are not called later, and calls in flight get no further attempt."""
+    """Rows that failed because of a blocked loop are not called later, and calls in flight get no further attempt."""
     called: list[int] = []
     blocked = asyncio.Event()
     release = threading.Event()
@@ -492,7 +492,7 @@ def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
 
 
 def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cancelled run, like a closed run, waits for its calls to clean up."""
+    """A cancelled run, like a closed run, waits until its calls have cleaned up."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cancelled: list[int] = []
@@ -521,7 +521,7 @@ def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.Mon
 
 
 def test_a_stalled_loop_causes_no_timeouts() -> None:
-    """After a stall of the loop, answers that arrived during the stall are in time."""
+    """After a stall of the loop, answers that arrived during the stall do not count as late."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -537,7 +537,7 @@ def test_a_stalled_loop_causes_no_timeouts() -> None:
 
 
 def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
-    """Consecutive runs leave no tasks or threads: their numbers do not grow."""
+    """Consecutive runs leave no tasks or threads: the numbers of tasks and threads do not grow."""
 
     async def tasks() -> int:
         return len(asyncio.all_tasks())
@@ -552,14 +552,14 @@ def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
     tasks_before, threads_before = left()
     for _ in range(20):
         Run(same, max_in_flight=50).of(range(1000))
-    # Tasks of earlier tests may have ended, so there may be fewer than before.
+    # Tasks of earlier tests may have ended, so the number may have decreased.
     tasks_left, threads_left = left()
     assert tasks_left <= tasks_before
     assert threads_left <= threads_before
 
 
 def test_several_engines_run_at_the_same_time() -> None:
-    """Several engines run at the same time in threads of one process, and each run gets its own answers."""
+    """Several engines can run in threads of one process at the same time, and each run receives its own answers."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.001)
@@ -578,7 +578,7 @@ def test_several_engines_run_at_the_same_time() -> None:
 
 
 def test_a_forked_process_has_its_own_loop() -> None:
-    """A forked process, as of Spark's workers, has its own loop, because it cannot use its parent's."""
+    """A forked process, like Spark's workers, has its own loop, because it cannot use the loop of its parent."""
     Run(same).of(range(3))
     child = os.fork()
     if child == 0:

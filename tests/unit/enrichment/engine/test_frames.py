@@ -1,4 +1,4 @@
-"""Tests of finding the current frame of another thread."""
+"""Tests of the function that finds the current frame of another thread."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_the_frame_of_a_live_thread_is_found() -> None:
 
 
 def test_a_garbage_collection_causes_no_deadlock() -> None:
-    """A garbage collection causes no deadlock of `sys._current_frames`, as it would before Python 3.12."""
+    """A garbage collection causes no deadlock, although `sys._current_frames` has this deadlock before Python 3.12."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "done\n", done.stderr

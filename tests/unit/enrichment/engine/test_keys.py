@@ -1,4 +1,4 @@
-"""Tests of rows with the same key, which are called one after the other."""
+"""Tests of rows with the same key, which are called sequentially."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.enrichment.settings import Retry
 
 
 def test_calls_of_a_key_are_sequential_and_in_order() -> None:
-    """Calls of a key are sequential and in order, including retries; different keys run concurrently."""
+    """Calls of the same key are sequential and in order, including retries. Calls of different keys are concurrent."""
     rng = random.Random(7)
     flying: defaultdict[int, int] = defaultdict(int)
     order: defaultdict[int, list[int]] = defaultdict(list)
@@ -47,7 +47,7 @@ def test_calls_of_a_key_are_sequential_and_in_order() -> None:
 
 
 def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
-    """Rows after a failed row of their key are skipped, so that a repeated batch calls them in order."""
+    """After a failed row, later rows of its key are skipped, so that a repeated batch calls the rows in order."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -71,7 +71,7 @@ def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
 
 
 def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
-    """Rows after an uncancellable call of their key are skipped, because that call may still run."""
+    """After an uncancellable call, later rows of its key are skipped, because the call may still run."""
 
     async def fn(row: int) -> int:
         end = time.monotonic() + 2.5
@@ -88,7 +88,7 @@ def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
 
 
 def test_hot_keys_are_those_that_delay_the_batch() -> None:
-    """A hot key's rows take at least twice as long as the batch without them; finding them needs bounded memory."""
+    """A hot key at least doubles the duration of a batch. Detecting hot keys needs bounded memory."""
     hot = HotKeys(width=10)
     rng = random.Random(1)
     for number in range(10_000):
@@ -104,7 +104,7 @@ def test_hot_keys_are_those_that_delay_the_batch() -> None:
 
 
 def test_a_run_reports_its_hot_keys() -> None:
-    """The counters of a run have its hot keys."""
+    """The counters of a run contain its hot keys."""
 
     async def fn(row: int) -> int:
         return row

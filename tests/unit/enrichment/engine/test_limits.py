@@ -25,7 +25,7 @@ from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 
 class StatusError(Exception):
-    """Exception with a status, as httpx and requests raise it."""
+    """Exception with a status code, like exceptions of httpx and requests."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(f"status {status}")
@@ -37,12 +37,12 @@ def too_many(retry_after: str) -> StatusError:
 
 
 def assert_not_early(times: list[float], start: float, interval: float) -> None:
-    """Assert that no attempt was earlier than its slot, counted from the start.
+    """Assert that no attempt precedes its time slot, counted from the start.
 
     The slot does not depend on the previous attempt, which a busy machine may have delayed.
     """
     for index, moment in enumerate(times):
-        # The tolerance is for rounding errors of floating-point additions.
+        # The tolerance covers rounding errors of floating-point additions.
         assert moment >= start + index * interval - 1e-6
 
 
@@ -50,7 +50,7 @@ def assert_not_early(times: list[float], start: float, interval: float) -> None:
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the times at which attempts began, as the rate limit counts them.
 
-    A call reads the clock a moment later than the rate limit, and much later on a busy machine.
+    A call reads the clock later than the rate limit does, and much later on a busy machine.
     """
     moments: list[float] = []
 
@@ -72,7 +72,7 @@ def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
 
 
 def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
-    """Retries count against the rate, and waiting workers acquire slots in order, even if there are many."""
+    """Retries count against the rate. Waiting workers acquire slots in order, even if many workers wait."""
     times: list[float] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -90,7 +90,7 @@ def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witnes
 
 
 def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
-    """A loop that stalled for more than a second makes no burst of delayed attempts."""
+    """A loop that stalled for more than a second does not cause a burst of delayed attempts."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -104,7 +104,7 @@ def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
 
 
 def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
-    """In a process, tasks with the same rate share one limit; another rate has its own limit."""
+    """Tasks of one process with the same rate share one limit. Another rate has its own limit."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -126,7 +126,7 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
 def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Consecutive tasks in one or several processes, which share no state, are spaced by the rate."""
+    """Consecutive tasks are spaced by the rate in one process or in several processes, which share no state."""
     workers: list[process.Process] = []
     for _ in range(processes):
         monkeypatch.setattr(process, "_process", None)
@@ -143,14 +143,14 @@ def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.Monke
         before = len(times)
         start = time.monotonic()
         assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
-        # The slots begin at the task's start, which was after the last attempt of the previous task.
+        # The slots begin at the task's start, which is later than the last attempt of the previous task.
         assert_not_early(times[before:], start + 0.05, 0.05)
     for worker in workers:
         worker.close()
 
 
 def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) -> None:
-    """The time that a task needs to start, such as for opening its resource, counts as waiting for the rate."""
+    """The start of a task, for example opening its resource, counts as waiting for the rate."""
 
     async def fn(row: int) -> int:
         return row
@@ -161,7 +161,7 @@ def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) ->
 
 
 def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> None:
-    """A task waits neither for the rows nor for a requested delay of an earlier task that ended early."""
+    """A task does not wait for the rows or for a requested delay of an earlier task that ended early."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -182,7 +182,7 @@ def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> Non
 
 
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
-    """Waiting for the rate limit does not use up the total timeout, because the user requested the rate."""
+    """Waiting for the rate limit does not count towards the total timeout, because the user requested the rate."""
 
     async def fn(row: int) -> int:
         return row
@@ -213,7 +213,7 @@ def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:
 
 
 def test_retry_after_delays_all_calls() -> None:
-    """During a requested delay no row is called; afterwards all rows get their answers."""
+    """During a requested delay, no row is called. After the delay, all rows receive their answers."""
     rejected_at = 0.0
     begun: list[float] = []
 
@@ -234,7 +234,7 @@ def test_retry_after_delays_all_calls() -> None:
 
 @pytest.mark.parametrize("retry_after", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
 def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -> None:
-    """A Retry-After of zero does not shorten the back-off: the longer of the two delays applies."""
+    """A Retry-After of zero does not shorten the back-off: the longer delay applies."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -243,13 +243,13 @@ def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -
 
     (failure,) = Run(fn, retry=Retry(initial=0.2, jitter=0), timeout=1, total_timeout=1).of([0])
     assert (failure.kind, failure.attempts) == ("throttled", 3)
-    # Timers of an event loop may fire early, by the resolution of the loop's clock.
+    # Timers of an event loop may fire early by the resolution of the loop's clock.
     assert times[1] - times[0] >= 0.19
     assert times[2] - times[1] >= 0.39
 
 
 def test_calls_rejected_together_count_as_one_delay() -> None:
-    """Calls in flight that are rejected together count as one delay."""
+    """If the destination rejects several calls in flight, the rejections count as one delay."""
     together = asyncio.Event()
     inside = 0
 
@@ -269,7 +269,7 @@ def test_calls_rejected_together_count_as_one_delay() -> None:
 
 
 def test_a_timeout_between_attempts_does_not_count_as_an_attempt() -> None:
-    """If a row's time ends at the gate or in a back-off, that timeout does not count as an attempt."""
+    """A timeout at the gate or in a back-off does not count as an attempt."""
 
     async def fn(row: int) -> int:
         raise too_many("0.2")
@@ -282,7 +282,7 @@ def test_a_timeout_between_attempts_does_not_count_as_an_attempt() -> None:
 
 
 def test_calls_resume_gradually_after_retry_after() -> None:
-    """After a requested delay calls resume gradually, so that a small service is not overloaded again."""
+    """After a requested delay, calls resume gradually in order not to overload a small service again."""
     window, taken, refused = 0.0, 0, 0
 
     async def fn(row: int) -> int:
@@ -304,7 +304,7 @@ def test_calls_resume_gradually_after_retry_after() -> None:
 
 
 def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
-    """A requested delay beyond the total timeout fails the row and all waiting rows at once."""
+    """A requested delay beyond the total timeout immediately fails the row and all waiting rows."""
 
     async def fn(row: int) -> int:
         raise too_many("3600")
@@ -320,7 +320,7 @@ def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once(witness: Witne
 
 
 def test_retry_after_may_be_a_date_and_may_be_ignored() -> None:
-    """Retry-After may be a number or a date; with honor_retry_after=False the normal back-off applies."""
+    """Retry-After may be a number or a date. With honor_retry_after=False, the normal back-off applies."""
     date = email.utils.formatdate(time.time() + 30, usegmt=True)
 
     async def fn(row: int, ctx: Any) -> int:
@@ -370,7 +370,7 @@ def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_t
 
 
 def test_an_uncancellable_call_ended_by_the_breaker_is_no_timeout() -> None:
-    """An uncancellable call that the breaker ends fails because of the destination, not with a timeout."""
+    """An uncancellable call that the breaker ends fails because of the destination, not because of a timeout."""
     release: list[asyncio.Event] = []
 
     async def fn(row: int) -> None:
@@ -392,7 +392,7 @@ def test_an_uncancellable_call_ended_by_the_breaker_is_no_timeout() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_rejections_for_overload_use_up_no_attempts(status: int) -> None:
-    """A rejection for overload uses up no attempt: the row is held until it is answered. Other errors do count."""
+    """A rejection because of overload does not count as an attempt, and the row is held. Other errors count."""
     attempts = 0
 
     async def fn(row: int) -> int:
@@ -412,7 +412,7 @@ def test_rejections_for_overload_use_up_no_attempts(status: int) -> None:
 
 @pytest.mark.parametrize("retry", [None, Retry(attempts=1)])
 def test_without_retries_a_rejection_fails_the_row(retry: Retry | None) -> None:
-    """Without retries, a rejection for overload fails the row after its only attempt."""
+    """Without retries, a rejection because of overload fails the row after its only attempt."""
 
     async def fn(row: int) -> int:
         raise StatusError(503)
@@ -422,7 +422,7 @@ def test_without_retries_a_rejection_fails_the_row(retry: Retry | None) -> None:
 
 
 def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witness: Witness) -> None:
-    """If a destination rejects all calls for the total timeout, it counts as down, and no further row waits as long."""
+    """A destination that rejects all calls for the total timeout counts as down, and later rows fail sooner."""
     began = time.monotonic()
 
     async def fn(row: int) -> int:
@@ -436,7 +436,7 @@ def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witn
 
 
 def test_a_slow_destination_does_not_open_the_breaker() -> None:
-    """A destination that is slow under load does not open the breaker: a call that is sent alone is answered."""
+    """A destination that is slow under load does not open the breaker, because a single probe is answered."""
     inside = 0
 
     async def fn(row: int) -> int:
@@ -457,7 +457,7 @@ def test_a_slow_destination_does_not_open_the_breaker() -> None:
 
 
 def test_a_destination_that_recovers_in_time_fails_no_row() -> None:
-    """If a destination recovers in time, no row fails: the breaker closes at the first answered probe."""
+    """If a destination recovers in time, no row fails: the breaker closes after the first answered probe."""
     back_at = time.monotonic() + 0.8
 
     async def fn(row: int) -> int:
@@ -471,7 +471,7 @@ def test_a_destination_that_recovers_in_time_fails_no_row() -> None:
 
 
 def test_rejected_rows_do_not_open_the_breaker() -> None:
-    """Rejected rows, such as those with status 404, do not open the breaker, because the destination is available."""
+    """Rejected rows, for example with status 404, do not open the breaker, because the destination is available."""
 
     async def fn(row: int) -> int:
         raise StatusError(404)
@@ -481,7 +481,7 @@ def test_rejected_rows_do_not_open_the_breaker() -> None:
 
 
 def test_the_breaker_lasts_for_the_batch() -> None:
-    """An open breaker lasts for the batch's tasks of one process; the next batch calls again."""
+    """An open breaker applies to the tasks of its batch in one process. The next batch calls the destination again."""
     calls = itertools.count()
 
     async def fn(row: int) -> int:
@@ -505,7 +505,7 @@ def test_the_breaker_lasts_for_the_batch() -> None:
 
 
 def test_without_a_breaker_every_row_uses_its_attempts() -> None:
-    """With ``circuit_breaker=None``, every row uses up its attempts."""
+    """With ``circuit_breaker=None``, every row uses all its attempts."""
 
     async def fn(row: int) -> int:
         raise ConnectionRefusedError
@@ -518,7 +518,7 @@ def test_without_a_breaker_every_row_uses_its_attempts() -> None:
 
 @pytest.mark.parametrize("unwinds", [True, False])
 def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -> None:
-    """A call that the end of its run cancels leaves the gate, which the next run shares."""
+    """A call that is cancelled by the end of its run leaves the gate, which the next run uses."""
     alone = threading.Event()
     over: list[asyncio.Event] = []
 
@@ -526,7 +526,7 @@ def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -
         if row == 0 and ctx.attempt == 1:
             raise too_many("0.3")
         if row == 0:
-            # This call is the gate's probe.
+            # This call is the probe of the gate.
             over.append(asyncio.Event())
             alone.set()
             while not over[0].is_set():
@@ -552,7 +552,7 @@ def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -
 
 @pytest.mark.parametrize("stop_after", [0, 1, 5])
 def test_closing_a_run_cancels_calls_that_wait_at_the_gate(stop_after: int, witness: Witness) -> None:
-    """Closing a run cancels the calls that wait at the gate, like the calls in flight."""
+    """Closing a run cancels the calls that wait at the gate and the calls in flight."""
 
     async def fn(row: int) -> int:
         if row >= stop_after:

@@ -1,4 +1,4 @@
-"""Tests of a worker process's loop: no call can end it for the others."""
+"""Tests of the event loop of a worker process, which no call can end for other calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _answer() -> int:
 @pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("end", [_stop, _leave_one_that_exits])
 def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A loop that a call stops continues until its owner closes it."""
+    """If a call stops the loop, the loop continues until its owner closes it."""
     background = BackgroundLoop()
     background.submit(end()).result(SECONDS)
     assert background.submit(_answer()).result(SECONDS) == 7
@@ -42,7 +42,7 @@ def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any
 
 @pytest.mark.usefixtures("each_loop")
 def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
-    """A function that stops the loop loses no answer: the loop continues, so that deadlines still work."""
+    """If a function stops the loop, no answer is lost: the loop continues, and deadlines still apply."""
 
     async def fn(row: int) -> int:
         if row % 3 == 0:
@@ -55,7 +55,7 @@ def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
 
 @pytest.mark.usefixtures("each_loop")
 def test_a_function_cannot_shut_down_the_shared_executor() -> None:
-    """A function cannot shut down the loop's executor, which later tasks use and which could not be opened again."""
+    """A function cannot shut down the loop's executor, which later tasks use and which cannot be reopened."""
 
     async def fn(row: int) -> int:
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ def test_a_function_cannot_shut_down_the_shared_executor() -> None:
     assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
 
 
-# Code whose process ends only when standard input closes: the C library waits after the interpreter's end.
+# Code of a process that ends only when standard input closes, because the C library waits after the interpreter.
 _ENDS_SLOWLY = """
 import ctypes
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -80,7 +80,7 @@ print(background.kind, flush=True)
 
 
 def test_the_loop_s_thread_ends_before_its_interpreter() -> None:
-    """The loop's thread ends before its interpreter; otherwise the process could end with SIGSEGV."""
+    """The loop's thread ends before its interpreter. Otherwise, the process could end with SIGSEGV."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -134,7 +134,7 @@ def test_remaining_tasks_are_cancelled_without_warnings(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_an_uncancellable_task_does_not_delay_the_end(kind: str) -> None:
-    """An uncancellable task of the user does not delay the end, after all other tasks have ended."""
+    """An uncancellable task of the user does not delay the end of the loop, after all other tasks have ended."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
     )

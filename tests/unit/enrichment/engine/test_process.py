@@ -12,7 +12,7 @@ from spark_events.enrichment.engine import process
 
 
 class Knot:
-    """Object in a reference cycle, which only the garbage collector frees."""
+    """Object in a reference cycle, which only the garbage collector can free."""
 
     def __init__(self) -> None:
         self.own = self
@@ -20,7 +20,7 @@ class Knot:
 
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Reset the process's state to that before the first task."""
+    """Reset the process's state to the state before the first task."""
     monkeypatch.setattr(process, "_process", None)
     gc.unfreeze()
     yield

@@ -1,4 +1,4 @@
-"""Tests of resources: opened once per process, shared by its tasks, closed at the end."""
+"""Tests of resources, which are opened once per process, shared by its tasks and closed at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_ONCE = Retry(initial=0, jitter=0)
 
 
 class Opener:
-    """Opener that counts opened and closed resources, and notes the tasks that did it."""
+    """Opener that counts opened and closed resources and records the tasks that opened or closed them."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -46,7 +46,7 @@ async def use(row: int, ctx: Any) -> str:
 
 
 def test_a_resource_is_opened_once_for_many_tasks() -> None:
-    """A resource is opened once for many tasks of its definition; another definition has its own resource."""
+    """All tasks of a definition share one resource. Another definition has its own resource."""
     opener = Opener()
     made = definition()
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_a_resource_is_opened_once_for_many_tasks() -> None:
 
 
 def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
-    """If a resource fails to open, every row fails without a call, and the message has the resource and the reason."""
+    """If a resource fails to open, every row fails without a call. The message contains the resource and the reason."""
     called: list[int] = []
 
     async def fn(row: int) -> None:
@@ -71,7 +71,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
 
 @pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
-    """Any exception of the opener is reported, also StopIteration from ``next()``, which a future cannot hold."""
+    """Any exception of the opener is reported, including StopIteration, which a future cannot contain."""
 
     def opener() -> Any:
         raise error
@@ -82,15 +82,15 @@ def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
     assert failure.where.endswith("opener")
 
 
-def test_a_failure_after_several_attempts_says_how_long_opening_was_tried() -> None:
-    """The failure after several attempts says how long opening was tried, and has no attempts of the row."""
+def test_a_failure_after_several_attempts_has_the_duration_of_opening() -> None:
+    """The failure contains the duration of the attempts to open the resource, and no attempts of the row."""
     (failure,) = Run(use, resource=Opener(*[ConnectionRefusedError("x")] * 4), retry=Retry(initial=0.05)).of([1])
     assert (failure.attempts, failure.elapsed) == (0, 0.0)
     assert re.search(r"cannot be opened \(4 attempts in (0\.[3-9]|[1-9][\d.]+) s\): x", failure.message)
 
 
 def test_a_resource_without_any_answer_is_opened_again() -> None:
-    """A resource without any answer is opened again, because its connection may have broken in an earlier task."""
+    """If a resource has produced no answer, the next task opens it again, because its connection may be broken."""
     opener, made = Opener(), definition()
 
     async def breaks(row: int, ctx: Any) -> str:
@@ -104,7 +104,7 @@ def test_a_resource_without_any_answer_is_opened_again() -> None:
 
 
 def test_opening_is_retried_like_calls() -> None:
-    """Opening is retried like calls, so that a server that restarts does not fail the task."""
+    """Opening a resource is retried like a call, so a server that restarts does not fail the task."""
     opener = Opener(ConnectionRefusedError(), ConnectionRefusedError())
     assert Run(use, resource=opener, retry=AT_ONCE).of([1]) == ["resource 3"]
 
@@ -124,14 +124,14 @@ def test_opening_has_a_timeout() -> None:
 
 @pytest.mark.parametrize("opener", [lambda: "a string", lambda: asyncio.sleep(0), object])
 def test_an_opener_without_a_context_manager_is_rejected_by_name(opener: Any) -> None:
-    """An opener that returns no context manager is rejected, and the message names its type."""
+    """An opener that does not return a context manager is rejected, and the message contains the returned type."""
     (failure,) = Run(use, resource=opener).of([1])
     assert failure.type == "TypeError"
     assert "resource must return an async context manager, not" in failure.message
 
 
 def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
-    """An idle resource is closed before Spark kills the worker, and opened again at its next use."""
+    """An idle resource is closed before Spark kills the worker, and is opened again at its next use."""
 
     async def scenario() -> tuple[int, int]:
         opener = Opener()
@@ -149,7 +149,7 @@ def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
 
 
 def test_the_number_of_idle_resources_is_limited() -> None:
-    """The number of idle resources is limited, because a closure with a new value per batch is a new definition."""
+    """The number of idle resources is limited, because a closure with a new value in each batch is a new definition."""
 
     async def scenario() -> int:
         opener = Opener()
@@ -166,7 +166,7 @@ def test_the_number_of_idle_resources_is_limited() -> None:
 
 
 def test_alternating_enrichments_keep_their_resources() -> None:
-    """A dozen alternating enrichments keep their resources and caches between their uses."""
+    """Twelve alternating enrichments keep their resources and caches between uses."""
     openers = [Opener() for _ in range(12)]
     made = [definition() for _ in openers]
     cache = Cache(max_entries=10, ttl=60)
@@ -179,7 +179,7 @@ def test_alternating_enrichments_keep_their_resources() -> None:
 
 
 def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
-    """At the end of the process, atexit closes a resource on the loop, in the task that opened it."""
+    """At the end of the process, atexit closes a resource on the loop, in the task that opened the resource."""
     program = """
         import contextlib, sys
         sys.path.insert(0, "tests")
@@ -205,7 +205,7 @@ def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
 
 @pytest.mark.timeout(30)
 def test_a_resource_whose_task_was_cancelled_is_opened_again() -> None:
-    """A resource whose task was cancelled is closed by that task, so the next task opens it again."""
+    """If the task of a resource was cancelled, this task closes the resource, and the next task opens it again."""
     opener = Opener()
     made = definition()
 

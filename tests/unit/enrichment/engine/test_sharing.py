@@ -1,4 +1,4 @@
-"""Tests of saved calls: equal requests, the cache, and bulk calls."""
+"""Tests of saving calls by equal requests, the cache and bulk calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
 
 
 def test_equal_requests_of_a_batch_make_one_call() -> None:
-    """Equal requests of a batch make one call, whether they are in flight together or follow the answer."""
+    """Equal requests of a batch cause one call, whether the call is in flight or already answered."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -45,7 +45,7 @@ def test_equal_requests_of_a_batch_make_one_call() -> None:
 
 
 def test_equal_requests_share_a_failure_too() -> None:
-    """Equal requests share the outcome of one call; if it fails, each of their rows counts as failed."""
+    """Equal requests share the outcome of one call. If the call fails, each of their rows counts as failed."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -66,7 +66,7 @@ class Page(str):
 
 
 def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
-    """The memory for equal requests is limited in bytes; small answers and a single larger answer are remembered."""
+    """The memory for equal requests is limited in bytes. Small answers and a single larger answer are stored."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -80,7 +80,7 @@ def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
     ):
         part.clear()
         most = max(most, len(alive))
-    # Up to as many answers again may wait for output, plus those of a chunk.
+    # The same number of answers may wait for output, in addition to the answers of one chunk.
     assert 90 <= most <= 230
     for size, least, remembered in ((100, 500, 500), (10_000, 95, 100), (2_000_000, 1, 1)):
         answers = AnswerCache(500, ttl=None, most_bytes=1_000_000)
@@ -90,7 +90,7 @@ def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
 
 
 def test_large_answers_among_small_ones_are_measured() -> None:
-    """Large answers are measured, even if most rows share a tiny answer such as "not found"."""
+    """Large answers are measured, even if most rows share a small answer such as "not found"."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -115,7 +115,7 @@ def test_large_answers_among_small_ones_are_measured() -> None:
 
 
 def test_a_replaced_answer_is_counted_once() -> None:
-    """A replaced answer is counted once, so the capacity does not shrink."""
+    """A replaced answer is counted once, so the remaining capacity does not shrink."""
     answers = AnswerCache(10, ttl=None, most_bytes=100_000)
     for _ in range(100):
         for number in range(5):
@@ -125,7 +125,7 @@ def test_a_replaced_answer_is_counted_once() -> None:
 
 @pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])
 def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> None:
-    """The failure of a row that was not called, because of a requested delay, is not shared with later equal rows."""
+    """If a row fails without a call because of a requested delay, later equal rows do not share this failure."""
     called: list[str] = []
     made = definition()
     process = current_process()
@@ -137,7 +137,7 @@ def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> Non
 
     async def close() -> int:
         gate.close(closed, crowded=False)
-        # This call is the only probe that the breaker lets through.
+        # This call is the only probe that the breaker allows.
         return 0 if closed else await gate.enter(again=False)
 
     async def reopen(passed: int) -> None:
@@ -161,7 +161,7 @@ def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> Non
 
 
 def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
-    """The number of remembered requests is bounded, so equal requests farther apart than the buffer call again."""
+    """The number of stored requests is limited, so equal requests farther apart than the buffer cause another call."""
     called: Counter[int] = Counter()
 
     async def fn(row: int) -> int:
@@ -173,7 +173,7 @@ def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
 
 
 def test_the_cache_outlives_the_run_until_its_ttl() -> None:
-    """The cache outlives the run until its ttl, per definition and process; failures are not cached."""
+    """Per definition and process, the cache keeps answers after the run until their ttl. Failures are not cached."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -194,7 +194,7 @@ def test_the_cache_outlives_the_run_until_its_ttl() -> None:
 
 
 def test_cached_answers_are_limited_in_number_and_age() -> None:
-    """Cached answers are limited in number and age; the least recently used answer is dropped first."""
+    """Cached answers are limited in number and age. The least recently used answer is removed first."""
     now = 0.0
     answers = AnswerCache(2, ttl=10, clock=lambda: now)
     answers.put("a", 1)
@@ -208,7 +208,7 @@ def test_cached_answers_are_limited_in_number_and_age() -> None:
 
 
 def test_bulk_calls_are_full_across_chunks() -> None:
-    """Bulk calls are filled with rows of several chunks, which makes the fewest calls; each row has its result."""
+    """Bulk calls contain rows of several chunks, which minimizes the number of calls. Each row receives its result."""
     sizes: list[int] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -223,7 +223,7 @@ def test_bulk_calls_are_full_across_chunks() -> None:
 
 
 def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
-    """An incomplete bulk call does not wait for slow input: while it pauses, the available rows are called."""
+    """An incomplete bulk call does not wait for slow input: a pause of the input starts the call."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -246,7 +246,7 @@ def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
 
 
 def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
-    """If the bulk size exceeds the buffer, a full buffer is called without waiting for a full call."""
+    """If the bulk size exceeds the buffer, the rows of a full buffer are called without waiting for more rows."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -255,7 +255,7 @@ def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
 
 
 def test_an_exception_as_result_fails_only_its_row() -> None:
-    """An exception as a row's result fails only that row; a transient failure is retried for that row only."""
+    """An exception in the list of results fails only its row. A transient exception is retried only for its row."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -273,7 +273,7 @@ def test_an_exception_as_result_fails_only_its_row() -> None:
 
 @pytest.mark.parametrize("broken", ["on_result", "on"])
 def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
-    """A retry policy that raises fails only its row, also after rows with answers, and the run ends."""
+    """A retry policy that raises fails only its row, even after rows with answers, and the run ends."""
 
     def raises(given: Any) -> bool:
         if given == 3 or isinstance(given, OSError):
@@ -316,7 +316,7 @@ def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
 
 
 def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_one() -> None:
-    """A failed row of a bulk call is counted like a row of a single call, as timeout or as rejection."""
+    """A failed row of a bulk call is counted like a row of a single call, as a timeout or as a rejection."""
 
     async def fn(rows: list[int]) -> list[Any]:
         return [TimeoutError("slow"), 1]
@@ -338,7 +338,7 @@ def test_remaining_rows_fail_with_their_last_call() -> None:
 
 
 def test_late_results_are_ignored() -> None:
-    """Late results of a bulk call are ignored, and the call is made again for the same rows."""
+    """Late results of a bulk call are ignored, and the call is repeated with the same rows."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[int]:
@@ -381,7 +381,7 @@ def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
 def test_a_bulk_call_has_no_key_of_its_own(rows: list[int]) -> None:
-    """A bulk call has no key of its own, because rows are grouped differently each time."""
+    """A bulk call has no key, because each attempt may group the rows differently."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> Any:
@@ -395,7 +395,7 @@ def test_a_bulk_call_has_no_key_of_its_own(rows: list[int]) -> None:
 
 
 def test_bulk_and_coalescing_together() -> None:
-    """With bulk calls and coalescing together, only distinct requests fill the calls."""
+    """With bulk calls and coalescing, the calls contain only distinct requests."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -419,7 +419,10 @@ class _Odd(dict[str, int]):
 
 @pytest.mark.parametrize("options", [{}, {"coalesce_by": "id"}])
 def test_an_answer_of_unknown_size_is_accepted(options: dict[str, Any]) -> None:
-    """An answer of unknown size is accepted. Regression: it ended the task, and Spark repeated all calls."""
+    """An answer of unknown size is accepted.
+
+    Regression: such an answer ended the task, and Spark repeated all calls.
+    """
 
     async def fn(row: int) -> _Odd:
         return _Odd(x=row)

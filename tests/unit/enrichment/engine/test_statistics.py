@@ -18,7 +18,7 @@ from spark_events.enrichment.settings import Retry
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
 def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
-    """Buckets are ordered, and a quantile from them has an error of at most 3.2 %."""
+    """Buckets are ordered, and a quantile that is computed from buckets has an error of at most 3.2 %."""
     assert bucket(min(first, second)) <= bucket(max(first, second))
     assert middle(bucket(first)) == pytest.approx(first, rel=0.032)
     assert buckets([first, second]) == (
@@ -27,7 +27,7 @@ def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
 
 
 def test_quantiles_of_many() -> None:
-    """Quantiles from buckets agree with those of all sorted values."""
+    """Quantiles from buckets agree with the quantiles of all sorted values."""
     rng = random.Random(3)
     durations = [rng.lognormvariate(-4, 1) for _ in range(10_000)]
     found = buckets(durations)
@@ -38,7 +38,7 @@ def test_quantiles_of_many() -> None:
 
 
 def test_the_counters_add_up() -> None:
-    """Rows, calls and retries of all tasks add up to the attempts; peaks are not summed."""
+    """Rows, calls and retries of all tasks add up to the attempts. Maximum values are not summed."""
 
     async def fn(row: int, ctx: Any) -> int:
         await asyncio.sleep(0.001)
@@ -67,13 +67,15 @@ def test_the_counters_add_up() -> None:
 
 
 def limits_of(run: Run) -> set[str]:
-    """Return what limited a run for a considerable share of its time."""
+    """Return the limits that constrained a run for a considerable share of its time."""
     spent = run.numbers["limited"]
     return {cause for cause, seconds in spent.items() if seconds > 0.2 * sum(spent.values())}
 
 
 def test_the_limit_of_the_calls_in_flight_is_named() -> None:
-    """The limit of the calls in flight is named: a fixed number, the user's rate, too few rows, or the service."""
+    """The statistics name the limit of the calls in flight: a fixed number, the user's rate, too few rows, or the
+    service.
+    """
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.005)
@@ -101,7 +103,7 @@ def test_the_limit_of_the_calls_in_flight_is_named() -> None:
 
 
 def test_statistics_can_be_read_during_the_run() -> None:
-    """Statistics can be read during the run, also after durations were compacted many times."""
+    """Statistics can be read during a run, even after durations were compacted many times."""
 
     async def fn(row: int) -> int:
         return row
@@ -112,8 +114,8 @@ def test_statistics_can_be_read_during_the_run() -> None:
     assert run.numbers["attempts"] == 20_000
 
 
-def test_no_call_waits_for_the_durations_of_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Durations that a thousand workers add are sorted into buckets in small parts, so that no call waits."""
+def test_no_call_waits_for_sorting_durations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durations of a thousand workers are sorted into buckets in small parts, so no call waits for the sorting."""
     sizes = []
 
     def sorted_into(durations: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tests of the classification of real clients' exceptions by type name and status."""
+"""Tests of the classification of exceptions of real clients by type name and status."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_exceptions_are_classified(error: BaseException, verdict: Verdict) -> No
     ],
 )
 def test_statuses_are_classified(client: Any, status: int, verdict: Verdict) -> None:
-    """Statuses are classified in any form in which a client provides them."""
+    """Statuses are classified in every form in which clients provide them."""
     assert judge(client(status), RETRY) == verdict
 
 
@@ -132,7 +132,7 @@ def test_statuses_are_classified(client: Any, status: int, verdict: Verdict) -> 
     ],
 )  # fmt: skip
 def test_retry_after(client: Any, status: int, retry_after: str, seconds: float | None) -> None:
-    """Retry-After may be a number or a date; invalid values are ignored, and a delay is at most a day."""
+    """Retry-After may be a number or a date. Invalid values are ignored, and a delay is at most one day."""
     verdict = judge(client(status, **{"Retry-After": retry_after}), RETRY, wall=lambda: 40.0)
     assert verdict.retry_after == seconds
     assert verdict.throttled
@@ -170,13 +170,13 @@ def test_retry_after(client: Any, status: int, retry_after: str, seconds: float 
     ],
 )
 def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds: float | None) -> None:
-    """Other rate limit headers have milliseconds, seconds, a time or a Go duration; exhausted limits apply first."""
+    """Other rate limit headers contain milliseconds, seconds, a time or a Go duration. Exhausted limits apply first."""
     verdict = judge(client(429, **headers), RETRY, wall=lambda: 1_700_000_000.0)
     assert verdict.retry_after == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
-    """Rate limit headers of an outage are ignored, because services send them with every response."""
+    """Rate limit headers are ignored during an outage, because services send them with every response."""
     headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
     assert judge(httpx_status(502, **headers), RETRY) == OUT_OF_ORDER
     assert judge(httpx_status(503, **headers), RETRY).retry_after is None
@@ -185,7 +185,7 @@ def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
 
 @pytest.mark.parametrize("retry_after", [1e300, 10**400, float("inf")])
 def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> None:
-    """The retry_after of an exception is limited to a day, like that of a header."""
+    """The retry_after of an exception is limited to one day, like the delay of a header."""
     error = RuntimeError()
     error.retry_after = retry_after  # type: ignore[attr-defined]
     assert judge(error, RETRY).retry_after == 86_400.0
@@ -197,12 +197,12 @@ def test_a_403_with_retry_after_is_permanent() -> None:
 
 
 def test_without_a_retry_policy_failures_are_still_classified() -> None:
-    """Without a retry policy failures are still classified, for the circuit breaker."""
+    """Without a retry policy, failures are still classified for the circuit breaker."""
     assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True, unreachable=True)
 
 
 def test_a_permanent_exception_decides_for_its_group() -> None:
-    """A permanent exception decides for its group, and the failure reports it instead of the group."""
+    """A permanent exception makes its group permanent, and the failure reports this exception instead of the group."""
     down, mistake = ConnectionResetError("down"), KeyError("name")
     assert essence_of(down, RETRY) is down
     assert essence_of(Group(down, TimeoutError()), RETRY) is down
@@ -217,8 +217,8 @@ def test_a_permanent_exception_decides_for_its_group() -> None:
 
 
 @pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], (KeyError(),), 7])
-def test_an_exception_named_like_a_group_is_no_group(parts: Any) -> None:
-    """An exception that is only named like a group is not treated as one, because its attributes may have any type."""
+def test_an_exception_named_like_a_group_is_not_a_group(parts: Any) -> None:
+    """An exception with the name of a group is not treated as a group, because its attributes may have any type."""
     error = ValueError("x")
     error.exceptions = parts  # type: ignore[attr-defined]
     assert essence_of(error, RETRY) is error

@@ -1,4 +1,4 @@
-"""Tests of the conversion of answers to columns, and of messages about invalid answers, which show no values."""
+"""Tests of the conversion of answers to columns, and of messages about invalid answers, which contain no values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int
 
 
 def test_answers_become_columns_in_the_output_s_order() -> None:
-    """Columns have the output's order, in whatever order the function returns them."""
+    """Columns have the order of the output, in whatever order the function returns them."""
     columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
     assert (columns, failures) == ([["x", None], [1, 2]], {})
     assert written([], ("a", pa.string())) == ([[]], {})
 
 
 def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
-    """A row that failed has nulls and keeps its failure; the other rows have their answers."""
+    """A failed row has nulls and keeps its failure. Other rows have their answers."""
     failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
     arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
     assert arrays[0].to_pylist() == [1, None, 3]
@@ -69,7 +69,7 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
     ],
 )
 def test_an_invalid_answer_fails_its_row(answer: Any, message: str) -> None:
-    """The message about an invalid answer has column and type, but not the value, which may be a secret."""
+    """The message about an invalid answer contains the column and type, but not the value, which may be a secret."""
     columns, failures = written(
         [{"a": 1, "b": "x"}, answer, {"a": 3, "b": "z"}], pa.field("a", pa.int64(), nullable=False), ("b", pa.string())
     )
@@ -96,7 +96,7 @@ class Unbendable:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.int32()), pa.string(), pa.struct([("a", pa.int64())])])
 def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
-    """A value that contains itself fails its row, because Arrow would recurse without end and crash Python."""
+    """A value that contains itself fails its row, because Arrow would recurse infinitely and crash Python."""
     endless: list[Any] = []
     endless.append(endless)
     nested: dict[str, Any] = {}
@@ -115,7 +115,10 @@ def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
     ids=["mapping", "value"],
 )
 def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
-    """A value that raises in its conversion fails its row, not the task, whose calls Spark would repeat."""
+    """A value that raises in its conversion fails its row, not the task.
+
+    Spark would repeat all calls of a failed task.
+    """
     columns, failures = written([{"a": 1}, answer, {"a": 3}], ("a", pa.int64()))
     assert columns == [[1, None, 3]]
     assert list(failures) == [1]
@@ -123,8 +126,11 @@ def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
     assert SECRET not in failures[1]
 
 
-def test_timestamps_need_a_time_zone_and_local_times_none() -> None:
-    """Timestamps need a time zone and local times must have none: Arrow would convert them silently, as UTC."""
+def test_timestamps_need_a_time_zone_and_local_times_have_no_time_zone() -> None:
+    """Timestamps need a time zone, and local times must not have a time zone.
+
+    Arrow would silently convert both as UTC.
+    """
     aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
     moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
     assert written([{"t": aware}], ("t", moment))[1] == {}
@@ -139,7 +145,7 @@ def test_timestamps_need_a_time_zone_and_local_times_none() -> None:
 
 
 def test_an_invalid_value_in_a_late_column_clears_the_earlier_ones() -> None:
-    """An invalid value in a later column clears the earlier columns: a row has a complete answer or none."""
+    """An invalid value in a later column clears the earlier columns: a row has a complete answer or no answer."""
     columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
     assert list(failures) == [0]
     assert columns == [[None, 2], [None, 2]]
@@ -161,7 +167,7 @@ _X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
     ],
 )
 def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any, bad: Any, path: str) -> None:
-    """A null in a non-nullable nested type, which Spark would reject, fails its row; a null column is accepted."""
+    """A null in a non-nullable nested type, which Spark would reject, fails its row. A null column is accepted."""
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
     assert failures == {1: f"column {path!r} is NOT NULL, but the function returned None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
@@ -176,7 +182,7 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any
     ],
 )
 def test_nested_text_that_is_not_utf_8_fails_its_row(kind: Any, bad: Any, given: str) -> None:
-    """Nested text that is not UTF-8 fails its row, as an element, a field or a key."""
+    """Nested text that is not UTF-8 fails its row, whether the text is an element, a field or a key."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
     assert columns == [[None, None]]
@@ -242,7 +248,7 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given: str) -> None:
-    """No value is converted with loss: Arrow would cut fractions and times, overflow numbers and drop fields."""
+    """No value is converted with loss; Arrow would truncate fractions and times, overflow numbers and drop fields."""
     columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
     assert list(failures) == [1]
     assert failures[1].removesuffix(" that does not fit") == f"column {field}, but the function returned {given}"
@@ -283,7 +289,7 @@ def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given:
     ],
 )
 def test_valid_values_are_kept_unchanged(kind: Any, value: Any, kept: Any) -> None:
-    """Valid values are unchanged; numpy's numbers are accepted like Python's."""
+    """Valid values are unchanged. Numbers of numpy are accepted like numbers of Python."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
     assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
 
@@ -313,7 +319,7 @@ _PAIR = pa.struct([("x", pa.int32()), ("y", pa.string())])
     ],
 )
 def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values: list[Any], kept: list[Any]) -> None:
-    """Structs of one column may be tuples and dictionaries, although Arrow accepts only one form per array."""
+    """Structs of one column may be tuples and dictionaries, although Arrow accepts only one form in an array."""
     answers = [{"s": value} for value in values]
     assert written(answers, ("s", kind)) == ([kept], {})
     wrong = "column 's' is .*, but the function returned str"
@@ -350,14 +356,14 @@ def test_a_simple_answer_is_checked_without_an_array(
 
 
 def test_a_simple_answer_needs_every_required_column() -> None:
-    """An answer needs every required column; None is a valid value of a nullable column."""
+    """An answer needs every required column. None is a valid value of a nullable column."""
     one = AnswerWriter(pa.schema([pa.field("s", pa.int32(), nullable=False)]))
     assert one.misfit({"s": 1}) is None
     assert one.misfit({"s": None}) is not None
 
 
 def test_nan_is_valid_for_32_bit_floats() -> None:
-    """NaN is valid for a 32-bit float; only finite numbers must not become infinite."""
+    """NaN is valid for a 32-bit float. Only finite numbers must not become infinite."""
     ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
     assert failures == {}
     assert math.isnan(nan)
@@ -372,7 +378,10 @@ def _in_parts(
 
 @pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
 def test_large_answers_are_split_into_parts(mean: float | None) -> None:
-    """Large answers are split into parts within the limit, or of one row; converted answers leave the list."""
+    """Large answers are split into parts within the limit, or of one row.
+
+    Converted answers are removed from the list.
+    """
     texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
     answers: list[Any] = [{"a": text} for text in texts]
     answers[6] = RowFailure("error", "E", "")
@@ -386,7 +395,7 @@ def test_large_answers_are_split_into_parts(mean: float | None) -> None:
 
 
 def test_small_answers_are_one_part() -> None:
-    """Small answers are one part, and so is an empty list of answers."""
+    """Small answers form one part, and so does an empty list of answers."""
     writer = AnswerWriter(pa.schema([("a", pa.string())]))
     assert _in_parts(writer, [{"a": "x"}, {"a": "y"}], 50.0) == [(0, ["x", "y"], {})]
     assert _in_parts(writer, [], None) == [(0, [], {})]
@@ -394,7 +403,7 @@ def test_small_answers_are_one_part() -> None:
 
 @pytest.mark.parametrize("kind", ["chunked", "raised"])
 def test_data_beyond_the_array_limit_is_split(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data beyond Arrow's limit of 2 GiB per array is split; pyarrow alone would return several arrays or raise."""
+    """Data beyond Arrow's limit of 2 GiB per array is split, because pyarrow would return several arrays or raise."""
 
     def of(values: Any, type_: pa.DataType) -> Any:
         if len(values) <= 3:

@@ -1,4 +1,4 @@
-"""Tests of the function that Spark's worker calls: without worker reuse it leaves no resource open."""
+"""Tests of the function that Spark's worker calls. Without worker reuse, this function leaves no resource open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMBERS = itertools.count()
 
 
 class Opener:
-    """Opener that counts opened and closed resources; closing waits for ``may_close``."""
+    """Opener that counts opened and closed resources. Closing waits for ``may_close``."""
 
     def __init__(self, *, closes: bool = True) -> None:
         self.opened = 0
@@ -55,7 +55,7 @@ async def answer(row: Any, ctx: Any) -> Mapping[str, int]:
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[pa.RecordBatch]]]:
-    """Return a function that runs a task in a new process state, with one batch of one row per number."""
+    """Return a function that runs a task in a new process state, with one batch of one row for each number."""
     monkeypatch.setattr(process, "_process", None)
 
     def run(opener: Opener, numbers: list[int], made: Definition | None = None) -> Iterator[pa.RecordBatch]:
@@ -82,7 +82,7 @@ def failing(batches: Iterator[pa.RecordBatch]) -> None:
 
 
 def left(batches: Iterator[pa.RecordBatch]) -> None:
-    """Close the iterator, as Spark does if it needs no more rows."""
+    """Close the iterator, as Spark does when it needs no more rows."""
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # it is a generator
 
@@ -100,7 +100,7 @@ def left(batches: Iterator[pa.RecordBatch]) -> None:
 def test_a_resource_is_closed_with_the_worker_s_last_task(
     mapped: Mapped, monkeypatch: pytest.MonkeyPatch, reuse: str, numbers: list[int], read: Any, closed: int
 ) -> None:
-    """Without worker reuse, or after a failure, a task is its worker's last task and closes the resource."""
+    """Without worker reuse, or after a failure, the worker's last task closes the resource."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", reuse)
     opener = Opener()
     read(mapped(opener, numbers))
@@ -108,7 +108,7 @@ def test_a_resource_is_closed_with_the_worker_s_last_task(
 
 
 def test_a_resource_used_by_another_task_stays_open(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resource stays open while tasks in other threads use it; the last of these tasks closes it."""
+    """A resource stays open while tasks in other threads use it. The last of these tasks closes the resource."""
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     opener, used, made = Opener(), Opener(), definition()
 
@@ -160,7 +160,10 @@ def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest
 
 @pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
 def test_large_functions_are_not_kept(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
-    """Large functions are not kept. Regression: a worker kept sixteen tables of past micro-batches, each twice."""
+    """Large functions are not kept.
+
+    Regression: a worker kept sixteen tables of past micro-batches, each twice.
+    """
     plans: dict[bytes, Plan] = {}
     monkeypatch.setattr(mapper, "_plans", plans)
     for number in range(20):

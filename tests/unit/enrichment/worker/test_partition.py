@@ -1,4 +1,4 @@
-"""Tests of one partition through the engine, in this process: Arrow batches in, the same with answers out."""
+"""Tests of one partition: the engine reads Arrow batches and returns them with answers, in this process."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _wide(rows: int, size: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
 def test_the_number_of_held_rows_is_limited_by_the_plan(rows: int) -> None:
-    """The number of held rows is limited by the plan, for Spark's batches of any size, without a change of order."""
+    """The plan limits the number of held rows for any size of Spark's batches, without changing the order."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_rows=rows), _wide(20_000, 1))
     assert made.column("twice").to_pylist() == [2 * number for number in range(20_000)]
     assert 0 < counted["buffer_rows"] <= rows
 
 
 def test_wide_rows_are_limited_by_their_size() -> None:
-    """Rows are also limited by their size: a few hundred wide rows fill the buffer."""
+    """Rows are also limited by size: a few hundred wide rows fill the buffer."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_bytes=1_000_000), _wide(2_000, 5_000))
     assert made.column("twice").to_pylist() == [2 * number for number in range(2_000)]
     assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
@@ -64,7 +64,7 @@ def test_wide_rows_are_limited_by_their_size() -> None:
 
 @pytest.mark.parametrize("names", [(), ("i.d", "body")], ids=str)
 def test_non_nullable_columns_stay_non_nullable(names: tuple[str, ...]) -> None:
-    """Non-nullable columns stay non-nullable, because Spark fails the task if it validates Arrow's schema."""
+    """Non-nullable columns stay non-nullable. Otherwise Spark, which validates Arrow's schema, would fail the task."""
     kinds = [pa.field("id", pa.int64(), nullable=False), pa.field("body", pa.string())]
     batch = pa.RecordBatch.from_arrays(_wide(10, 1).columns, schema=pa.schema(kinds))
     output = pa.schema([pa.field("twice", pa.int64(), nullable=False)]).serialize().to_pybytes()
@@ -93,7 +93,7 @@ def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | Non
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
-    """Large answers count towards the buffer, so few small rows with large answers are held."""
+    """Large answers count towards the buffer, so only a few small rows with large answers are held."""
     most = held = 0
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -116,12 +116,15 @@ def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
         rows += batch.num_rows
         held -= batch.num_rows
     assert rows == 3_000
-    # The most rows at a time may include one batch that is held back for the report.
+    # The maximum number of rows may include one batch that is held for the report.
     assert most <= 100 * 10 / 8
 
 
 def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Large answers are sent in several batches, in order, with failures and one call each; a replay calls nothing."""
+    """Large answers are sent in several batches, in order and with failures, after one call each.
+
+    A replay calls nothing.
+    """
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
@@ -194,7 +197,7 @@ def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
-    """Text that is not UTF-8 in an exception, its type's name or its code's path fails only that row."""
+    """Text that is not UTF-8 in an exception, its type's name or its code's path fails only its row."""
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
@@ -210,7 +213,7 @@ def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
 
 
 def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
-    """Errors of the replay store are reported, and every row has its answer, because the store only saves calls."""
+    """Errors of the replay store are reported and affect no answer, because the store only saves calls."""
     (tmp_path / "store").touch()
     replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, "twice", "1", _OUTPUT, "[]")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
@@ -253,7 +256,7 @@ def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
 
 
 def test_the_replay_store_identifies_answers_by_shared_columns(tmp_path: Path) -> None:
-    """If the `coalesce_by` columns of a row change between runs, the row gets the answer of its new group."""
+    """If the `coalesce_by` columns of a row change between runs, the row receives the answer of its new group."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
@@ -267,7 +270,7 @@ def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.Rec
     return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])
 
 
-#: The end of 9999 in New York, which exceeds Python's calendar in UTC.
+#: The end of the year 9999 in New York, which exceeds Python's calendar in UTC.
 _BEYOND = 253_402_318_799_000_000
 
 
@@ -277,7 +280,7 @@ _BEYOND = 253_402_318_799_000_000
     ids=str,
 )
 def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[str, Any]) -> None:
-    """A row that Python cannot represent fails once, without a call and a stored answer; other rows are answered."""
+    """A row that Python cannot represent fails once, without a call or a stored answer. Other rows are answered."""
     called: list[int] = []
 
     async def one(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -315,7 +318,7 @@ def test_columns_outside_the_request_may_have_any_value(options: dict[str, Any])
 
 @pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
 def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: Any, answers: list[int | None]) -> None:
-    """Rows after an unrepresentable row of their key are skipped, so that a repeated batch calls them in order."""
+    """After an unrepresentable row, later rows of its key are skipped, so that a repeated batch calls them in order."""
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
     made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
@@ -350,7 +353,7 @@ def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
 def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
-    """The cache keeps no invalid answer, which would fail rows without a call until it expires."""
+    """The cache stores no invalid answer, because such an answer would fail rows without a call until its expiry."""
     called: list[int] = []
     wrong = True
 

@@ -21,7 +21,7 @@ NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
 def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
-    """Numbers of arrays, slices and empty arrays equal those that Arrow converts."""
+    """Numbers of arrays, slices and empty arrays equal the numbers that Arrow converts."""
     values: list[Any] = [random.Random(1).randint(-100, 100) for _ in range(50)] + ([None] if nulls else [])
     array = pa.array(values, kind)
     for part in (array, array.slice(7, 20), array.slice(50), array.slice(3, 0), pa.array([], kind)):
@@ -30,7 +30,7 @@ def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
 
 
 def test_maps_are_dictionaries_at_any_depth() -> None:
-    """Maps are dictionaries at any depth, in lists, structs and maps."""
+    """Maps become dictionaries at any depth: in lists, structs and maps."""
     inner = pa.map_(pa.string(), pa.int64())
     kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
     values: list[dict[str, Any] | None] = [
@@ -42,7 +42,7 @@ def test_maps_are_dictionaries_at_any_depth() -> None:
 
 
 def test_maps_with_unhashable_keys_are_pairs() -> None:
-    """Maps with unhashable keys are lists of pairs at any depth; they are returned unchanged and identify rows."""
+    """Maps with unhashable keys become lists of pairs at any depth. They are returned unchanged and identify rows."""
     inner = pa.map_(pa.string(), pa.int64())
     structs = pa.map_(pa.struct([("x", pa.int64())]), inner)
     kind = pa.struct([("s", structs), ("l", pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())))])
@@ -60,7 +60,7 @@ def test_maps_with_unhashable_keys_are_pairs() -> None:
 
 
 def test_columns_are_accessible_by_attribute_key_and_position() -> None:
-    """Columns of any name are accessible by key and position, and by attribute if the name allows it."""
+    """Columns are accessible by key and position. If the name is an identifier, the column is also an attribute."""
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "a b": ["x", None], "class": [1.5, 2.5], "other": [0, 0]})
     (first, second), failures = RowReader(["class", "id", "a b"]).read(batch)
     assert failures == {}
@@ -79,7 +79,7 @@ def test_columns_are_accessible_by_attribute_key_and_position() -> None:
     ids=str,
 )
 def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> None:
-    """A name with a leading underscore, which Spark and namedtuple generate, is accessible by attribute."""
+    """A name with a leading underscore, which Spark and namedtuple generate, is accessible as an attribute."""
     batch = pa.RecordBatch.from_pydict({name: [f"value of {name}"] for name in names})
     (row,), _ = RowReader(names).read(batch)
     for index, name in enumerate(names):
@@ -91,7 +91,7 @@ def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> Non
 
 
 def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
-    """A column with the name of a tuple's method is accessible by key and does not replace that method."""
+    """A column with the name of a tuple's method is accessible by key and does not replace the method."""
     values = {"__class__": "x", "__qualname__": "q", "__classcell__": 1, "__del__": 2, "_fields": "y", "count": 3}
     batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     (row,), _ = RowReader(list(values)).read(batch)
@@ -107,7 +107,7 @@ def test_equal_values_have_equal_hashable_forms() -> None:
 
 
 def test_floats_are_equal_as_in_spark() -> None:
-    """Floats are equal as in Spark: NaN equals NaN, although each NaN from Arrow is a new object."""
+    """Floats are compared as in Spark: NaN equals NaN, although each NaN from Arrow is a new object."""
     found = values_of(pa.array([math.nan, -0.0]))
     also = values_of(pa.array([math.nan, 0.0]))
     assert {hashable((found[0], [1])): "found"}[hashable((also[0], [1]))] == "found"
@@ -115,7 +115,7 @@ def test_floats_are_equal_as_in_spark() -> None:
 
 
 def test_times_with_the_same_local_time_are_not_equal() -> None:
-    """Two times an hour apart with the same local time, when clocks are set back, are not equal."""
+    """Two times with the same local time differ if the clocks were set back between them."""
     half_past_one = pa.array([1_730_611_800, 1_730_615_400], pa.timestamp("s", "America/New_York"))
     first, second = values_of(half_past_one.cast(pa.timestamp("us", "America/New_York")))
     assert first.replace(tzinfo=None, fold=0) == second.replace(tzinfo=None, fold=0)
@@ -124,7 +124,7 @@ def test_times_with_the_same_local_time_are_not_equal() -> None:
 
 
 def test_the_key_of_a_row_depends_on_batch_and_content() -> None:
-    """The key of a row depends on the batch and the row's content, not on its position."""
+    """The key of a row depends on the batch and the content of the row, not on its position."""
     zone = datetime.timezone(datetime.timedelta(hours=2))
     moment = datetime.datetime(2026, 1, 31, 14, tzinfo=zone)
     values = {
@@ -145,7 +145,7 @@ def test_the_key_of_a_row_depends_on_batch_and_content() -> None:
 
 
 def test_similar_values_have_different_keys() -> None:
-    """Similar values have different keys: the text 1 is not the number 1, and separators cause no collision."""
+    """Similar values have different keys: the text 1 differs from the number 1, and separators cause no collision."""
     keys = set()
     for values in (
         [1, "2"],
@@ -163,7 +163,7 @@ def test_similar_values_have_different_keys() -> None:
 
 
 def test_the_key_of_a_text_does_not_depend_on_the_python_version() -> None:
-    """The key of a text is the same in every Python, although repr() prints more characters in newer versions."""
+    """The key of a text is the same in all Python versions, although newer versions of repr() print more characters."""
     texts = ["plain", "it's", '"quoted"', "\\n", "\n", "\x1f", "é", "\u0301", "\U0001fae8", "\\U0001fae8", "\ufffe"]
     batch = pa.RecordBatch.from_arrays([pa.array(texts)], names=["a"])
     keys = list(map(idempotency_keys("q", ["a"], batch), range(len(texts))))
@@ -171,7 +171,7 @@ def test_the_key_of_a_text_does_not_depend_on_the_python_version() -> None:
     assert keys[texts.index("\U0001fae8")] == "66fe97907d18c3b805fdae0284b9cf7e"
 
 
-#: The end of 9999 in New York, which is in the year 10000 in UTC and beyond Python's calendar.
+#: The end of the year 9999 in New York, which is in the year 10000 in UTC and exceeds Python's calendar.
 BEYOND = 253_402_318_799_000_000
 
 
@@ -180,7 +180,7 @@ def _moments(*micros: int | None) -> pa.Array:
 
 
 def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
-    """The message about a value that Python cannot represent has column and type, but not the value."""
+    """The message about a value that Python cannot represent contains the column and type, but not the value."""
     days = pa.array([None, 0, 2**30], pa.int32()).cast(pa.date32())
     texts = pa.StringArray.from_buffers(3, pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb"))
     batch = pa.RecordBatch.from_arrays([_moments(0, 1, 2), texts, days], names=["at", "text", "day"])
@@ -199,7 +199,7 @@ def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
 
 
 def test_values_that_python_cannot_represent_identify_rows() -> None:
-    """Values that Python cannot represent identify rows at any depth; keys of other values are unchanged."""
+    """Values that Python cannot represent identify rows at any depth. Keys of other values are unchanged."""
     kind = pa.map_(
         pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us", "America/New_York")), ("s", pa.string())]))
     )
@@ -224,7 +224,7 @@ def test_values_that_python_cannot_represent_identify_rows() -> None:
         assert idempotency_keys("q", ["a"], first)(row) == idempotency_keys("q", ["a"], elsewhere)(row)
 
 
-#: Zones that Java knows and Python does not, and the hours of the offset that Python uses instead.
+#: Zones that Java knows and Python does not know, with the hours of the offset that Python uses instead.
 ZONES = {
     "GMT+5": 5, "UTC+01:00": 1, "GMT+05:30": 5.5, "UT-3": -3, "+5": 5, "-0330": -3.5, "Z": 0, "UTC": 0, "+01:00:30": 0,
     "PST": 0,
@@ -258,6 +258,6 @@ def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: 
 
 
 def test_zones_known_to_python_are_kept() -> None:
-    """Timestamps keep the zone's name and its daylight saving time."""
+    """Timestamps keep the name of their zone and its daylight saving time."""
     (row,), _ = RowReader(["at"]).read(pa.RecordBatch.from_arrays([_moments(0)], names=["at"]))
     assert str(row.at.tzinfo) == "America/New_York"
