@@ -1,4 +1,4 @@
-"""Tests of the start and end of an application; FINISHED and FAILED are reported only if they are known."""
+"""Tests of the start and end of an application, whose outcome is reported only if it is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ending(*records: dict[str, object]) -> Event:
 
 
 def test_the_start_has_the_known_scope_variables() -> None:
-    """Every known scope variable is present; unknown ones are left out."""
+    """Every known scope variable is present; unknown variables are omitted."""
     (event,) = translate(application_start())
     assert (event.name, event.class_scope, event.severity) == (
         "JobStatusChangeEvent",
@@ -50,7 +50,7 @@ def test_the_start_has_the_known_scope_variables() -> None:
 
 
 def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
-    """The start has the application's attempt if the cluster numbers attempts, as YARN does."""
+    """The start event contains the application's attempt if the cluster numbers attempts, as YARN does."""
     (event,) = translate(application_start(attempt_id="2"))
     assert event.attributes["spark.app.attempt_id"] == "2"
 
@@ -75,7 +75,7 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
     ],
 )
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
-    """The driver's ending determines the status and is reported as the reason; a failure also has its own event."""
+    """The driver's ending determines the status and is reported as the reason. A failure also has its own event."""
     event = ending(application_end(how))
     assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", status)
     assert event.severity is severity
@@ -84,7 +84,7 @@ def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -
 
 
 def test_an_exit_by_the_program_names_its_caller() -> None:
-    """For an exit by the program, the frame that called System.exit is in the body and in an attribute."""
+    """For an exit by the program, the body and an attribute contain the frame that called System.exit."""
     caller = "com.acme.Job.main(Job.java:12)"
     event = ending(application_end("EXITED", exit_caller=caller))
     assert event.attributes["spark.app.exit_caller"] == caller
@@ -93,7 +93,7 @@ def test_an_exit_by_the_program_names_its_caller() -> None:
 
 @pytest.mark.parametrize("how", ["STOPPED", "EXITED", "SIGTERM"])
 def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
-    """A program's exit code other than zero is a failure, because a program passes such a code on purpose."""
+    """A nonzero exit code of a program is a failure, because a program sets such a code on purpose."""
     event = ending(application_end(how, exit_code=3))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == ("FAILED", 3)
     assert event.severity is Severity.INFO
@@ -111,20 +111,20 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     ],
 )
 def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: str) -> None:
-    """An exit code that the shim has observed in the program is trusted and reported, unlike Spark's own 0."""
+    """An exit code that the shim observed in the program determines the status, unlike Spark's own exit code 0."""
     event = ending(application_end(how, exit_code=0, program_exit_code=code))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == (status, code)
 
 
 def test_failure_after_stop_is_reported_as_such() -> None:
-    """The body reports that a program failed after it stopped its SparkContext; Spark recorded a success."""
+    """The body reports that a program failed after stopping its SparkContext, although Spark recorded a success."""
     event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
 
 @pytest.mark.parametrize(("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")])
 def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
-    """If Python is killed, the end is a warning: the outcome is unknown, but no program ends that way on purpose."""
+    """If Python is killed, the end is a warning: the outcome is unknown, but the kill was not intended."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.WARN)
     assert event.attributes.get("spark.app.exit_signal") == name
@@ -133,7 +133,7 @@ def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
 
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
-    """A provisional end is held and reported once: when the outcome is known or the driver has exited."""
+    """A provisional end is held and reported once, when the outcome is known or the driver has exited."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
@@ -162,7 +162,10 @@ def test_a_failed_application_has_a_failure_event() -> None:
 
 
 def test_hints_do_not_change_the_status() -> None:
-    """A failed query or a failed last job is a hint on the application's end and does not change its status."""
+    """A failed query or a failed last job is a hint in the event of the application's end.
+
+    It does not change the status.
+    """
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
     assert event.attributes["spark.status.new"] == "FINISHED"
     assert event.attributes["spark.app.outcome_hint"] == "query 'clicks' failed; job 4 failed"
@@ -170,7 +173,7 @@ def test_hints_do_not_change_the_status() -> None:
 
 
 def test_running_queries_are_named_at_the_end() -> None:
-    """The end of an application names its running queries, because Spark ends them without a callback."""
+    """The event of an application's end names the running queries, because Spark ends them without a callback."""
     over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
     assert event.body.endswith("its own code stopped it while running query 'clicks'")
@@ -182,7 +185,7 @@ def job_start(number: int = 4, properties: dict[str, str] | None = None) -> dict
 
 
 def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
-    """The end of an application reports its running job as cancelled, because Spark cancels it without a callback."""
+    """A job that runs at the end of its application is reported as cancelled, because Spark sends no callback."""
     start = job_start(4, {"spark.job.description": "nightly"})
     *_, job, end = translate(application_start(), start, application_end("STOPPED"))
     assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
@@ -193,7 +196,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
-    """A job's end after its application's end, as in an event log, makes no further event."""
+    """If the end of a job follows the end of its application, as in an event log, no second event is made."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
@@ -202,7 +205,7 @@ def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> Non
 
 
 def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
-    """The job of a micro-batch is not reported at the application's end, which names the job's query instead."""
+    """A running job of a micro-batch is not reported at the application's end, because its query is reported."""
     stream = job_start(4, {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     *_, before, end = translate(application_start(), query_started(), stream, application_end("STOPPED"))
     assert before.attributes["spark.entity"] == "query"
@@ -210,7 +213,7 @@ def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
 
 
 def test_no_running_job_is_named_after_dropped_records() -> None:
-    """After dropped records, no running job is named, because the end of the job may be among these records."""
+    """After dropped records, no running job is named, because a dropped record may contain the end of the job."""
     lost = {"kind": "dropped", "at": START, "records": {"job_end": 1}}
     events = translate(application_start(), job_start(), lost, application_end("STOPPED"))
     assert [e.attributes["spark.status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == [
@@ -220,7 +223,7 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
 
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
-    """The event of a lost driver names the jobs that ran, at most ten."""
+    """The event of a lost driver names at most ten jobs that were running."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), *map(job_start, range(12))):
         translator.translate(decoded(record))
@@ -228,8 +231,8 @@ def test_a_lost_driver_names_the_jobs_that_ran() -> None:
     assert event.body.endswith(f"while running {', '.join(f'job {n}' for n in range(10))} and 2 more")
 
 
-def test_failed_job_before_a_success_is_no_hint() -> None:
-    """A failed job is a hint only until a later job succeeds."""
+def test_a_failed_job_before_a_success_is_not_a_hint() -> None:
+    """A failed job is a hint only if no later job succeeds."""
     worked = {"kind": "job_end", "job_id": 5, "time": START}
     assert "spark.app.outcome_hint" not in ending(JOB_FAILED, worked, application_end()).attributes
 
@@ -242,7 +245,7 @@ def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
 
 
 def test_a_repeated_start_or_end_makes_no_event() -> None:
-    """A second start, a second end and a loss after the end make no event."""
+    """A second start, a second end or a loss after the end makes no event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), application_end()):
         assert len(translator.translate(decoded(record))) == 1
@@ -253,7 +256,7 @@ def test_a_repeated_start_or_end_makes_no_event() -> None:
 
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
-    """The loss of a driver is FATAL, and the body names the running queries and jobs."""
+    """The loss of a driver is FATAL, and its body names the running queries and jobs."""
     translator = Translator(AT_ONCE)
     for record in (
         application_start(),
@@ -271,7 +274,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 
 def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
-    """After a JVM has announced its shutdown, the status of a driver without an end is ENDED, not LOST."""
+    """If the JVM announced its shutdown, the status of a driver without an end is ENDED instead of LOST."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
@@ -285,7 +288,7 @@ def test_an_application_that_never_started_is_not_lost() -> None:
 
 
 def test_an_uncaught_exception_is_diagnosed() -> None:
-    """The failure event describes the uncaught exception if the shim has it."""
+    """The failure event describes the uncaught exception if the shim observed it."""
     failure = {"chain": [{"type": "java.lang.IllegalStateException", "message": "no table"}]}
     *_, event = translate(application_start(), application_end("UNCAUGHT_EXCEPTION", failure=failure))
     assert event.name == "JobFailureEvent"
@@ -295,5 +298,5 @@ def test_an_uncaught_exception_is_diagnosed() -> None:
 
 @pytest.mark.parametrize(("code", "status"), [(0, "FINISHED"), (None, "ENDED"), (1, "FAILED")])
 def test_a_spark_sql_shell_s_exit_code_is_true(code: int | None, status: str) -> None:
-    """The spark-sql shell sets the exit code itself, so its 0 is known."""
+    """The spark-sql shell sets its exit code itself, so its exit code 0 is known."""
     assert ending(application_end("SPARK_SQL", exit_code=code)).attributes["spark.status.new"] == status

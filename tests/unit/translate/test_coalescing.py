@@ -1,4 +1,4 @@
-"""Tests of coalesced commits: at most one event per query and interval, with sums; slow batches stay separate."""
+"""Tests of coalesced commits: at most one event per query and interval, with sums, except for slow batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at(second: float) -> str:
 
 
 def batch(number: int, second: float, took: int = 10, **progress: Any) -> dict[str, Any]:
-    """Return a batch that is committed this many seconds after the start."""
+    """Return a batch that is committed the given number of seconds after the start."""
     durations = {"addBatch": 5, "triggerExecution": took}
     fields = {"numInputRows": 5, "durationMs": durations, **progress}
     return query_progress(number, timestamp=at(second - took / 1000), **fields)
@@ -64,7 +64,7 @@ def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
-    """The first commit is reported at once; the other commits of its interval are one event at the interval's end."""
+    """The first commit of an interval is reported immediately, the other commits as one event at the interval's end."""
     stream = Stream()
     assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000
@@ -75,7 +75,10 @@ def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -
 
 
 def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
-    """A merged event sums rows, durations and state changes; watermark, state and end offsets are the last batch's."""
+    """A merged event sums rows, durations and state changes.
+
+    Watermark, state and end offsets are from the last batch.
+    """
     operator = {"numRowsTotal": 7, "numRowsUpdated": 2, "numRowsRemoved": 1, "numRowsDroppedByWatermark": 3}
     stream = Stream()
     for n in range(4):
@@ -112,7 +115,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
 
 
 def test_slow_batch_is_reported_at_once_and_separately() -> None:
-    """A slow batch has its own event after those of held batches, so that its warning identifies it."""
+    """A slow batch has its own event after the events of held batches, so its warning identifies the batch."""
     stream = Stream(limit=1.0)
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), batch(3, 9, took=1_001), batch(4, 10))
     assert reported(events) == [(None, 0, 1), (1, 2, 2), (None, 3, 1)]
@@ -123,7 +126,7 @@ def test_slow_batch_is_reported_at_once_and_separately() -> None:
 
 @pytest.mark.parametrize("end", [query_terminated(exception="a.B: x"), query_terminated(), application_end()])
 def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
-    """Every kind of end of a query or application is reported after its held batches."""
+    """Held batches are reported before every kind of end of their query or application."""
     stream = Stream()
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), end)
     assert reported(events) == [(None, 0, 1), (1, 2, 2)]
@@ -165,7 +168,7 @@ def test_record_of_a_held_event_is_not_acknowledged() -> None:
 
 
 def test_a_clock_that_was_set_back_holds_nothing_for_hours() -> None:
-    """After the clock was set back, a held event does not wait for the old deadline."""
+    """After the clock was set back, a held event does not wait for the previous deadline."""
     stream = Stream()
     assert reported(stream.send(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
     assert reported(stream.tick(70)) == [(None, 2, 1)]
@@ -182,7 +185,7 @@ def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
 
 
 def test_a_set_of_batches_with_gaps_stays_small() -> None:
-    """If every second number is missing, `Batches` fills its oldest gaps and keeps the newest."""
+    """If every second number is missing, `Batches` fills its oldest gaps and keeps the newest gaps."""
     batches = Batches()
     assert all(batches.add(number) for number in range(0, 10_000, 2))
     assert not batches.add(1)

@@ -1,4 +1,4 @@
-"""Tests of committed batches: one event each, with Spark's numbers."""
+"""Tests of committed batches, each of which makes one event with Spark's numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def commit(**progress: Any) -> Event:
 
 
 def test_commit_has_the_numbers_of_the_progress() -> None:
-    """A commit has the rows, the durations and the query of Spark's progress."""
+    """A commit event contains the rows, the durations and the query of Spark's progress."""
     event = commit()
     assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
     assert event.body == "shop: query 'clicks' committed batch 41 in 100 ms: 5 rows"
@@ -61,13 +61,13 @@ def test_one_row_is_one_row() -> None:
     assert counted(1, "row", ("was", "were")) == "1 row was"
 
 
-def test_a_commit_happened_when_its_trigger_was_over() -> None:
-    """The event of a commit has the time when its trigger ended; Spark's timestamp is the trigger's start."""
+def test_the_time_of_a_commit_is_the_end_of_its_trigger() -> None:
+    """The time of a commit event is the end of its trigger; Spark's timestamp is the start of the trigger."""
     assert commit().observed_ts_millis == 1_795_263_271_000 + 100
 
 
-def test_a_trigger_without_a_batch_is_no_commit() -> None:
-    """An idle trigger is no commit: its progress repeats the last batch id without an addBatch phase."""
+def test_a_trigger_without_a_batch_is_not_a_commit() -> None:
+    """An idle trigger is not a commit: its progress repeats the last batch id without an addBatch phase."""
     idle = query_progress(41, numInputRows=0, durationMs={"latestOffset": 2, "triggerExecution": 2})
     assert commits(idle) == []
     assert len(commits(query_progress(40), idle, query_progress(41))) == 2
@@ -82,13 +82,13 @@ def test_a_batch_without_data_is_a_commit() -> None:
 
 
 def test_batch_is_reported_once() -> None:
-    """A repeated or late progress makes no second event of its batch."""
+    """A repeated or late progress makes no second event for its batch."""
     reported = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
     assert [event.attributes["spark.batch.id"] for event in reported] == [0, 1]
 
 
 def test_a_new_run_may_commit_a_batch_again() -> None:
-    """A run that ended before its commit leaves the batch to the next run."""
+    """If a run ends before a commit, the next run may commit the batch."""
     reported = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
     assert [event.attributes["spark.streaming.query.run_id"] for event in reported] == ["r1", "r2"]
     assert reported[0].event_id != reported[1].event_id
@@ -109,15 +109,15 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
     ids=["kafka", "files", "string", "json-string", "empty", "number", "list", "null"],
 )
 def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None) -> None:
-    """An offset's attribute is its JSON text as in the checkpoint; null is left out."""
+    """The attribute of an offset is its JSON text from the checkpoint; a null offset is omitted."""
     event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
     (source,) = json.loads(str(event.attributes["spark.batch.sources"]))
     offsets = {} if shown is None else {"offset_from": shown, "offset_to": shown}
     assert source == {"description": "S", "rows": 5, **offsets}
 
 
-def test_a_huge_offset_is_cut_and_says_so() -> None:
-    """An offset of more than about 2,000 characters is cut, with a mark at the cut."""
+def test_a_huge_offset_is_truncated_with_a_mark() -> None:
+    """An offset of more than about 2,000 characters is truncated and marked at the truncation."""
     (source,) = json.loads(str(commit(sources=[{"endOffset": "x" * 5_000}]).attributes["spark.batch.sources"]))
     shown = source["offset_to"]
     assert len(shown) < 2_200
@@ -125,14 +125,14 @@ def test_a_huge_offset_is_cut_and_says_so() -> None:
 
 
 def test_each_source_has_its_entry() -> None:
-    """The sources are one JSON text in the query's order, so that a backend indexes a single attribute."""
+    """All sources form one JSON text in the query's order, so a backend indexes a single attribute."""
     sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
     left, right = json.loads(str(commit(sources=sources).attributes["spark.batch.sources"]))
     assert (left, right) == ({"description": "left", "rows": 2}, {"description": "right", "rows": 3})
 
 
 def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
-    """The lag of a batch is the sum over its sources; a source without offsets by partition has no lag."""
+    """The lag of a batch is the sum over its sources. A source without offsets per partition has no lag."""
     kafka = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}}
     other = {"endOffset": {"u": {"0": 1}}, "latestOffset": {"u": {"0": 2}}}
     assert commit(sources=[kafka, {"endOffset": {"logOffset": 1}}, other]).attributes["spark.batch.lag"] == 5
@@ -140,20 +140,20 @@ def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
 
 
 def test_rows_are_summed_up_where_spark_has_no_sum() -> None:
-    """If a progress has only the rows of each source, the event has their sum."""
+    """If a progress has only the rows of each source, the event contains their sum."""
     sources = [{"numInputRows": 2}, {"numInputRows": 3}]
     assert commit(sources=sources, numInputRows=None).attributes["spark.batch.rows_input"] == 5
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (12, 12)])
-def test_rows_that_a_sink_does_not_count_are_left_out(rows: int, shown: int | None) -> None:
-    """A sink's -1 rows mean unknown in Spark, so the attribute is left out."""
+def test_rows_that_a_sink_does_not_count_are_omitted(rows: int, shown: int | None) -> None:
+    """If a sink reports -1 rows, which means unknown in Spark, the attribute is omitted."""
     attributes = commit(sink={"description": "noop", "numOutputRows": rows}).attributes
     assert attributes.get("spark.batch.rows_output") == shown
 
 
-def test_progress_without_a_sink_or_sources_is_no_error() -> None:
-    """Fields that Spark leaves out of a progress are left out of the event."""
+def test_progress_without_a_sink_or_sources_is_not_an_error() -> None:
+    """Fields that a progress omits are omitted from the event."""
     record = query_progress(41)
     for field in ("sink", "sources", "stateOperators", "eventTime", "name"):
         del record["progress"][field]
@@ -164,7 +164,7 @@ def test_progress_without_a_sink_or_sources_is_no_error() -> None:
 
 
 def test_state_is_summed_over_the_operators() -> None:
-    """The rows, the memory and the late rows of all stateful operators are summed."""
+    """The rows, memory and late rows of all stateful operators are summed."""
     attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
     expected = {
         "spark.state.operators": 2,
@@ -182,20 +182,20 @@ def test_state_is_summed_over_the_operators() -> None:
     [
         ([{"rocksdbBytesCopied": 1286, "rocksdbSstFileSize": 3975}, {"rocksdbBytesCopied": 14}], 1300),
         ([{"rocksdbBytesCopied": 1286}, {"stateOnCurrentVersionSizeBytes": 2104}], 1286),
-        ([{"rocksdbBytesCopied": 0, "rocksdbTotalBytesWritten": 490}], None),  # changelog checkpointing
+        ([{"rocksdbBytesCopied": 0, "rocksdbTotalBytesWritten": 490}], None),  # Changelog checkpointing is enabled.
         ([{"stateOnCurrentVersionSizeBytes": 2104}, None], None),
     ],
 )
 def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
     stores: list[Any], size: int | None
 ) -> None:
-    """The event has the size that a batch copies to the checkpoint if the state store measures it, as RocksDB does."""
+    """The event contains the size that a batch copies to the checkpoint if the state store measures this size."""
     event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
     assert event.attributes.get("spark.state.checkpointed_bytes") == size
 
 
 def test_watermark_is_the_text_of_the_progress() -> None:
-    """The event has the watermark and the event times as texts, unchanged from Spark's progress."""
+    """The event contains the watermark and the event times as texts, unchanged from Spark's progress."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
     assert event.attributes["spark.watermark.time"] == "2026-01-01T00:00:50.000Z"
     assert event.attributes["spark.batch.event_time_max"] == "2026-01-01T00:01:00.000Z"
@@ -203,7 +203,10 @@ def test_watermark_is_the_text_of_the_progress() -> None:
 
 
 def test_observed_metrics_become_attributes_of_plain_values() -> None:
-    """Observed metrics become attributes: numbers stay, nested values are JSON text, null is left out, NaN is text."""
+    """Observed metrics become attributes.
+
+    Numbers are kept, nested values become JSON, NaN becomes text, nulls are omitted.
+    """
     row = {"n": 3, "mean": 1.5, "on": True, "who": "ada", "none": None, "nan": "NaN", "list": [1, 2], "row": {"a": 1}}
     attributes = commit(observedMetrics={"m": row}).attributes
     observed = {key: value for key, value in attributes.items() if key.startswith("spark.observed.")}
@@ -218,7 +221,7 @@ def test_observed_metrics_become_attributes_of_plain_values() -> None:
     }
 
 
-def test_an_observed_metric_that_is_no_row_is_its_value() -> None:
+def test_an_observed_metric_may_be_a_plain_value() -> None:
     """An observed metric may be any JSON value, not only a row."""
     assert commit(observedMetrics={"m": 7}).attributes["spark.observed.m.value"] == 7
 
@@ -229,7 +232,7 @@ def test_commits_can_be_switched_off() -> None:
 
 
 def test_a_batch_that_took_too_long_is_a_warning() -> None:
-    """A batch is slow above events.batch-commit.max-duration, not at it."""
+    """A batch is slow if it exceeds events.batch-commit.max-duration, but not if it equals the limit."""
     slow, just = commits(
         query_progress(0, durationMs={"addBatch": 1, "triggerExecution": 101}),
         query_progress(1, durationMs={"addBatch": 1, "triggerExecution": 100}),
@@ -244,7 +247,7 @@ def at(second: int, batch: int, **progress: Any) -> dict[str, Any]:
 
 
 def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
-    """Commits of an interval are one event with their number, their sums, and the range of offsets."""
+    """Commits of an interval make one event with their number, their sums and the range of their offsets."""
     source = {"description": "S", "numInputRows": 5}
     records = [
         at(30, 0, sources=[{**source, "startOffset": 0, "endOffset": 10}]),
@@ -266,7 +269,7 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
     assert "batches 1 to 2" in middle.body
 
 
-def test_a_failure_is_decided_at_once_and_what_was_held_comes_before_it() -> None:
+def test_held_commits_are_reported_before_a_failure() -> None:
     """When a query fails, its held commits are reported before the failure."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=60.0)))
     reported = []
@@ -282,7 +285,7 @@ def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
 
 
 def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    """A held commit is reported after the clock was set back, when a query's idle report shows the new time."""
+    """After the clock was set back, a held commit is reported when an idle report of its query has the new time."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def reported(seq: int, record: dict[str, Any]) -> list[object]:
@@ -304,7 +307,7 @@ def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
 
 
 def test_held_commit_is_unacknowledged_until_its_deadline() -> None:
-    """The driver keeps the record of a held event until the deadline has passed."""
+    """The driver keeps the record of a held event until the event's deadline."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
     for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
         translator.translate(decoded({"seq": seq, **record}))

@@ -1,4 +1,4 @@
-"""Tests of deadlines: overdue work is reported once, with the location where it hangs; work on time is not."""
+"""Tests of deadlines: overdue work is reported once with its location, and work on time is not reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def iso(millis: int) -> str:
 
 
 class Driver:
-    """A simulated driver with its own clock: it records the events and answers the sidecar's questions."""
+    """Simulated driver with its own clock, which records the events and answers the questions of the sidecar."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, translator: Translator | None = None) -> None:
         self.config = read(Settings.of(LIMIT if settings is None else settings))
@@ -83,7 +83,7 @@ class Driver:
         self.tell({"kind": "query_idle", "id": query, "run_id": run, "timestamp": iso(self.now)})
 
     def passes(self, millis: int) -> list[Event]:
-        """Advance the clock by a duration; return the events of that duration."""
+        """Advance the clock by a duration and return the events of this duration."""
         seen, until = len(self.events), self.now + millis
         while True:
             due = self.translator.next_deadline
@@ -114,7 +114,7 @@ class Driver:
         self.tell({"kind": "inspection", "executors": 2, "cores": 8, **asked, **answer})
 
     def restarts_sidecar(self) -> None:
-        """Replace the sidecar: it gets the records that the shim keeps."""
+        """Replace the sidecar. The new sidecar receives the records that the shim keeps."""
         self.translator = Translator(self.config)
         kept: dict[str, dict[str, Any]] = {}
         for record in self.records:
@@ -135,8 +135,8 @@ def stage(stage_id: int = 7, **changes: Any) -> dict[str, Any]:
     return {**about, **counts, **changes}
 
 
-def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
-    """An overdue batch has three events: WARN at the limit, ERROR at three times the limit, INFO at its commit."""
+def test_an_overdue_batch_makes_a_warning_an_error_and_a_recovery() -> None:
+    """An overdue batch makes three events: WARN at the limit, ERROR at three times the limit, INFO at its commit."""
     driver = Driver()
     driver.start()
     driver.commits(40)
@@ -163,7 +163,7 @@ def test_a_batch_is_overdue_once_an_error_once_and_recovers() -> None:
 
 
 def test_waiting_for_a_trigger_does_not_count() -> None:
-    """A query with a trigger of an hour is on time between triggers, and overdue when its next trigger hangs."""
+    """A query with a trigger of one hour is on time between triggers. It is overdue when its next trigger hangs."""
     driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
     driver.start()
     for batch in range(5):
@@ -178,7 +178,7 @@ def test_waiting_for_a_trigger_does_not_count() -> None:
 
 
 def test_available_now_and_once_are_judged_batch_by_batch() -> None:
-    """Queries with AvailableNow or Once have a deadline per batch; the end of the query closes its deadlines."""
+    """Queries with AvailableNow or Once have a deadline for each batch. The end of the query closes its deadlines."""
     driver = Driver()
     driver.start()
     for batch in range(20):
@@ -200,7 +200,7 @@ def test_continuous_queries_are_not_judged() -> None:
 
 
 def test_a_real_time_batch_counts_like_any_other() -> None:
-    """A batch of real-time mode lasts as long as its trigger, and is overdue if it exceeds a longer limit."""
+    """A batch of real-time mode lasts as long as its trigger and has a longer limit."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "12min"})
     driver.start()
     for batch in range(10):
@@ -210,7 +210,7 @@ def test_a_real_time_batch_counts_like_any_other() -> None:
 
 
 def test_progress_counts_from_the_last_idle_report() -> None:
-    """A query whose source hangs is overdue although no batch runs; the next idle report is the recovery."""
+    """A query with a hanging source is overdue although no batch runs. The next idle report is the recovery."""
     driver = Driver({"events.deadline.progress": "2min", "events.deadline.resources": "off"})
     driver.start()
     for _ in range(60):
@@ -228,7 +228,7 @@ def test_progress_counts_from_the_last_idle_report() -> None:
 
 
 def test_a_query_may_have_its_own_limit() -> None:
-    """A key with the query's name overrides the limit of all queries; it can also turn the rule off."""
+    """A key with a query's name overrides the limit of all queries or disables the limit for this query."""
     own = {"events.deadline.query.a.b.batch": "1min", "events.deadline.query.slow.batch": "off"}
     driver = Driver({**LIMIT, **own})
     for number, name in enumerate(["a.b", "slow", "other"]):
@@ -240,7 +240,7 @@ def test_a_query_may_have_its_own_limit() -> None:
 
 
 def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
-    """The event names the task that runs longest, with stage, executor and host, where a function may hang."""
+    """The event names the longest running task with its stage, executor and host, because a function may hang there."""
     driver = Driver()
     driver.start()
     driver.works(frames=["org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:986)"])
@@ -253,7 +253,10 @@ def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
 
 
 def test_a_stage_without_resources_is_overdue_by_default() -> None:
-    """By default, a stage whose tasks all wait is overdue; the event has the number of tasks, executors and cores."""
+    """By default, a stage without running tasks is overdue.
+
+    The event contains the numbers of tasks, executors and cores.
+    """
     driver = Driver({})
     driver.passes(10 * MINUTE)
     driver.stages = [stage(running=0, finished=0, time=driver.now, longest=None)]
@@ -279,7 +282,7 @@ def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
 
 
 def test_jobs_and_applications_have_limits() -> None:
-    """Jobs and applications have limits; jobs of micro-batches have none, because their batches have."""
+    """Jobs and applications have limits. Jobs of micro-batches have no limits, because their batches have limits."""
     limits = {"events.deadline.job": "5min", "events.deadline.application": "1h", "events.deadline.resources": "off"}
     driver = Driver(limits)
     driver.tell({"kind": "job_start", "job_id": 3, "time": START, "properties": {"spark.job.description": "nightly"}})
@@ -303,7 +306,7 @@ def test_jobs_and_applications_have_limits() -> None:
     [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "topic 'clicks'"), (lambda n: n, None, "source 0")],
 )
 def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: str | None, subject: str) -> None:
-    """A backlog is overdue if it stays above the limit, per topic or for a source whose offset is a number."""
+    """A backlog is overdue if it stays above the limit, for each topic or for a source with a numeric offset."""
     driver = Driver({"events.deadline.lag": "1000", "events.deadline.lag-time": "5min"})
     driver.start()
 
@@ -329,7 +332,7 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
 
 
 def test_a_restarted_sidecar_repeats_nothing() -> None:
-    """A restarted sidecar does not repeat the events of overdue work, but reports its later changes."""
+    """A restarted sidecar does not repeat events of overdue work. It reports later changes of this work."""
     driver = Driver()
     driver.start()
     driver.commits(0)
@@ -348,8 +351,8 @@ def test_a_restarted_sidecar_repeats_nothing() -> None:
     ]
 
 
-def test_a_driver_that_stands_still_has_nothing_overdue() -> None:
-    """While a debugger pauses the driver, nothing is overdue; afterwards, all limits begin anew."""
+def test_a_paused_driver_has_no_overdue_work() -> None:
+    """While a debugger pauses the driver, no work is overdue. After the pause, all limits start again."""
     driver = Driver({**LIMIT, "events.deadline.job": "5min"})
     driver.start()
     driver.tell({"kind": "job_start", "job_id": 3, "time": START})
@@ -363,7 +366,7 @@ def test_a_driver_that_stands_still_has_nothing_overdue() -> None:
 @pytest.mark.parametrize("value", ["0s", "-5min", "5", "never"])
 @pytest.mark.parametrize("key", ["events.deadline.batch", "events.deadline.query.clicks.batch", "events.deadline.job"])
 def test_limits_must_be_above_zero(key: str, value: str) -> None:
-    """A limit of zero or less is rejected, and the message has the key."""
+    """A limit of zero or less is rejected, and the message contains the key."""
     settings = Settings.of({key: value})
     read(settings)
     with pytest.raises(ConfigError, match=rf"{key}: given .*allowed is off, or a whole number above 0"):
@@ -372,7 +375,7 @@ def test_limits_must_be_above_zero(key: str, value: str) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_the_backlog_must_be_above_zero(value: str) -> None:
-    """A backlog limit of zero or less is rejected, and the message has the key."""
+    """A backlog limit of zero or less is rejected, and the message contains the key."""
     settings = Settings.of({"events.deadline.lag": value})
     read(settings)
     with pytest.raises(ConfigError, match=r"events\.deadline\.lag: given"):
@@ -380,7 +383,7 @@ def test_the_backlog_must_be_above_zero(value: str) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """At the end, a warning names the key of a rule whose query never ran."""
+    """If a rule names a query that never ran, a warning at the end contains the key of this rule."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "1h", "events.deadline.query.absent.batch": "1h"})
     driver.start()
     assert caplog.messages == []
@@ -392,7 +395,7 @@ def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogC
 
 
 def test_without_rules_nothing_happens() -> None:
-    """Without rules, no record is examined and no question is asked."""
+    """Without rules, the sidecar examines no record and asks no question."""
     driver = Driver({"events.deadline.resources": "off"})
     driver.start()
     assert driver.translator.deadlines.handlers == {}
@@ -400,7 +403,7 @@ def test_without_rules_nothing_happens() -> None:
 
 
 def test_a_question_without_an_answer_is_repeated() -> None:
-    """A question without an answer is repeated, because Spark or the shim may have dropped it."""
+    """An unanswered question is repeated, because Spark or the shim may have dropped the question."""
     driver = Driver()
     driver.start()
     driver.now += 5 * MINUTE
@@ -423,8 +426,8 @@ def test_a_question_without_an_answer_is_repeated() -> None:
         ),
     ],
 )
-def test_the_place_is_the_frame_that_matters(frames: list[str], text: str) -> None:
-    """The location is in the user's code, else in Spark's, else in a library that waits for Spark."""
+def test_the_location_prefers_the_user_s_code(frames: list[str], text: str) -> None:
+    """The location is the user's code. Without user code, it is Spark's code, or a library that waits for Spark."""
     driver = Driver()
     driver.start()
     driver.works(frames=frames)
@@ -434,8 +437,8 @@ def test_the_place_is_the_frame_that_matters(frames: list[str], text: str) -> No
         assert late.attributes["spark.deadline.location"] == "Sink.scala:12 in Sink.write"
 
 
-def test_a_replay_reports_what_the_times_of_the_log_prove() -> None:
-    """A replay's events have the ids of the live run; a job that still runs at the end is measured up to the end."""
+def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:
+    """Events of a replay have the ids of the live run. A job without an end is measured up to the end of the log."""
     limits = {**LIMIT, "events.deadline.job": "10min", "events.deadline.resources": "2min"}
     driver = Driver(limits)
     driver.start()
@@ -465,8 +468,8 @@ def test_a_replay_reports_what_the_times_of_the_log_prove() -> None:
     }
 
 
-def test_24_hours_of_healthy_queries_raise_no_alarm() -> None:
-    """Healthy queries raise no alarm in 24 hours: idle, slow, rare, restarted and stateful, with debugger pauses."""
+def test_24_hours_of_healthy_queries_cause_no_alarm() -> None:
+    """Healthy queries cause no alarm in 24 hours, whether they are idle, slow, rare, restarted, stateful or paused."""
     rules = {"events.deadline.batch": "5min", "events.deadline.progress": "5min", "events.deadline.job": "1h"}
     rules |= {"events.deadline.lag": "1000", "events.deadline.application": "36h"}
     driver = Driver(rules)

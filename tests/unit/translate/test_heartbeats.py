@@ -1,4 +1,4 @@
-"""Tests of heartbeats: from the start of an application to its end, once per interval."""
+"""Tests of heartbeats, which are sent once per interval from the start of an application to its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def beats(made: Translator, now: int) -> list[Event]:
 
 
 def test_the_first_heartbeat_follows_the_start_at_once() -> None:
-    """The first heartbeat follows the start at once, so that its receiver knows the interval from the beginning."""
+    """The first heartbeat immediately follows the start, so that its receiver knows the interval from the beginning."""
     made = translator(application_start())
     assert made.next_deadline is not None
     assert made.next_deadline <= START
@@ -40,21 +40,21 @@ def test_the_first_heartbeat_follows_the_start_at_once() -> None:
     assert made.next_deadline == SLOT
 
 
-def test_one_heartbeat_per_interval_however_late_the_clock() -> None:
-    """Each interval has at most one heartbeat; a sidecar that was suspended does not make up for missed ones."""
+def test_each_interval_has_at_most_one_heartbeat() -> None:
+    """Each interval has at most one heartbeat. A sidecar that was suspended does not send missed heartbeats."""
     made = translator(application_start())
     assert len([beat for minute in range(10) for beat in beats(made, SLOT + minute * MINUTE)]) == 10
     assert len(beats(made, SLOT + 100 * MINUTE)) == 1
 
 
 def test_a_restarted_sidecar_repeats_the_event_id() -> None:
-    """Two heartbeats of one interval have the same event id, so a restarted sidecar's is a duplicate."""
+    """Two heartbeats of one interval have the same event id, so the heartbeat of a restarted sidecar is a duplicate."""
     first, second = (beats(translator(application_start()), SLOT + later)[0] for later in (0, 10))
     assert first.event_id == second.event_id
 
 
 def test_the_state_of_the_application() -> None:
-    """A heartbeat has the number of queries, of batches since the last heartbeat, and of rows behind."""
+    """A heartbeat contains the numbers of queries, batches since the last heartbeat, and unread rows."""
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1}
     made = translator(application_start(), query_started(), *(query_progress(n, sources=[source]) for n in range(3)))
     first, second = beats(made, SLOT)[0], beats(made, SLOT + MINUTE)[0]
@@ -68,7 +68,7 @@ def test_the_state_of_the_application() -> None:
 
 
 @pytest.mark.parametrize("interval", [60.0, None])
-def test_none_before_the_start_or_after_the_end_or_without_an_interval(interval: float | None) -> None:
+def test_no_heartbeat_without_a_running_application_or_an_interval(interval: float | None) -> None:
     """Without a running application or an interval, there is neither a heartbeat nor a timer."""
     made = translator(interval=interval)
     assert (made.next_deadline, beats(made, SLOT)) == (None, [])
@@ -81,7 +81,7 @@ def test_none_before_the_start_or_after_the_end_or_without_an_interval(interval:
 
 
 def test_a_heartbeat_counts_the_executors() -> None:
-    """A heartbeat has the number of executors; a removed executor no longer counts."""
+    """A heartbeat contains the number of executors. A removed executor no longer counts."""
     executors = [
         {"kind": "executor_added", "at": START, "executor_id": name, "time": START, "host": "h", "cores": 4}
         for name in ("1", "2", "3")
@@ -94,7 +94,7 @@ def test_a_heartbeat_counts_the_executors() -> None:
 
 
 def test_a_restarted_sidecar_does_not_guess_the_number_of_executors() -> None:
-    """A restarted sidecar reports no number of executors, because it has not seen all of them."""
+    """A restarted sidecar reports no number of executors, because it has not observed all executors."""
     made = Translator(TranslateConfig(heartbeat_interval=60.0))
     made.restore(decoded(application_start()))
     (beat,) = beats(made, START)

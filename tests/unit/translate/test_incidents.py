@@ -1,4 +1,4 @@
-"""Tests of the alarm: for ten kinds of failure, exactly one with the right cause, or none."""
+"""Tests of alarms: for ten kinds of failure, exactly one alarm with the correct cause, or no alarm."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def removed(reason: str) -> dict[str, Any]:
 PROGRAM_FAILED = application_end("PROGRAM_FAILED", program_exit_code=1)
 STREAMING = [query_started(name="book-payments"), query_progress(0, name="book-payments")]
 FAILED = "shop: application failed with exit code 1: "
-#: For each kind of failure: its records, and the body of its alarm, if it has one.
+#: For each kind of failure: its records, and the body of its alarm if the failure causes one.
 KINDS: dict[str, tuple[Records, str | None]] = {
     "udf error": ([*failed_job(UDF), PROGRAM_FAILED], f"{FAILED}job 4 failed: {BOOKED}"),
     "analysis error": (
@@ -160,14 +160,17 @@ def alarms(events: Sequence[Event]) -> list[Event]:
 
 
 def roles(events: Sequence[Event]) -> list[str]:
-    """Return the roles in failures; the first commit and a good end of the application are recoveries."""
+    """Return the incident roles of the events.
+
+    Failures have several roles; the first commit and a successful end of the application are recoveries.
+    """
     found = [str(event.attributes.get("incident.role", "")) for event in events]
     return [role for role in found if role not in ("", "recovery")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_is_one_alarm_with_its_cause(kind: str) -> None:
-    """A failure is one alarm: its highest level is ERROR with the root cause; failures that are survived are WARN."""
+    """A failure causes one alarm with the root cause at its highest level, an ERROR. Survived failures are WARN."""
     records, body = KINDS[kind]
     events = translate(records)
     assert [event.body for event in alarms(events)] == ([] if body is None else [body])
@@ -182,8 +185,8 @@ def test_a_failure_is_one_alarm_with_its_cause(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][1]])
-def test_nothing_is_held_for_a_reporter_that_spark_waits_for(kind: str) -> None:
-    """If Spark waits for a reporter, no event is held; one alarm has the highest level that is known at once."""
+def test_no_event_is_held_if_spark_waits_for_a_reporter(kind: str) -> None:
+    """If Spark waits for a reporter, no event is held. One alarm has the highest level that is known at that time."""
     translator = Translator(AT_ONCE)
     events = []
     for record in story(KINDS[kind][0]):
@@ -193,14 +196,14 @@ def test_nothing_is_held_for_a_reporter_that_spark_waits_for(kind: str) -> None:
 
 
 def test_an_event_of_the_program_keeps_its_severity() -> None:
-    """An event of the user's program keeps its severity, even if it has the name of an event of Spark."""
+    """An event of the user's program keeps its severity, even if its name is a name of Spark's events."""
     own = {"id": "1", "name": "JobFailureEvent", "class_scope": "shop.orders", "severity": "ERROR", "body": "own"}
     *_, event = translate([{"kind": "added", "at": START + 3, "event": own}])
     assert (event.severity, event.body, roles([event])) == (Severity.ERROR, "own", [])
 
 
-def test_a_flood_behind_a_failure_does_not_wait() -> None:
-    """If very many events follow a failure, they are released early, because a mailbox must hold them together."""
+def test_a_flood_of_events_after_a_failure_does_not_wait() -> None:
+    """If very many events follow a failure, they are released early, because a mailbox must hold all of them."""
     translator = Translator()
     records = [query_started(), *failed_job(UDF), *map(query_progress, range(600))]
     released = [len(translator.translate(decoded(record))) for record in story(records)]
@@ -208,8 +211,8 @@ def test_a_flood_behind_a_failure_does_not_wait() -> None:
     assert translator.held_record is None
 
 
-def test_everything_behind_a_failure_waits_in_order() -> None:
-    """Events behind a held failure wait in order, and their records are not acknowledged."""
+def test_events_after_a_held_failure_wait_in_order() -> None:
+    """Events that follow a held failure wait in order, and their records are not acknowledged."""
     translator = Translator()
     stage, job, *rest = failed_job(UDF)[1:], good_job(9, at=900), query_started(at=START + 1_000)
     head = [failed_job(UDF)[0], *stage]
@@ -227,8 +230,8 @@ def test_everything_behind_a_failure_waits_in_order() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_sidecar_makes_the_held_events_again(kind: str) -> None:
-    """After a kill, the sidecar's successor gets the unacknowledged records and repeats their events' ids and roles."""
+def test_a_killed_sidecar_s_successor_makes_the_held_events_again(kind: str) -> None:
+    """After a kill, a new sidecar receives the unacknowledged records and makes the same event ids and roles."""
     records = story(KINDS[kind][0])
     whole = {event.event_id: event for event in translate(KINDS[kind][0])}
     for cut in range(1, len(records) + 1):
@@ -246,8 +249,8 @@ def test_a_killed_sidecar_makes_the_held_events_again(kind: str) -> None:
         assert roles_of == {key: (e.severity, e.attributes.get("incident.role")) for key, e in whole.items()}
 
 
-def test_the_level_above_belongs_to_the_alarm_for_a_minute() -> None:
-    """A failure of a higher level belongs to the alarm before it for a minute; after that it is a new failure."""
+def test_a_higher_level_belongs_to_the_alarm_for_a_minute() -> None:
+    """For a minute, a failure at a higher level belongs to the previous alarm. Later, it is a new failure."""
     for after, expected in ((30_000, 1), (90_000, 2)):
         end = {**PROGRAM_FAILED, "at": START + after, "time": START + after}
         events = translate([*failed_job(UDF), end])
@@ -255,21 +258,21 @@ def test_the_level_above_belongs_to_the_alarm_for_a_minute() -> None:
         assert len({event.attributes.get("incident.id") for event in events} - {None}) == expected
 
 
-def test_another_job_of_the_failed_execution_is_no_survival() -> None:
-    """Another job of the failed execution does not end its failure: adaptive execution starts several jobs."""
+def test_another_job_of_the_failed_execution_does_not_end_its_failure() -> None:
+    """Another job of the failed execution does not end its failure, because adaptive execution starts several jobs."""
     own = {"spark.sql.execution.id": "3"}
     records = [*failed_job(UDF, own), good_job(5, properties=own)[0]]
     assert len(alarms(translate(records))) == 1
     assert alarms(translate([*failed_job(UDF, own), *good_job(5, properties={"spark.sql.execution.id": "4"})])) == []
 
 
-def test_a_successful_execution_without_jobs_is_survival() -> None:
-    """A later execution that succeeds without jobs, like DROP TABLE, shows that the application survived."""
+def test_a_successful_execution_without_jobs_ends_the_failure() -> None:
+    """A later execution that succeeds without jobs, such as DROP TABLE, shows that the application survived."""
     assert alarms(translate([*failed_job(UDF), failed_sql(None)])) == []
 
 
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
-    """A query that fails repeatedly has one alarm per failure with the same key, also in another run."""
+    """If a query fails repeatedly, each failure has one alarm with the same key, also in another run."""
     records = [*STREAMING, query_terminated(exception=SINK)]
     again = query_started("r2", name="book-payments", at=START + 100)
     records += [again, query_terminated("r2", exception=SINK, at=START + 5_000)]
@@ -285,20 +288,20 @@ def test_a_query_that_fails_repeatedly_has_one_key() -> None:
     [("nightly", "shop/nightly/failure"), ("0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "shop/failure")],
 )
 def test_the_key_has_the_job_group_unless_it_was_generated(group: str, key: str) -> None:
-    """The key of an incident has the job group, unless a Thrift server or notebook generated it for the statement."""
+    """The key of an incident contains the job group, unless a Thrift server or a notebook generated the group."""
     (alarm,) = alarms(translate(failed_job(UDF, {"spark.jobGroup.id": group})))
     assert alarm.attributes["incident.key"] == key
 
 
 def test_the_application_has_the_key_of_its_query() -> None:
-    """The application's alarm has the key of its failed query, so it closes when the query commits again."""
+    """The application's alarm has the key of its failed query, so the alarm closes when the query commits again."""
     (alarm,) = alarms(translate(KINDS["sink failure"][0]))
     assert alarm.attributes["incident.key"] == "shop/book-payments/failure"
     assert alarm.class_scope == "spark.application"
 
 
 def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
-    """A failed enrichment is a consequence of its query's failure; if no query failed, the program caught the error."""
+    """A failed enrichment is a consequence of its query's failure. If no query failed, the program caught the error."""
     about = {"spark.streaming.query.id": "q1", "spark.streaming.query.run_id": "r1"}
     event = {"id": "1", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich", "severity": "ERROR"}
     added = {"kind": "added", "at": START + 3, "event": {**event, "body": "failed", "attributes": about}}
@@ -308,8 +311,8 @@ def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
     assert roles(translate([*STREAMING, added])) == ["survived"]
 
 
-def test_the_own_exception_of_the_application_names_the_failure_before_it() -> None:
-    """The application's exception is reported with the failure before it, because programs wrap Spark's exception."""
+def test_the_application_s_exception_names_the_previous_failure() -> None:
+    """An application's exception is reported with the previous failure, because programs wrap Spark's exception."""
     failure = {"chain": [{"type": "java.lang.RuntimeException", "message": "load failed"}]}
     (alarm,) = alarms(translate([*failed_job(UDF), application_end("UNCAUGHT_EXCEPTION", failure=failure)]))
     assert alarm.body == (
@@ -319,7 +322,7 @@ def test_the_own_exception_of_the_application_names_the_failure_before_it() -> N
 
 
 def test_a_lost_driver_is_the_alarm_of_its_last_failure() -> None:
-    """An application that is killed within the settle time of a failure is one incident with it."""
+    """If an application is killed within the settle time of a failure, the failure and the loss are one incident."""
     translator = Translator()
     for record in story(failed_job(UDF)):
         translator.translate(decoded(record))
@@ -330,7 +333,7 @@ def test_a_lost_driver_is_the_alarm_of_its_last_failure() -> None:
 
 
 def test_links_of_a_failure() -> None:
-    """A failure's links are from the driver and from the settings; the settings have precedence."""
+    """Links of a failure come from the driver and the settings. The settings have precedence."""
     links = {"history": "h:18080", "tracking": "http://rm/proxy/a", "pod": "d", "namespace": "n"}
     start = application_start(app_id="application_1_2", attempt_id="1", links=links)
     job = failed_job(UDF)
@@ -366,8 +369,8 @@ def test_links_of_a_failure() -> None:
         ("cut\nfurther lines", "cut\nother lines"),
     ],
 )
-def test_the_fingerprint_ignores_what_varies(one: str, other: str) -> None:
-    """The fingerprint ignores ids, numbers, addresses, folders, and the line number in the user's code."""
+def test_the_fingerprint_ignores_varying_parts(one: str, other: str) -> None:
+    """The fingerprint ignores ids, numbers, addresses, folders and the line number in the user's code."""
     frame, moved = "/jobs/payments.py:16 in book", "/home/ada/payments.py:21 in book"
     assert fingerprint("a.B", one, frame) == fingerprint("a.B", other, moved)
 
@@ -383,12 +386,12 @@ def test_the_fingerprint_ignores_what_varies(one: str, other: str) -> None:
     ],
 )
 def test_different_causes_have_different_fingerprints(error_type: str, message: str, location: str | None) -> None:
-    """The fingerprint differs with the error type, the words of the message, the file and the function."""
+    """The fingerprint depends on the error type, the words of the message, the file and the function."""
     assert fingerprint("a.B", "no currency", "p.py:1 in f") != fingerprint(error_type, message, location)
 
 
 def test_one_cause_has_one_fingerprint_on_every_level() -> None:
-    """Failures of stage, job, query and application by one cause have the same fingerprint."""
+    """Failures of a stage, job, query and application with the same cause have the same fingerprint."""
     events = translate(KINDS["udf error"][0])
     found = {event.attributes["failure.fingerprint"] for event in events if event.name == "JobFailureEvent"}
     assert len(found) == 1

@@ -1,4 +1,4 @@
-"""Tests of jobs and stage attempts: batch applications report all, streams only failures or by a setting."""
+"""Tests of jobs and stage attempts: streams report only failures by default, batch applications report all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
 
 
 def test_a_batch_job_is_reported_from_start_to_end() -> None:
-    """A batch job makes two status changes, at its start and its end, with the job's origin."""
+    """A batch job makes two status changes, at its start and at its end, with the job's origin."""
     started, finished = translate(job_start(**BATCH), job_end())
     assert started.body == "Job 4 (nightly report) started"
     assert (finished.attributes["spark.status.old"], finished.attributes["spark.status.new"]) == ("RUNNING", "FINISHED")
@@ -56,7 +56,7 @@ def test_a_batch_job_is_reported_from_start_to_end() -> None:
 
 
 def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
-    """A batch job that fails makes a status change and a failure, and both name the cause."""
+    """A failed batch job makes a status change and a failure, which both name the cause."""
     _, status, failure = translate(job_start(), job_end(failure=FAILED))
     assert (status.attributes["spark.status.new"], status.severity) == ("FAILED", Severity.INFO)
     assert failure.body == "Job 4 failed: java.io.IOException: disk"
@@ -84,7 +84,7 @@ def test_job_is_reported_once() -> None:
 
 
 def test_stage_edges_have_the_counts_of_the_shim() -> None:
-    """Each status change of a stage has the old status, the new status, and the shim's task counts."""
+    """Each status change of a stage contains the old status, the new status and the task counts of the shim."""
     records = [
         stage("stage_submitted", properties=BATCH),
         edge("ALL_RUNNING_OR_FINISHED"),
@@ -106,7 +106,7 @@ def test_stage_edges_have_the_counts_of_the_shim() -> None:
 
 
 def test_repeated_or_unrelated_edges_make_no_event() -> None:
-    """A status change is ignored if the status is the same or the stage was never submitted or has finished."""
+    """A status change is ignored if the status is unchanged, or if the stage was not submitted or has finished."""
     submitted, over = stage("stage_submitted"), stage("stage_completed")
     assert translate(edge("ALL_FINISHED")) == []
     assert len(translate(submitted, edge("ALL_FINISHED"), edge("ALL_FINISHED"))) == 1
@@ -130,7 +130,7 @@ def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
     ids=["fetch-failed", "aborted", "other"],
 )
 def test_failed_attempt_reports_whether_spark_retries(reason: str, severity: Severity, will_retry: bool) -> None:
-    """A failed attempt that Spark retries is a warning, the last attempt is an error."""
+    """A failed attempt that Spark retries is a warning; the last attempt is an error."""
     over = stage("stage_completed", failure_reason=reason, task_failure=reason, failed=1)
     (event,) = translate(stage("stage_submitted"), over)
     assert (event.name, event.severity) == ("JobFailureEvent", severity)
@@ -140,12 +140,12 @@ def test_failed_attempt_reports_whether_spark_retries(reason: str, severity: Sev
 
 @pytest.mark.parametrize("reason", [None, "Stage cancelled because SparkContext was shut down", "Job 4 cancelled"])
 def test_stage_ended_by_another_failure_is_not_reported(reason: str | None) -> None:
-    """A stage that another failure ended is not reported, because the job's event has the cause."""
+    """If another failure ended a stage, the stage is not reported, because the event of the job has the cause."""
     assert translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason)) == []
 
 
 def test_a_lost_executor_is_named_with_its_reason() -> None:
-    """A stage that failed because of a lost executor has the reason of that loss."""
+    """A stage that failed because of a lost executor contains the reason of the loss."""
     gone = {"kind": "executor_removed", "executor_id": "1", "time": START, "reason": "killed by the kernel"}
     lost = (
         "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: "

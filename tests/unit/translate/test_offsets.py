@@ -1,4 +1,4 @@
-"""Tests of source offsets: partitions and lag of Kafka's format, and text for any format."""
+"""Tests of source offsets: partitions and lag for Kafka's format, and text for any format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_events.translate.offsets import lag, offset_text, partitions
 
 
 def raw(value: object, quoted: bool = False) -> bytes:
-    """Return JSON as in a progress or, if ``quoted``, as a string with JSON in it, as in event logs."""
+    """Return JSON as in a progress or, if ``quoted``, a string that contains JSON as in event logs."""
     text = json.dumps(value, separators=(",", ":"))
     return json.dumps(text).encode() if quoted else text.encode()
 
@@ -37,21 +37,21 @@ def test_kafka_offsets_are_read_per_partition(quoted: bool) -> None:
         {"sourceVersion": 1, "reservoirId": "x", "index": {"0": 1}},
     ],
 )
-def test_other_forms_have_no_partitions(value: object) -> None:
+def test_other_formats_have_no_partitions(value: object) -> None:
     """Offsets in formats similar to Kafka's have neither partitions nor a lag."""
     assert partitions(raw(value)) == {}
     assert lag(raw(value), raw(value)) is None
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b"\xff\xfe", b'"\\ud800', b'{"t":{"0":1}} trailing'])
-def test_text_without_json_causes_no_error(text: bytes) -> None:
-    """A source may write an offset that is not JSON; parsing it raises no error."""
+def test_an_offset_that_is_not_json_causes_no_error(text: bytes) -> None:
+    """An offset that is not JSON, which a source may write, causes no error."""
     assert partitions(text) == {}
     assert isinstance(offset_text(text), str)
 
 
 def test_lag_is_the_unread_part() -> None:
-    """The lag counts all partitions, also new ones, but not a partition that was reset to an earlier offset."""
+    """The lag counts all partitions including new ones, except partitions that were reset to an earlier offset."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8
 

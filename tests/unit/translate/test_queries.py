@@ -1,4 +1,4 @@
-"""Tests of streaming queries over all their runs."""
+"""Tests of streaming queries across all their runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def change(event: Event) -> tuple[object, object]:
 
 
 def test_start_has_the_time_of_the_query() -> None:
-    """The event of a query's start has the query's own timestamp, id, run and name."""
+    """The event of a query's start contains the query's timestamp, id, run and name."""
     (event,) = translate(query_started())
     assert (event.name, event.severity, event.body) == (
         "JobStatusChangeEvent",
@@ -35,28 +35,28 @@ def test_start_has_the_time_of_the_query() -> None:
     assert event.attributes["spark.app.id"] == "local-1"
 
 
-def test_a_timestamp_that_cannot_be_read_is_replaced_by_the_driver_s_clock() -> None:
+def test_an_invalid_timestamp_is_replaced_by_the_time_of_the_record() -> None:
     """If a query's timestamp cannot be parsed, the event has the time at which the shim received it."""
     (event,) = translate(query_started(timestamp="yesterday"))
     assert event.observed_ts_millis == START + 1
 
 
-def test_a_query_without_a_name_is_called_by_its_id() -> None:
-    """For a query without a name, the body has the beginning of its id, and the attribute for the name is missing."""
+def test_the_body_has_the_id_of_a_query_without_a_name() -> None:
+    """For a query without a name, the body contains the beginning of its id, and the name attribute is missing."""
     (event,) = translate(query_started(query="0123456789ab", name=None))
     assert event.body == "shop: query '01234567' started"
     assert "spark.streaming.query.name" not in event.attributes
 
 
 def test_a_query_that_stops_without_an_exception_is_finished() -> None:
-    """A query that stops without an exception is FINISHED, after stop() and with AvailableNow."""
+    """A query that stops without an exception is FINISHED, whether it used stop() or AvailableNow."""
     *_, event = translate(query_started(), query_terminated())
     assert change(event) == ("RUNNING", "FINISHED")
     assert (event.severity, event.observed_ts_millis) == (Severity.INFO, START + 8)
 
 
 def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
-    """A failed query makes a status change and a failure that name the cause; the failure has the current batch."""
+    """A failed query makes a status change and a failure, which name the cause. The failure has the current batch."""
     failed = query_terminated(exception="java.io.IOException: disk", error_class="DISK")
     *_, status, failure = translate(query_started(), query_progress(6), failed)
     assert change(status) == ("RUNNING", "FAILED")
@@ -69,14 +69,14 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
 
 
 def test_a_query_that_fails_before_its_first_batch_has_no_batch() -> None:
-    """For a query that fails before its first batch, the batch's attribute is missing instead of -1."""
+    """For a query that fails before its first batch, the batch attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
     assert failure.body == "shop: query 'clicks' failed: a.B: x"
     assert "spark.batch.id" not in failure.attributes
 
 
 def test_a_failed_query_has_its_last_offsets() -> None:
-    """The failure of a query has the offsets of the last commit, where the next run continues."""
+    """The failure of a query contains the offsets of the last commit, from which the next run continues."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
     assert failure.attributes["spark.streaming.query.committed_offsets"] == r'["{\"logOffset\":6}"]'
@@ -99,7 +99,7 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
     assert event.attributes["spark.streaming.query.run_id"] == "r2"
 
 
-def test_another_query_of_the_same_name_is_no_restart() -> None:
+def test_another_query_with_the_same_name_is_not_a_restart() -> None:
     """A query with the same name and another id is not a restart, because only the id identifies a query."""
     *_, event = translate(query_started(), query_terminated(), query_started("r2", "q2"))
     assert change(event) == (None, "RUNNING")
@@ -107,7 +107,7 @@ def test_another_query_of_the_same_name_is_no_restart() -> None:
 
 
 def test_end_of_an_unknown_run_is_reported() -> None:
-    """The end of an unknown run is reported, without an old status."""
+    """The end of an unknown run is reported without an old status."""
     (event,) = translate(query_terminated("r9", "q9"))
     assert change(event) == (None, "FINISHED")
     assert event.attributes["spark.streaming.query.run_id"] == "r9"

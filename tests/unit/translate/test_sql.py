@@ -49,7 +49,7 @@ def failures(*records: dict[str, Any]) -> list[Event]:
 
 
 def test_sql_that_fails_without_a_job_is_reported() -> None:
-    """A failure of SQL without a job has class, message and location; it is a warning, as a program may catch it."""
+    """A failure of SQL without a job has a class, message and location. It is a warning, as a program may catch it."""
     (event,) = failures(ended())
     assert (event.class_scope, event.severity) == ("spark.sql.execution", Severity.WARN)
     assert event.body == f"shop: SQL execution 7 (save at etl.py:9) failed in the driver: {EXISTS}"
@@ -67,7 +67,7 @@ def test_sql_that_fails_without_a_job_is_reported() -> None:
 
 
 def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
-    """A driver that runs out of memory, for example in collect(), makes an ERROR although the jobs have succeeded."""
+    """A driver that runs out of memory, for example in collect(), makes an ERROR although its jobs succeeded."""
     (event,) = failures(*job(), ended(error=MEMORY))
     assert event.severity is Severity.ERROR
     assert event.attributes["error.type"] == "java.lang.OutOfMemoryError"
@@ -83,14 +83,14 @@ def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
     ],
 )
 def test_sql_that_fails_because_of_its_job_is_reported_by_the_job(why: dict[str, Any], error: str) -> None:
-    """A failure of SQL and its job makes one event, the job's, in either order of the two ends."""
+    """If SQL and its job fail, only the job's event is made, whichever end arrives first."""
     start, end = job(failure=why)
     for records in ([start, end, ended(error=error)], [start, ended(error=error), end]):
         assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job"]
 
 
 def test_sql_whose_job_was_cancelled_for_another_reason_is_reported() -> None:
-    """SQL whose job Spark cancelled, because a broadcast exceeded its timeout, is reported beside the job."""
+    """If Spark cancels the job of failed SQL, as after a broadcast timeout, both the SQL and the job are reported."""
     cancelled = failure(
         "org.apache.spark.SparkException", "Job 4 cancelled The corresponding broadcast query has failed."
     )
@@ -107,18 +107,18 @@ def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> No
 
 
 def test_the_execution_around_a_failed_one_is_not_reported() -> None:
-    """If a command fails because of the query inside it, only one of these two executions is reported."""
+    """If a command fails because of a query inside the command, only one of these two executions is reported."""
     assert len(failures(ended(8, root_id=7), ended(7))) == 1
     assert len(failures(ended(7), ended(8))) == 2
 
 
 def test_sql_of_a_micro_batch_is_reported_by_its_query() -> None:
-    """SQL of a micro-batch is not reported itself, because its query fails with the same error."""
+    """SQL of a micro-batch is not reported, because its query fails with the same error."""
     assert failures(ended(description=MICRO_BATCH)) == []
 
 
 def test_sql_that_succeeds_makes_no_event() -> None:
-    """SQL that succeeds makes no event; the driver sends its record only after a failure."""
+    """SQL that succeeds makes no event. The driver sends such a record only after a failure."""
     assert failures(ended(error=None)) == []
 
 
@@ -126,7 +126,7 @@ def test_sql_that_succeeds_makes_no_event() -> None:
 
 
 def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
-    """A failed application has the error of the SQL before it as reason, because Spark's event of the end has none."""
+    """The reason of a failed application is the error of the previous SQL, because Spark's end event has no reason."""
     first, last = failures(ended(), application_end("PROGRAM_FAILED"))
     assert last.attributes["spark.entity"] == "application"
     assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
@@ -136,7 +136,7 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
 def test_a_failure_followed_by_a_success_is_not_the_reason(success: list[dict[str, Any]]) -> None:
-    """A failure that a success follows is not the reason: the program caught the error and continued."""
+    """A failure before a later success is not the reason, because the program caught the error and continued."""
     *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
     assert "spark.app.outcome_hint" not in last.attributes
@@ -148,14 +148,14 @@ def test_a_finished_application_has_only_a_hint() -> None:
 
 
 def test_the_program_s_exception_is_the_application_s_reason() -> None:
-    """The reason of a failed application is the program's own exception rather than an earlier failure of Spark."""
+    """The reason of a failed application is the program's exception, not an earlier failure of Spark."""
     own = failure("java.lang.IllegalStateException", "no table")
     *_, last = failures(ended(), application_end("UNCAUGHT_EXCEPTION", failure=own))
     assert last.attributes["error.type"] == "java.lang.IllegalStateException"
 
 
 def test_one_cause_has_one_error_type() -> None:
-    """A cause has the same error type in the job, its query and the application, whatever wraps it."""
+    """A cause has the same error type in the job, its query and the application, whichever exception wraps it."""
     why = failure("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] no. SQLSTATE: 22012", "DIVIDE_BY_ZERO")
     wrapped = (
         "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call"
@@ -177,7 +177,7 @@ SYNTAX = (
 
 
 def test_the_shell_s_error_is_the_reason_without_a_failure_from_spark() -> None:
-    """Without a failure from Spark, the shell's error is the reason, as for a statement that cannot be parsed."""
+    """If Spark reports no failure, the shell's error is the reason, for example if a statement cannot be parsed."""
     (event,) = failures(application_end("SPARK_SQL", exit_code=1, shell_error=SYNTAX))
     assert event.attributes["error.type"] == "PARSE_SYNTAX_ERROR"
     assert "Syntax error at or near 'selec'" in event.body
@@ -192,7 +192,7 @@ def test_spark_s_failure_has_precedence_over_the_shell_s_error() -> None:
 
 
 def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
-    """If the outcome of the spark-sql shell is unknown, as in Spark 3.5, its error is a hint."""
+    """If the outcome of the spark-sql shell is unknown, as in Spark 3.5, the shell's error is a hint."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))
@@ -201,5 +201,5 @@ def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
 
 
 def test_an_error_before_a_successful_end_of_the_shell_is_ignored() -> None:
-    """An error before a successful end of the shell is ignored, because a later statement has succeeded."""
+    """An error before a successful end of the shell is ignored, because a later statement succeeded."""
     assert failures(application_end("SPARK_SQL", exit_code=0, shell_error=SYNTAX)) == []

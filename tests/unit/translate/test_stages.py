@@ -1,4 +1,4 @@
-"""Tests of failed stage attempts: which are reported, with which severity and cause."""
+"""Tests of failed stage attempts: which attempts are reported, and with which severity and cause."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def translate(*records: dict[str, Any]) -> list[Event]:
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
 def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
-    """A stage's fourth consecutive failure is a consequence of the job's failure; the first three are warnings."""
+    """A stage's fourth consecutive failure is a consequence of the job's failure. The first three are warnings."""
     events = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
     assert [event.severity for event in events] == [Severity.WARN] * 3 + [Severity.INFO]
     assert [event.attributes["failure.will_retry"] for event in events] == [True] * 3 + [False]
@@ -77,7 +77,7 @@ def test_spark_s_setting_limits_the_attempts(most: int) -> None:
 
 
 def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
-    """A final stage with a barrier is not retried; Spark reports two ends of its attempt, which make one event."""
+    """A final stage with a barrier is not retried. Spark reports two ends of its attempt, which make one event."""
     reason = BARRIER.replace("ShuffleMapTask", "ResultTask")
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
@@ -102,7 +102,7 @@ def test_a_successful_attempt_resets_the_count() -> None:
 
 
 def test_only_the_stage_that_failed_the_job_is_reported() -> None:
-    """Only the stage that failed the job is reported, although Spark gives its reason to all running stages."""
+    """Only the stage that failed the job is reported, although Spark assigns its reason to all running stages."""
     events = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
     assert [(event.attributes["spark.stage.id"], event.severity) for event in events] == [(3, Severity.INFO)]
     assert events[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
@@ -110,10 +110,9 @@ def test_only_the_stage_that_failed_the_job_is_reported() -> None:
 
 
 def test_in_spark_4_all_stages_have_the_same_message() -> None:
-    """In Spark 4, only a stage with a task that failed for the common reason has failed.
+    """In Spark 4, a stage has failed only if one of its tasks failed for the common reason.
 
-    The other stages have the same message but are healthy, even if an attempt of one of their tasks failed
-    earlier.
+    The other stages have the same message but are healthy, even if an attempt of one of their tasks failed earlier.
     """
     own = f"org.apache.spark.SparkArithmeticException: {BARE}\tat a.B.c(B.java:1)\n"
     records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
@@ -124,7 +123,7 @@ def test_in_spark_4_all_stages_have_the_same_message() -> None:
 
 
 def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
-    """A stage that fails without a failed task, because a task cannot be serialized for example, is reported."""
+    """A stage that fails without a failed task, for example because a task cannot be serialized, is reported."""
     reason = "Job aborted due to stage failure: Task not serializable: java.io.NotSerializableException: Foo"
     (event,) = translate(submitted(), completed(reason, failed=0))
     assert event.severity is Severity.INFO
@@ -146,12 +145,12 @@ def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
     ],
 )
 def test_stages_cancelled_after_their_job_are_not_reported(reason: str) -> None:
-    """Stages that are cancelled after their job are not reported: they are healthy, or the job has the cause."""
+    """Stages that are cancelled after their job are not reported: they are healthy, or the job contains the cause."""
     assert translate(submitted(), completed(reason)) == []
 
 
 def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> None:
-    """The cause of a fetch failure is the lost executor with its shuffle files, which the failure does not name."""
+    """The cause of a fetch failure is the lost executor with its shuffle files, which Spark's failure does not name."""
     events = translate(
         removed("1", START - 5_000, "idle"),
         submitted(),
@@ -170,7 +169,7 @@ MISSING = (
 
 
 def test_a_fetch_failure_names_the_lost_executor() -> None:
-    """A fetch failure names the executor whose output is missing, and the reason of its loss."""
+    """A fetch failure names the executor whose output is missing, and the reason of this executor's loss."""
     gone = removed("1", START - 5, "Command exited with code 137")
     other = removed("2", START + 10, "idle")
     missed = completed(MISSING, lost_executor="1", lost_host="10.0.0.9")
@@ -194,7 +193,7 @@ def test_fetch_failure_before_the_removal_names_the_executor() -> None:
 
 
 def test_a_job_failed_by_fetch_failures_names_the_lost_executor() -> None:
-    """A job that fails after fetch failures has the lost executor as cause; its exception names the stage."""
+    """The cause of a job that fails after fetch failures is the lost executor. The job's exception names the stage."""
     message = (
         "Job aborted due to stage failure: ResultStage 3 (count at job.py:9) has failed the maximum allowable number "
         f"of times: 4. Most recent failure reason:\n{MISSING}"
@@ -215,7 +214,7 @@ def test_an_executor_removed_earlier_is_not_the_cause() -> None:
 
 
 def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
-    """If a task's last failure was a lost executor, that loss is the root cause and labelled as a resource."""
+    """If a task's last failure was a lost executor, this loss is the root cause and has the label RESOURCE."""
     cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
     (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
     assert event.attributes["error.type"] == "ExecutorLostFailure"
@@ -229,7 +228,7 @@ def edge(seq: int, status: str, time: int, finished: int = 0) -> dict[str, Any]:
     return {"seq": seq, "kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status, "time": time, **counts}
 
 
-def test_resent_edge_makes_no_event() -> None:
+def test_a_repeated_status_change_makes_no_event() -> None:
     """A repeated or older status change of a stage makes no event, so no event id is repeated."""
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
@@ -238,8 +237,8 @@ def test_resent_edge_makes_no_event() -> None:
 
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["live", "replay"])
-def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
-    """A status change that is reported late is kept, but its event is not dated before the preceding one."""
+def test_a_status_change_is_never_earlier_than_its_predecessor(numbered: bool) -> None:
+    """A status change that is reported late is kept, and its time is at least the time of the previous change."""
     events = translate(
         submitted(),
         edge(7 * numbered, "ALL_RUNNING_OR_FINISHED", START + 10, 1),
@@ -252,15 +251,15 @@ def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
     assert len({event.event_id for event in events}) == 4
 
 
-def test_a_clock_set_back_hides_no_edge() -> None:
-    """After the driver's clock was set back, no status change is lost: records are ordered by number."""
+def test_a_clock_set_back_hides_no_status_change() -> None:
+    """After the driver's clock was set back, no status change is lost, because records are ordered by number."""
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
     events = translate(submitted(), running, over, running, over)
     assert [event.attributes["spark.status.new"] for event in events] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
-def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:
-    """A long stage is remembered, because stages that have finished are forgotten first."""
+def test_a_long_stage_is_kept_during_thousands_of_short_stages() -> None:
+    """A long stage is kept during thousands of short stages, because finished stages are removed first."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded({**submitted(0), "properties": {"sql.streaming.queryId": "q"}}))
     for stage in range(1, 5_000):

@@ -19,7 +19,7 @@ def test_every_next_status_is_defined(table: Transitions) -> None:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_invalid_transition_changes_nothing(table: Transitions) -> None:
-    """A transition that the table does not allow changes nothing; an unknown status may change to any."""
+    """A transition that is not in the table changes nothing. An unknown status may change to any status."""
     for old, following in table.items():
         for new in table:
             status = Status(table)
@@ -30,7 +30,10 @@ def test_invalid_transition_changes_nothing(table: Transitions) -> None:
 
 @pytest.mark.parametrize(("name", "ends"), [("application", 5), ("query", 2), ("job", 3), ("stage", 0)])
 def test_final_statuses_are_final(name: str, ends: int) -> None:
-    """Final statuses of applications, runs of queries and jobs do not change; tasks of a stage may run again."""
+    """Final statuses of applications, runs of queries and jobs do not change.
+
+    Tasks of a finished stage may run again.
+    """
     over = [value for value in TABLES[name] if Status(TABLES[name], value).is_over]
     assert len(over) == ends
     assert not Status(TABLES[name]).is_over

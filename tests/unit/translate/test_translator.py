@@ -1,4 +1,4 @@
-"""Tests of the numbering of events, and of event ids that are stable under repetition."""
+"""Tests of the numbering of events, and of event ids, which stay the same when records are repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 
 def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal records give equal events, independent of clock and chance."""
+    """Equal records make equal events, independent of the clock and of random numbers."""
     first = translate(Translator(AT_ONCE), STORY)
     monkeypatch.setattr(time, "time", lambda: 4e9)
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
@@ -81,7 +81,7 @@ def test_events_are_numbered_without_gaps() -> None:
 
 
 def test_identifiers_differ_between_applications_and_attempts() -> None:
-    """The same query has other event ids in another application or attempt."""
+    """The same query has different event ids in another application or attempt."""
     ids: set[str] = set()
     for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
         translator = Translator(AT_ONCE)
@@ -91,7 +91,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
-    """Restored records make no event; later events and their ids are as if the sidecar had seen all records."""
+    """Restored records make no event. Later events and ids equal those of a sidecar that received all records."""
     whole = translate(Translator(AT_ONCE), STORY)
     for cut in range(len(STORY) + 1):
         reported = translate(Translator(AT_ONCE), STORY[:cut])
@@ -110,21 +110,21 @@ def test_restored_records_that_are_resent_make_no_event() -> None:
 
 
 def test_restored_records_use_no_numbers() -> None:
-    """Restored records use no sequence numbers: the next event continues from the predecessor's last number."""
+    """Restored records use no sequence numbers. The next event continues from the predecessor's last number."""
     translator = Translator(AT_ONCE, first_sequence=7)
     translator.restore(decoded(application_start()))
     assert translator.next_sequence == 7
 
 
 def test_records_without_meaning_make_no_event() -> None:
-    """Records of unknown kinds and the JVM's shutdown make no event."""
+    """Records of unknown kinds and the record of the JVM's shutdown make no event."""
     translator = Translator(AT_ONCE)
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
 
 
 def test_drops_are_reported_with_their_count() -> None:
-    """The event of dropped records has the number of lost records of each kind."""
+    """The event of dropped records contains the number of lost records of each kind."""
     (event,) = translate(
         Translator(AT_ONCE), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}]
     )
@@ -148,7 +148,7 @@ def test_drops_are_reported_with_their_count() -> None:
     ],
 )
 def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
-    """The event of dropped records has their cause as reason: a larger queue helps only if it was full."""
+    """The event of dropped records contains the cause, because a larger queue helps only if the queue was full."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(AT_ONCE), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason

@@ -1,4 +1,4 @@
-"""Tests of idle watermarks: status changes after a timeout, and the sources that hold back a watermark."""
+"""Tests of idle watermarks: status changes after a timeout, and sources that hold back a watermark."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOON = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 
 
 def iso(seconds: float) -> str:
-    """Return a time, in seconds after noon, in Spark's format."""
+    """Return a time in Spark's format, given in seconds after noon."""
     return datetime.fromtimestamp(NOON / 1000 + seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 class Query:
-    """A query with a watermark and an idle timeout of 10 s; times are seconds after noon."""
+    """Query with a watermark and an idle timeout of 10 s, whose times are seconds after noon."""
 
     def __init__(self, idle_timeout: float = 10.0, policy: str | None = None) -> None:
         watermark, deadline = WatermarkConfig(idle_timeout=idle_timeout), DeadlineConfig(resources=None)
@@ -37,7 +37,7 @@ class Query:
             self.job(0)
 
     def send(self, record: dict[str, Any], seen_at: int = 0) -> list[Event]:
-        """Translate a record; without ``seen_at`` it has no time of the shim, as in a replay."""
+        """Translate a record. Without ``seen_at``, the record has no time of the shim, as in a replay."""
         events = self.translator.translate(decoded({**record, "at": seen_at}))
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
@@ -59,7 +59,10 @@ class Query:
         late: int = 0,
         offsets: Sequence[Any] = (),
     ) -> list[Event]:
-        """Commit a batch with this many rows from each source; watermark and newest event are in seconds."""
+        """Commit a batch with the given rows from each source.
+
+        The watermark and the newest event time are in seconds.
+        """
         self.number += 1
         event_time = {} if watermark is None else {"watermark": iso(watermark)}
         if newest is not None:
@@ -96,7 +99,7 @@ class Query:
 
 
 def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
-    """Return subject, index of the source and new status of each event."""
+    """Return the subject, source index and new status of each event."""
     return [
         (
             e.attributes["spark.watermark.subject"],
@@ -119,7 +122,7 @@ def about(events: list[Event], subject: str, index: int | None = None) -> Event:
 
 @pytest.fixture
 def query() -> Query:
-    """A query with a known trigger period of one second; its last trigger was at second 2."""
+    """Return a query with a known trigger period of one second, whose last trigger was at second 2."""
     made = Query()
     for second in range(3):
         assert made.batch(second, second - 11, 5, newest=second) == []
@@ -147,7 +150,7 @@ def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
 
 
 def test_watermark_that_moves_again_is_active(query: Query) -> None:
-    """When the watermark moves again, the event has the duration of the pause, and the timeout starts again."""
+    """When the watermark advances again, the event contains the duration of the pause, and the timeout restarts."""
     query.tick(12)
     reported = query.batch(20, 10, 5, newest=20)
     assert sorted(edges(reported), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
@@ -178,7 +181,7 @@ def test_deadline_is_set_for_the_next_event(query: Query) -> None:
 
 
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
-    """Spark's idle reports are repeated, but the IDLE event is made once, after the timeout."""
+    """Although Spark repeats idle reports, the IDLE event is made once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
@@ -186,7 +189,7 @@ def test_repeated_idle_reports_make_one_event(query: Query) -> None:
 
 @pytest.mark.parametrize("density", [0.25, 1.0, 7.0, 1000.0])
 def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
-    """Frequent ticks, rare ticks and no ticks give the same events with the same ids in the same order."""
+    """The frequency of ticks, including no ticks, does not change the events, their ids or their order."""
 
     def story(step: float | None) -> list[tuple[str, int]]:
         query, reported, now = Query(), [], 0.0
@@ -216,7 +219,10 @@ def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
 
 
 def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
-    """Return a query whose source 1 is silent from second 3, and its events; only ``max`` moves the watermark then."""
+    """Return a query and its events, where source 1 is silent from second 3.
+
+    After second 3, the watermark advances only under ``max``.
+    """
     query = Query(policy=policy)
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -259,7 +265,7 @@ def test_under_max_no_source_holds_back_the_watermark() -> None:
 
 
 def test_a_source_that_never_had_rows_holds_back() -> None:
-    """A source that never had rows holds the watermark back: it is 1970 until each input has delivered a row."""
+    """A source without any rows holds back the watermark, which is 1970 until every input has delivered a row."""
     query = Query()
     reported = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
     assert about(reported, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
@@ -267,7 +273,7 @@ def test_a_source_that_never_had_rows_holds_back() -> None:
 
 
 def test_source_holds_back_only_once_the_watermark_stops() -> None:
-    """A silent source is blamed only once the watermark stops; before that, slower sources move the watermark."""
+    """A silent source is named only when the watermark stops. Before, slower sources advance the watermark."""
     query = Query()
     for second in range(3):
         query.batch(second, -110 + second, 5, 5, newest=second)
@@ -279,7 +285,7 @@ def test_source_holds_back_only_once_the_watermark_stops() -> None:
 
 
 def test_two_silent_sources_are_both_named() -> None:
-    """Either silent source may hold back the watermark, so both are named."""
+    """If each of two silent sources may hold back the watermark, both are named."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
@@ -318,7 +324,7 @@ def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
 
 
 def test_one_row_before_silence_is_no_warning() -> None:
-    """One row before silence is no warning: whether that row would have moved the watermark is unknown."""
+    """A source with a single row causes no warning, because its effect on the watermark is unknown."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
@@ -327,7 +333,7 @@ def test_one_row_before_silence_is_no_warning() -> None:
 
 
 def test_source_that_does_not_return_is_named() -> None:
-    """If only one of two inputs returns, the query is ACTIVE, then IDLE again, and the other input is named."""
+    """If only one of two inputs returns, the query is ACTIVE and then IDLE again, and the other input is named."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -349,8 +355,8 @@ def test_source_that_does_not_return_is_named() -> None:
 # --- late rows ----------------------------------------------------------------------------------
 
 
-def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
-    """Under ``max``, rows of a returning source that are dropped as late make its event a warning."""
+def test_late_rows_of_a_returning_input_are_a_warning() -> None:
+    """Under ``max``, if rows of a returning source are dropped as late, its event is a warning."""
     query, _ = two_sources("max")
     (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
     assert edges([back]) == [("source", 1, "ACTIVE")]
@@ -376,8 +382,8 @@ def kafka(*offsets: int) -> dict[str, dict[str, int]]:
     return {"t": {str(partition): offset for partition, offset in enumerate(offsets)}}
 
 
-def test_partitions_go_silent_one_by_one() -> None:
-    """Partitions of Kafka become idle one by one; a single silent partition does not hold the watermark back."""
+def test_partitions_become_idle_separately() -> None:
+    """Kafka partitions become idle separately. A single silent partition does not hold back the watermark."""
     query, reported = Query(), []
     for second in range(60):
         moving = kafka(second, min(second, 10), min(second, 25))
@@ -394,7 +400,7 @@ def test_partitions_go_silent_one_by_one() -> None:
 
 
 def test_a_removed_partition_is_not_idle() -> None:
-    """A partition that is missing from the offsets is not idle; a new one is tracked from its first offset."""
+    """A partition that is missing from the offsets is not idle. A new partition is tracked from its first offset."""
     query, reported = Query(), []
     for second in range(30):
         offsets = kafka(second, second) if second < 5 else kafka(second)
@@ -425,7 +431,7 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
 def test_rare_triggers_make_no_event(first: int, dense: bool) -> None:
     """Rare triggers with data, every five minutes with a timeout of one minute, make no event.
 
-    The first gap may be shorter than the interval, because later triggers fire at multiples of it.
+    The first gap may be shorter than the interval, because later triggers fire at multiples of the interval.
     """
     query, reported = Query(idle_timeout=60), []
     for at in (0, *[first + 300 * n for n in range(12)]):
@@ -437,7 +443,7 @@ def test_rare_triggers_make_no_event(first: int, dense: bool) -> None:
 
 
 def test_one_rare_trigger_without_data_makes_a_source_idle() -> None:
-    """After the timeout, one trigger without data makes a source idle; the event has the time of the timeout."""
+    """After the timeout, one trigger without data makes a source idle. The event has the time of the timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         assert query.batch(at, at - 310, 5, 5, newest=at) == []
@@ -447,7 +453,7 @@ def test_one_rare_trigger_without_data_makes_a_source_idle() -> None:
 
 
 def test_silence_is_idle_after_three_trigger_periods() -> None:
-    """Without idle reports of Spark, silence means idle only after three trigger periods, even with a short timeout."""
+    """Without Spark's idle reports, a query is idle only after three trigger periods, even with a short timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         query.batch(at, at - 310, 5, newest=at)
@@ -464,7 +470,7 @@ def test_a_running_batch_is_not_idle(query: Query) -> None:
 
 
 def test_rows_that_arrive_during_a_batch_are_in_the_next_one() -> None:
-    """A source without rows in a long batch is idle only if the next batch has no rows of it either."""
+    """If a source had no rows during a long batch, it is idle only if the next batch contains no rows of it either."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -476,7 +482,7 @@ def test_rows_that_arrive_during_a_batch_are_in_the_next_one() -> None:
 
 
 def test_silence_counts_again_after_a_long_batch() -> None:
-    """If no batch follows a long one, the query becomes idle after the timeout."""
+    """If no batch follows a long batch, the query becomes idle after the timeout."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
@@ -495,7 +501,7 @@ def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patien
 
 
 def test_an_idle_report_is_sufficient_proof() -> None:
-    """After an idle report only the timeout must pass, because Spark has looked for data and found none."""
+    """After an idle report, only the timeout must pass, because Spark looked for data and found none."""
     query = Query()
     query.batch(0, -10, 5, newest=0)
     assert query.nothing(9) == []
@@ -521,10 +527,8 @@ def test_a_finished_query_does_not_become_idle(query: Query) -> None:
     [(None, False), (11.9, False), (12, True), (12.9, True), (13.1, False)],
     ids=["end of the log", "too early", "in time", "near", "silence"],
 )
-def test_an_end_without_a_time_follows_the_edges_before_the_next_line(
-    query: Query, until: float | None, idle: bool
-) -> None:
-    """An end without a time follows the idle events that were due before the next line of the log."""
+def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: float | None, idle: bool) -> None:
+    """If an end has no time, it follows the idle events that were due before the next line of the log."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
     *reported, over = query.translator.translate(decoded(end))
@@ -542,7 +546,7 @@ def test_a_finished_application_does_not_become_idle(query: Query) -> None:
 
 
 def test_restart_without_a_known_end_starts_over(query: Query) -> None:
-    """If a query restarts without a known end, the earlier run is closed and the new one has its own events."""
+    """If a query restarts without a known end, the earlier run is closed, and the new run has its own events."""
     query.send(query_started("r2"))
     assert query.next_deadline is None
     assert query.tick(1000) == []
@@ -553,15 +557,15 @@ def test_restart_without_a_known_end_starts_over(query: Query) -> None:
 
 
 def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
-    """Progress that is repeated or of an older batch changes no status."""
+    """A repeated progress or the progress of an older batch changes no status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
         assert query.batch(13, 100, 5, newest=100) == []
 
 
-def test_a_clock_ahead_of_the_records_repeats_no_edge(query: Query) -> None:
-    """If the clock is ahead of the records, events stay in order, each with its own id."""
+def test_a_clock_ahead_of_the_records_repeats_no_event(query: Query) -> None:
+    """If the clock is ahead of the records, events stay in order, and each event has its own id."""
     reported = []
     for second in range(3, 60, 3):
         reported += query.tick(second + 50)
@@ -579,7 +583,7 @@ DAY = 86_400
 
 
 def test_clock_set_back_does_not_delay_events(query: Query) -> None:
-    """After the clock was set back by a day, events are not delayed: later changes have the corrected time."""
+    """After the clock was set back by a day, events are not delayed, and later changes have the corrected time."""
     # The tracker cannot distinguish a clock that is a day ahead from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
@@ -590,7 +594,7 @@ def test_clock_set_back_does_not_delay_events(query: Query) -> None:
 
 
 def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
-    """After the clock was set back, idle events have corrected times and, even if a time repeats, new event ids."""
+    """After the clock was set back, idle events have corrected times. If a time repeats, their event ids are new."""
     reported = query.tick(100)
     assert edges(reported) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     reported += query.batch(DAY, 0, 5, newest=20)
