@@ -1,4 +1,4 @@
-"""Tests of compressed event logs: Spark's formats, truncated and damaged files, missing libraries."""
+"""Tests of compressed event logs: Spark's formats, truncated and damaged files, and missing libraries."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from spark_events.errors import MissingExtraError
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Text of varied lines, so that its blocks differ, and long enough for several pieces.
+#: Text with varied lines, so that its blocks differ, and of a length of several pieces.
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
 def lz4_java(text: bytes, block: int = 32 * 1024) -> bytes:
-    """Compress like lz4-java's ``LZ4BlockOutputStream``, with every third block stored raw, and an end mark."""
+    """Compress like lz4-java's ``LZ4BlockOutputStream``, with every third block uncompressed, and an end mark."""
     made = b""
     for number, start in enumerate(range(0, len(text), block)):
         part = text[start : start + block]
@@ -43,7 +43,7 @@ def snappy_java(text: bytes, block: int = 32 * 1024) -> bytes:
 
 
 def zstd_frames(text: bytes) -> bytes:
-    """Compress to several consecutive frames."""
+    """Compress into several consecutive frames."""
     return b"".join(zstd.compress(text[start : start + 500_000]) for start in range(0, len(text), 500_000))
 
 
@@ -61,7 +61,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class Unpacked:
-    """Text read from a file, and the error that ended reading, if any."""
+    """Text that was read from a file, and the error that ended reading, if any."""
 
     def __init__(self, path: Path, content: bytes | None = None) -> None:
         if content is not None:
@@ -83,7 +83,7 @@ class Unpacked:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
-    """The codec is identified by the first bytes of a file, not by its name."""
+    """The codec is identified by the first bytes of a file, not by the file's name."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT))
     assert unpacked.text == TEXT
     assert unpacked.error is None
@@ -92,7 +92,7 @@ def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
-    """No piece of the text is large, so memory use does not depend on the file or its compression ratio."""
+    """No piece of the text is large, so memory use does not depend on the file's size or compression ratio."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](b"\n" * 20_000_000))
     assert sum(map(len, unpacked.pieces)) == 20_000_000
     assert max(map(len, unpacked.pieces)) <= 1 << 18
@@ -100,7 +100,7 @@ def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
 def test_files_compressed_by_spark_are_read(name: str) -> None:
-    """Files that Spark's own codecs wrote are read."""
+    """Files that Spark's codecs wrote can be read."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     assert Unpacked(FIXTURES / f"batch_udf-4.3.{name}").text == expected
 
@@ -118,7 +118,7 @@ def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 @pytest.mark.parametrize("share", [0.3, 0.77])
 def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, share: float) -> None:
-    """A truncated file is read up to its last whole block; then an error reports the truncation."""
+    """A truncated file is read up to its last whole block. Then an error reports the truncation."""
     whole = CODECS[codec](TEXT)
     unpacked = Unpacked(tmp_path / "local-1", whole[: round(len(whole) * share)])
     assert TEXT.startswith(unpacked.text)
@@ -129,7 +129,7 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, shar
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", [*range(30), 100])
 def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
-    """A file that is truncated anywhere, even in its header, gives a prefix of the text, and no unrelated error."""
+    """A file that is truncated anywhere, even in its header, yields a prefix of the text and no unrelated error."""
     text = b"some text, some text, some text\n" * 10
     whole = CODECS[codec](text)
     unpacked = Unpacked(tmp_path / "local-1", whole[:cut])
@@ -144,14 +144,14 @@ def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
-    """Damage is reported and never fatal: text before it is read, and with independent blocks text after it."""
+    """Damage is reported and never fatal. Text before it is read; with independent blocks, text after it, too."""
     whole = bytearray(CODECS[codec](TEXT))
     middle = len(whole) // 2
     whole[middle : middle + 40] = b"\xff" * 40
     unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
     assert TEXT.startswith(unpacked.text[: len(TEXT) // 4])
     if codec.startswith("zstd"):
-        # Spark writes no checksums, so damage gives other text, whose lines are not JSON.
+        # Spark writes no checksums, so damage changes the text, whose lines are then not JSON.
         assert len(unpacked.text) == len(TEXT)
         assert unpacked.text != TEXT
     else:
@@ -159,9 +159,9 @@ def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
-    """A damaged block of snappy is skipped without effect on others, because blocks have explicit lengths."""
+    """A damaged block of snappy is skipped without affecting other blocks, because blocks have explicit lengths."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
-    # A block is preceded by the length of its data in four bytes; its data begins with the length of the text.
+    # The length of the data, in four bytes, precedes each block. The data begins with the length of the text.
     second = whole.index(b"b") - 3
     whole[second : second + 6] = b"\xff" * 6
     unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
@@ -170,7 +170,7 @@ def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
 
 
 def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
-    """The codec lzf is reported as unsupported; it is the only codec of Spark that is not supported."""
+    """The codec lzf, the only codec of Spark that is not supported, is reported as unsupported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
     assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 
@@ -186,7 +186,7 @@ def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
 def test_a_missing_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, module: str
 ) -> None:
-    """The message about a missing library names the extra to install; files of other codecs can still be read."""
+    """The message about a missing library names the extra to install. Files of other codecs can still be read."""
     monkeypatch.setitem(sys.modules, module, None)
     error = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).error
     assert isinstance(error, MissingExtraError)
@@ -195,7 +195,7 @@ def test_a_missing_library_names_the_extra(
 
 @pytest.mark.parametrize("codec", ["gzip", "plain"])
 def test_gzip_and_plain_text_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """Gzip and plain text are read without the extra."""
+    """Gzip files and plain text are read without the extra."""
     for module in (zstd.__name__, "lz4.block", "cramjam"):
         monkeypatch.setitem(sys.modules, module, None)
     assert Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).text == TEXT

@@ -1,4 +1,4 @@
-"""Tests of reading Spark's event logs, including damaged, truncated and unusual ones."""
+"""Tests of reading Spark's event logs, including damaged, truncated and unusual logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = 1_500_000_000_000
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """Return a line of an event log in Spark's format; ``_`` in a name stands for a blank."""
+    """Return a line of an event log in Spark's format, where ``_`` in a name stands for a blank."""
     return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
 
 
@@ -42,7 +42,7 @@ def stage(number: int = 0, tasks: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 class Reading:
-    """A log that has been read to its end: its records, its reader and its notes."""
+    """A log that has been read completely, with its records, its reader and its notes."""
 
     def __init__(self, path: Path) -> None:
         (log,) = find_logs(path)
@@ -69,7 +69,9 @@ def read(path: Path, content: str | bytes) -> Reading:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_batch_job(version: str) -> None:
-    """The log of a batch job that fails in a UDF has its start, its stage's edges, and the failure's cause."""
+    """The log of a batch job that fails in a UDF contains its start, its stage's status changes and the failure's
+    cause.
+    """
     reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
@@ -79,7 +81,7 @@ def test_a_real_batch_job(version: str) -> None:
         "StageTasks",
         *["StageTasks"] * (len(reading.of(r.StageTasks)) - 1),
         "StageCompleted",
-        # Spark posts these two events from two threads, in any order.
+        # Spark posts these two events from two threads, so their order varies.
         *sorted(["JobEnd", "SqlExecutionEnd"], reverse=version == "3.5"),
         "ApplicationEnd",
     ]
@@ -97,7 +99,7 @@ def test_a_real_batch_job(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_streaming_query(version: str) -> None:
-    """The log of a streaming query has its start, progress and end; offsets are JSON, as in Spark's progress."""
+    """The log of a streaming query contains its start, progress and end, with offsets as JSON as in a progress."""
     reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
     assert reading.complaints == []
     (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
@@ -112,7 +114,7 @@ def test_a_real_streaming_query(version: str) -> None:
 
 @pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_the_clock_never_goes_back(fixture: Path) -> None:
-    """Every record but the first has a time, which is not before that of the preceding record."""
+    """Every record except the first has a time, which is not earlier than the time of the preceding record."""
     at = [record.at for record in Reading(fixture).records]
     assert at == sorted(at)
     assert at[0] > 0
@@ -122,7 +124,7 @@ def test_the_clock_never_goes_back(fixture: Path) -> None:
 
 
 def test_a_log_of_spark_2(path: Path) -> None:
-    """A log of Spark 2 is read: missing fields have defaults, and its other formats are supported."""
+    """A log of Spark 2 is read: missing fields have defaults, and formats that only Spark 2 uses are supported."""
     reading = read(
         path,
         text(
@@ -169,13 +171,13 @@ def test_a_log_of_spark_2(path: Path) -> None:
         ("ALL_RUNNING_OR_FINISHED", T),
         ("ALL_FINISHED", T + 5),
     ]
-    # The stage has no time, so it gets that of the preceding line.
+    # The stage has no time, so it receives the time of the preceding line.
     assert reading.of(r.StageSubmitted)[0].time == T + 1
     assert reading.of(r.ExecutorRemoved) == [r.ExecutorRemoved(at=T + 8, executor_id="7", time=T + 8, reason="killed")]
 
 
 def test_a_progress_of_spark_2(path: Path) -> None:
-    """A progress of Spark 2 is read: names, sink rows and state memory are missing, some rates are no numbers."""
+    """A progress of Spark 2 is read without names, sink rows and state memory; some of its rates are not numbers."""
     progress = {
         "id": "q1",
         "runId": "r1",
@@ -205,7 +207,7 @@ def test_a_progress_of_spark_2(path: Path) -> None:
 
 
 def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> None:
-    """The end of a query, which has no time in the log, gets a time between its neighbours."""
+    """The end of a query, which has no time in the log, receives a time between its neighbours."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
     job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
     start = line(STREAMING + "QueryStartedEvent", id="q", runId="r1", timestamp="2017-07-14T02:40:00.000Z")
@@ -230,7 +232,7 @@ def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> No
     ids=["values", "fields"],
 )
 def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
-    """A log has observed rows in one of two formats; they are converted to the format of listeners."""
+    """A log contains observed rows in one of two formats. Both are converted to the format of listeners."""
     progress = {"id": "q", "runId": "r", "timestamp": "", "batchId": 0, "observedMetrics": {"stats": row}}
     (record,) = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress))).of(r.QueryProgress)
     assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}
@@ -250,7 +252,7 @@ def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
 
 
 def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
-    """A line is read with blanks and with its fields in another order, as tools that rewrite logs may produce."""
+    """A line with blanks and with its fields in another order, as tools that rewrite logs may produce, is read."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
     turned = [{key: one[key] for key in reversed(one)} for one in lines]
     expected = Reading(FIXTURES / "batch_udf-4.3.jsonl").records
@@ -259,7 +261,7 @@ def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
 
 
 def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None:
-    """A task's end is read in the same way with and without metrics, even if a string looks like metrics."""
+    """A task's end is read in the same way with and without metrics, even if a string resembles metrics."""
     reason = {
         "Reason": "ExceptionFailure",
         "Class Name": "a.B",
@@ -279,7 +281,7 @@ def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None
 
 @pytest.mark.parametrize("first", ["resubmission", "removal"])
 def test_lost_output_is_dated_when_its_executor_was_lost(path: Path, first: str) -> None:
-    """Lost output has the time when its executor was lost, not the task's earlier time in the resubmission."""
+    """The time of lost output is the time when its executor was lost, not the earlier time in the resubmission."""
     done = task(0, **{"Executor ID": "7", "Finish Time": T + 5})
     about = {"Stage_ID": 0, "Stage_Attempt_ID": 0, "Task_Info": done}
     resubmission = line("SparkListenerTaskEnd", Task_End_Reason={"Reason": "Resubmitted"}, **about)
@@ -345,7 +347,7 @@ def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None
 
 
 def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
-    """If the job's message equals its task's, as for user errors in Spark 4, type and causes are the task's."""
+    """If the job's message equals its task's message, as for user errors in Spark 4, type and causes are the task's."""
     trace = "a.UserError: [X] wrong\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n"
     reading = read(path, text(task_failure(1, "a.UserError", "[X] wrong", trace), job_end("[X] wrong")))
     (job,) = reading.of(r.JobEnd)
@@ -356,7 +358,7 @@ def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
 
 
 def test_unknown_exception_type_stays_unknown(path: Path) -> None:
-    """If no task matches, the failure of a job has only its message, and no type."""
+    """If no task matches, the failure of a job has only its message and no type."""
     (job,) = read(path, text(job_end("no such thing"))).of(r.JobEnd)
     assert job.failure.chain[0].type == ""
     assert job.failure.trace.startswith("no such thing\n\tat a.B.c")
@@ -387,7 +389,7 @@ SOUND = text(
     ],
 )
 def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: str) -> None:
-    """A damaged line is skipped and noted with file, line and reason; the other lines are read."""
+    """A damaged line is skipped and noted with its file, line and reason; the other lines are read."""
     first, second = SOUND.splitlines()
     reading = read(path, text(first, damage, second))
     assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
@@ -396,8 +398,8 @@ def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: s
     assert complaint.startswith(f"{path}:2: {reason}")
 
 
-def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
-    """A line whose used values are not UTF-8 is damaged; invalid UTF-8 elsewhere is ignored."""
+def test_a_line_that_is_not_utf_8_is_damaged(path: Path) -> None:
+    """A line is damaged if its used values are not UTF-8. Invalid UTF-8 in other values is ignored."""
     first, second = SOUND.encode().splitlines()
     bad = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1,"Executor ID":"\xff\xfe","Removed Reason":""}'
     assert read(path, b"\n".join([first, bad, second, b""])).reader.damaged == 1
@@ -405,14 +407,14 @@ def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
-    """Blank lines and line ends of every system are accepted."""
+    """Blank lines and the line breaks of every operating system are accepted."""
     reading = read(path, SOUND.replace("\n", end + end))
     assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
     assert reading.complaints == []
 
 
 def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
-    """A truncated last line is counted and reported, and all lines before it are used."""
+    """A truncated last line is counted and reported, and all previous lines are used."""
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
     assert len(reading.records) == 2
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
@@ -436,7 +438,7 @@ def test_a_log_may_be_truncated_anywhere(path: Path, cut: int) -> None:
 
 
 def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> None:
-    """Events of vendors are counted by name; Spark's own events that are not needed are ignored."""
+    """Events of vendors are counted by name. Spark's events that are not needed are ignored."""
     reading = read(
         path,
         text(
@@ -450,23 +452,23 @@ def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> Non
     assert reading.complaints == []
 
 
-def test_long_names_of_unknown_kinds_are_cut(path: Path) -> None:
-    """Long names of unknown kinds are cut by characters; a long name of Spark's own is still recognised."""
+def test_long_names_of_unknown_kinds_are_truncated(path: Path) -> None:
+    """Long names of unknown kinds are truncated by characters. A long name of a Spark event is still recognized."""
     long = "é" * 1_000_000
     reading = read(path, text(line("é" * 100), *[line(long)] * 2, line(f"SparkListener{long}")))
     assert dict(reading.reader.unknown) == {"é" * 100: 1, f"{'é' * 100}… (cut)": 2}
     assert reading.complaints == []
 
 
-def test_a_file_that_is_no_log_is_not_recognised(path: Path) -> None:
-    """A file that is no event log is not recognised, every line is noted, and reading does not fail."""
+def test_a_file_that_is_not_a_log_is_not_recognized(path: Path) -> None:
+    """A file that is not an event log is not recognized, every line is noted, and reading does not fail."""
     reading = read(path, "Readme\n\nSome text\n")
     assert not reading.reader.recognised
     assert reading.reader.damaged == 2
 
 
-def test_very_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
-    """A line of many megabytes, such as a plan, is skipped; the next line is read, with the right line number."""
+def test_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
+    """A line of many megabytes, such as a plan, is skipped. The next line is read with the correct line number."""
     import tracemalloc
 
     plan = "x" * 40_000_000
@@ -486,7 +488,7 @@ def test_very_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
 
 
 def parts(folder: Path, indexes: list[int], application: str = "local-1") -> list[str]:
-    """Split a real log into several files; return the text of each."""
+    """Split a real log into several files and return the text of each file."""
     lines = (FIXTURES / "foreachbatch-4.3.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     folder.mkdir()
     size = -(-len(lines) // len(indexes))
@@ -499,14 +501,14 @@ def parts(folder: Path, indexes: list[int], application: str = "local-1") -> lis
 
 
 def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """The files of a rolling log are read in the order of their numbers: ten follows nine."""
+    """The files of a rolling log are read in numeric order: file 10 follows file 9."""
     parts(tmp_path / "eventlog_v2_local-1", list(range(1, 13)))
     reading = Reading(tmp_path / "eventlog_v2_local-1")
     assert reading.records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
     assert reading.complaints == []
 
 
-def test_a_compacted_file_replaces_all_earlier_ones(tmp_path: Path) -> None:
+def test_a_compacted_file_replaces_all_earlier_files(tmp_path: Path) -> None:
     """A compacted file replaces all earlier files, which may still exist and are not read."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2, 3, 4])
@@ -524,8 +526,8 @@ def test_a_missing_part_is_reported(tmp_path: Path) -> None:
     assert Reading(folder).complaints[0] == f"{folder}: part events_2_* is missing"
 
 
-def test_a_truncated_part_does_not_hide_the_next(tmp_path: Path) -> None:
-    """The truncated last line of one file is noted, and the next file is read from its beginning."""
+def test_a_truncated_file_does_not_hide_the_next_file(tmp_path: Path) -> None:
+    """The truncated last line of a file is noted, and the next file is read from its beginning."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2])
     (folder / "events_1_local-1").write_text(texts[0][:-50], encoding="utf-8")
@@ -535,7 +537,7 @@ def test_a_truncated_part_does_not_hide_the_next(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -> None:
-    """A folder of logs has single files and rolling folders; hidden files and other folders are not logs."""
+    """A folder of logs contains single files and rolling folders. Hidden files and other folders are not logs."""
     parts(tmp_path / "eventlog_v2_local-2", [1])
     (tmp_path / "local-1.zstd.inprogress").touch()
     (tmp_path / ".local-1.crc").touch()
@@ -546,7 +548,7 @@ def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -
 
 
 def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path: Path) -> None:
-    """A rolling folder of Databricks is one log: rotated files in the order of time, then the file being written."""
+    """A rolling folder of Databricks is one log: rotated files in order of time, followed by the current file."""
     folder = tmp_path / "4711"
     texts = parts(folder, [1, 2, 3, 4])
     for entry in folder.iterdir():
@@ -565,7 +567,7 @@ def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path
 
 
 def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None:
-    """Files beside Databricks' logs are separate logs, and so is an eventlog that was not rotated."""
+    """Files beside the logs of Databricks are separate logs, and so is an eventlog that was not rotated."""
     (tmp_path / "eventlog").touch()
     assert [log.files for log in find_logs(tmp_path)] == [(tmp_path / "eventlog",)]
     (tmp_path / "eventlog-2021-06-15--15-00.gz").touch()
@@ -585,7 +587,7 @@ def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """If its start is missing, a log's name gives the application's id, so event ids equal those of the live run."""
+    """If the start is missing, the log's name provides the application's id, so event ids equal the live run's."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 
@@ -627,7 +629,7 @@ REAL = [
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, data: st.DataObject) -> None:
-    """Whole lines in any order, repeated or missing, are never damage, and times never decrease."""
+    """Whole lines in any order, repeated or missing, are never reported as damage, and times never decrease."""
     lines = data.draw(st.lists(st.sampled_from(REAL), max_size=40))
     reading = read(tmp_path / "local-1", "".join(lines))
     assert reading.complaints == []
@@ -644,7 +646,7 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
         start = data.draw(st.integers(0, len(raw)))
         end = min(len(raw), start + data.draw(st.integers(0, 30)))
         raw[start:end] = data.draw(st.binary(max_size=8)).replace(b"\n", b" ")
-    # Damage that makes the file begin like a compressed file is excluded.
+    # Damage after which the file begins like a compressed file is excluded.
     assume(not any(raw.startswith(magic) for magic, _ in compression._READERS))
     reading = read(tmp_path / "local-1", bytes(raw) + b"\n" + SOUND.encode())
     assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
@@ -664,7 +666,7 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
     ],
 )
 def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
-    """JSON with the right types and impossible numbers or times is never fatal."""
+    """JSON with the correct types and impossible numbers or times is never fatal."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]
@@ -694,14 +696,17 @@ def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: P
 
 
 def test_only_the_first_success_after_a_failure_is_a_record(path: Path) -> None:
-    """After a failed SQL execution only the first success is a record; Spark before 3.4 writes no errors."""
+    """After a failed SQL execution, only the first success is a record. Spark before 3.4 writes no errors."""
     lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
     reading = read(path, text(*lines))
     assert [(record.execution_id, record.error) for record in reading.of(r.SqlExecutionEnd)] == [(2, "boom"), (3, None)]
 
 
 def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
-    """A plan of any size is cut from its line; if the cut hits the description, the execution has none."""
+    """A plan of any size is cut from its line.
+
+    If the cut includes the description, the execution has no description.
+    """
     huge = "p" * (30 << 20)
     lines = [
         sql_start(1, plan=huge),

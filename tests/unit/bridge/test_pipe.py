@@ -17,7 +17,7 @@ from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
 class Pipe:
-    """A pipe whose ends are closed once each."""
+    """Pipe that closes each of its ends at most once."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -46,8 +46,8 @@ def test_read_returns_all_available_lines(pipe: Pipe) -> None:
     assert RecordPipe(pipe.read_end).read() == [b"one", b"two", b"three"]
 
 
-def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
-    """A line that arrives in pieces is returned once its end has arrived."""
+def test_a_line_is_assembled_from_its_pieces(pipe: Pipe) -> None:
+    """A line that arrives in pieces is returned after its end has arrived."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"one\ntw")
     assert records.read() == [b"one"]
@@ -59,7 +59,7 @@ def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
 
 
 def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
-    """A last line without its end is dropped, because the driver died while writing it."""
+    """A last line without a line break is dropped, because the driver died while writing this line."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"whole\ncut o")
     pipe.close(pipe.write_end)
@@ -86,7 +86,7 @@ def test_a_wait_ends_at_its_timeout(pipe: Pipe) -> None:
 
 
 def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
-    """A line that is longer than a pipe's buffer, such as a stack trace of a megabyte, arrives whole."""
+    """A line that exceeds a pipe's buffer, such as a stack trace of a megabyte, is received completely."""
     line = b"x" * 1_000_000
     writer = threading.Thread(target=lambda: [os.write(pipe.write_end, line), os.write(pipe.write_end, b"\n")])
     writer.start()
@@ -97,7 +97,7 @@ def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b), max_size=10), st.data())
 def test_lines_do_not_depend_on_chunks(lines: list[bytes], data: st.DataObject) -> None:
-    """Any split of the input into chunks gives the same lines in the same order."""
+    """Any split of the input into chunks yields the same lines in the same order."""
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=5)))
     pipe, seen = Pipe(), []
@@ -116,7 +116,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 
 def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
-    """The record numbers of acknowledgements increase, without repetition."""
+    """The record numbers of acknowledgements increase strictly."""
     answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)
@@ -134,7 +134,7 @@ def test_other_answers_have_their_fields(pipe: Pipe) -> None:
 
 
 def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
-    """If no process reads the answers, because the driver has exited, they are dropped without an error."""
+    """If the driver has exited and no process reads the answers, they are dropped without an error."""
     answers = Answers(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")
@@ -144,7 +144,7 @@ def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
 
 
 def test_answers_of_many_threads_do_not_mix(pipe: Pipe) -> None:
-    """Each answer is a whole line, even if several threads send at the same time."""
+    """Each answer is a whole line, even if several threads send answers at the same time."""
     answers = Answers(line_writer(pipe.write_end))
     text = "x" * 300
 

@@ -1,4 +1,7 @@
-"""Tests of the exit status of the driver's Python, which the sidecar reads from the kernel; with real processes."""
+"""Tests of the exit status of the driver's Python, which the sidecar reads from the kernel.
+
+The tests use real processes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from spark_events.bridge.records import ApplicationEnd
 
 pytestmark = pytest.mark.skipif(not EXIT_STATUS_IS_READABLE, reason="Linux tells it since 6.15")
 
-#: Code of a driver that starts a program and waits for its end, so it is the parent of program and sidecar.
+#: Code of a driver that starts a program and the sidecar, and waits for the program's end.
 _UNDER_DRIVER = """
 import os, subprocess, sys
 program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
@@ -27,7 +30,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subprocess.Popen[str]]]:
-    """Start a driver whose program waits for a line and then runs the test's code."""
+    """Start a driver whose program waits for a line and then runs the code of the test."""
     code = f"import os, sys; sys.stdin.readline(); {request.param}"
     driver = subprocess.Popen(
         [sys.executable, "-c", _UNDER_DRIVER, code],
@@ -40,7 +43,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subproc
     driver.stdout.readline()
     program = PythonProgram.of(driver.pid)
     while program is None:
-        # The program's environment is visible only after exec.
+        # The program's environment becomes visible only after exec.
         program = PythonProgram.of(driver.pid)
     yield program, driver
     driver.communicate(timeout=60)
@@ -53,7 +56,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     end = ApplicationEnd(time=1, ending=ending)
     amended = program.amend(end)
     while amended is end:
-        # On a busy machine, the program takes a while to exit.
+        # On a busy machine, the program's exit takes some time.
         amended = program.amend(end)
     assert isinstance(amended, ApplicationEnd)
     return amended
@@ -65,13 +68,13 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     indirect=["run"],
 )
 def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[str]], code: int) -> None:
-    """A program's exit code is that of spark-submit; for a killed program, it is the code that Java reports."""
+    """The exit code of a program equals the exit code of spark-submit, or the code that Java reports for a kill."""
     assert amended(run, "PROGRAM_FAILED").program_exit_code == code
 
 
 @pytest.mark.parametrize("run", ["sys.exit(0)"], indirect=True)
 def test_known_outcomes_and_exit_codes_are_kept(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
-    """If the JVM knows the outcome, the sidecar neither reads nor awaits the Python process's exit status."""
+    """If the JVM knows the outcome, the sidecar neither reads nor awaits the exit status of the Python process."""
     program, driver = run
     for end in (
         ApplicationEnd(time=1, ending="STOPPED"),

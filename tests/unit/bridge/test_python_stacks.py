@@ -1,4 +1,4 @@
-"""Tests of the stacks of Python functions that the JVM calls; with a real process and a real socket."""
+"""Tests of the stacks of Python functions that the JVM calls, with a real process and a real socket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ call(book)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder for temporary files of this process and of the processes that this process starts."""
+    """Return a folder for temporary files of this process and its child processes."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     return tmp_path
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Process whose main thread runs a function that the JVM calls."""
+    """Yield a process whose main thread runs a function that the JVM calls."""
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -50,7 +50,7 @@ def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_functions_that_the_jvm_calls() -> None:
-    """Only threads in a function that the JVM calls are listed, without the frames below that call."""
+    """The stacks contain only threads in a function that the JVM calls, without the frames of the caller."""
     names: dict[str, Callable[[Callable[[], None]], None]] = {}
     exec(_CALL, names)
     entered, leave = threading.Event(), threading.Event()
@@ -70,14 +70,14 @@ def test_the_functions_that_the_jvm_calls() -> None:
 
 
 def test_another_process_answers(server: subprocess.Popen[str]) -> None:
-    """Another process answers a request by its process id with its stacks."""
+    """Another process answers a request with its stacks; the process id selects the socket."""
     (frames,) = python_stacks.ask(server.pid)
     assert [frame.function for frame in frames] == ["book"]
     assert isinstance(frames[0], PythonFrame)
 
 
 def test_a_process_that_does_not_answer(folder: Path) -> None:
-    """A process has no stacks without a socket, after its end, or if its folder is open to other users."""
+    """A process has no stacks if it has no socket, if it has exited, or if other users can access its folder."""
     assert python_stacks.ask(os.getpid()) == []
     private = folder / f"spark-events-{os.getuid()}"
     private.mkdir(mode=0o777)
@@ -86,7 +86,7 @@ def test_a_process_that_does_not_answer(folder: Path) -> None:
     assert list(private.iterdir()) == []
 
 
-def test_the_socket_is_gone_after_the_end(server: subprocess.Popen[str], folder: Path) -> None:
+def test_the_socket_is_removed_at_the_exit(server: subprocess.Popen[str], folder: Path) -> None:
     """A process removes its socket when it exits."""
     (path,) = folder.glob("spark-events-*/*.sock")
     server.communicate("\n", timeout=60)

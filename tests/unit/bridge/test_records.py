@@ -1,4 +1,4 @@
-"""Tests of record decoding: known lines are typed, unknown lines keep their number."""
+"""Tests of record decoding: known lines become typed records, and unknown lines keep their number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.bridge import records as r
 
 @pytest.mark.parametrize("key", ["event", "anything"])
 def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
-    """A line that is nested too deeply becomes an unknown record: an error would repeat in every successor."""
+    """A line with too deep nesting becomes an unknown record, because an error would repeat in every successor."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
     assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown
@@ -43,14 +43,14 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
     ],
 )
 def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -> None:
-    """Every kind of record that the shim sends has a type of the same name, with number and time."""
+    """Every kind of record that the shim sends has a type with the same name, a number and a time."""
     record = decoded({**line, "seq": 7, "at": 8})
     assert type(record) is kind
     assert (record.seq, record.at) == (7, 8)
 
 
 def test_fields_of_a_newer_shim_are_skipped() -> None:
-    """Fields that a newer shim adds are ignored at any depth."""
+    """Fields that a newer shim adds are ignored at any depth of nesting."""
     record = decoded({**query_progress(3, batchDuration=7, sources=[{"metrics": {"a": "b"}}]), "seq": 2, "new": [1]})
     assert record.progress.batch_id == 3
     assert record.progress.sources[0].num_input_rows == 0
@@ -76,7 +76,7 @@ def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
 def test_line_without_record_is_unknown(line: bytes) -> None:
-    """A line that is no record becomes an unknown record; decoding does not raise."""
+    """A line that is not a record becomes an unknown record, and decoding does not raise."""
     assert r.Decoder().decode(line) == r.Unknown()
 
 
@@ -88,13 +88,13 @@ def test_invalid_utf_8_affects_one_record_only() -> None:
 
 @given(st.binary(max_size=200))
 def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
-    """Decoding any bytes gives a record."""
+    """Decoding returns a record for any bytes."""
     assert r.Decoder().decode(line) is not None
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
 def test_a_restored_record_is_kept_unchanged(anything: object) -> None:
-    """The content of a restored line is decoded separately, so damage affects only that content."""
+    """The content of a restored line is decoded separately, so damage affects only this content."""
     restored = decoded({"kind": "restored", "record": anything})
     assert isinstance(restored, r.Restored)
     assert json.loads(bytes(restored.record)) == anything

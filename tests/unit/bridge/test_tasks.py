@@ -1,4 +1,4 @@
-"""Tests of task counts, which follow the rules of the shim's Stages.java."""
+"""Tests of task counts, which follow the rules of Stages.java in the shim."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
     return [(edge.status, edge.time, edge.running, edge.finished) for edge in edges]
 
 
-def test_edges_are_made_only_by_status_changes() -> None:
-    """Only a change of a stage's status makes an edge; the end of one task of two makes no edge."""
+def test_only_status_changes_make_records() -> None:
+    """Only a change of a stage's status makes a record. If one of two tasks ends, no record is made."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]
@@ -57,7 +57,7 @@ def test_failed_task_is_not_running_until_its_retry() -> None:
 
 
 def test_a_speculative_copy_is_the_same_task() -> None:
-    """A speculative copy is the same task: the first success finishes it, and the other attempt is no failure."""
+    """A speculative copy is the same task: its first success finishes it, and the other attempt is not a failure."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
@@ -69,7 +69,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
 
 
 def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """A stage remembers the exceptions of its latest failed tasks; a repeated message counts as recent."""
+    """A stage stores the exceptions of its latest failed tasks. A repeated message counts as recent."""
     failures = TaskFailures()
     for number in range(16):
         failures.note(f"row {number}", f"a.B: row {number}")
@@ -80,7 +80,7 @@ def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
 
 
 def half_done() -> TaskCounts:
-    """Run two tasks: one task finishes and then loses its output."""
+    """Run two tasks, of which one finishes and then loses its output."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -88,7 +88,7 @@ def half_done() -> TaskCounts:
 
 
 def test_lost_output_undoes_a_success() -> None:
-    """The resubmission of a finished task undoes its success; it neither ends an attempt nor counts as a failure."""
+    """The resubmission of a finished task reverts its success. It does not end an attempt or count as a failure."""
     stage = half_done()
     assert summaries(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -116,7 +116,7 @@ def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> N
 def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
 ) -> None:
-    """Lost output has the time of its stage's next event if that event precedes the removal of the executor."""
+    """If the next event of the stage precedes the executor's removal, lost output has the time of this event."""
     stage = half_done()
     stage.submitted(1, 0, 2)
     assert stage.executor_removed("8", T + 50) == []
@@ -125,15 +125,15 @@ def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     assert stage.executor_removed("7", T + 61) == []
 
 
-def test_stage_without_tasks_has_no_edges() -> None:
-    """A stage without tasks has no edges, because no task runs or finishes."""
+def test_a_stage_without_tasks_has_no_status_changes() -> None:
+    """A stage without tasks has no status changes, because no task starts or finishes."""
     stage = counts(0)
     assert start(stage, 0) is None
     assert stage.completed(0, 0, T) == ((), 0)
 
 
 def test_tasks_of_unknown_stages_are_ignored() -> None:
-    """Tasks of stages that are unknown or finished, and impossible task indexes, are ignored."""
+    """Tasks of unknown or finished stages, and impossible task indexes, are ignored."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
     assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T) == ()
@@ -158,7 +158,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmi
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
 def test_the_counts_equal_those_of_a_simple_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
-    """The counts equal those of a simple model, if starts and ends are in any order, lost or repeated."""
+    """The counts equal the counts of a simple model, even if starts and ends are reordered, lost or repeated."""
     counted = counts(tasks)
     running = [0] * tasks
     finished = [False] * tasks

@@ -16,7 +16,7 @@ WIRED = "spark.extraListeners io.sparkevents.EventsListener\nspark.driver.extraC
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Path of an existing jar, because the real jar may not be built."""
+    """Return the path of an existing jar, because the real jar may not be built."""
     path = tmp_path / "spark-events-shim.jar"
     path.touch()
     monkeypatch.setattr(check, "jar_path", lambda: path)
@@ -25,7 +25,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def conf(tmp_path: Path, jar: Path) -> Path:
-    """Configuration file with the listener and the jar, and no other setting."""
+    """Return a configuration file with only the listener and the jar."""
     path = tmp_path / "spark-defaults.conf"
     path.write_text(WIRED.format(jar=jar))
     return path
@@ -36,7 +36,7 @@ def wrong(output: str) -> list[str]:
 
 
 def test_valid_configuration_is_printed_with_its_reporters(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A valid configuration is printed with each reporter's type and guarantee; no reporter is created or opened."""
+    """A valid configuration is printed with each reporter's type and guarantee, without creating any reporter."""
     target = conf.parent / "events.jsonl"
     lines = f"events.reporter.audit.type file\nevents.reporter.audit.path {target}\n"
     conf.write_text(conf.read_text() + lines + "events.reporter.audit.delivery.guarantee at-least-once\n")
@@ -47,8 +47,8 @@ def test_valid_configuration_is_printed_with_its_reporters(conf: Path, capsys: p
     assert sorted(path.name for path in conf.parent.iterdir()) == ["spark-defaults.conf", "spark-events-shim.jar"]
 
 
-def test_every_mistake_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All mistakes of the file and of the command line are printed at once, each with its key."""
+def test_every_error_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All errors of the file and of the command line are printed together, each with its key."""
     conf.write_text(conf.read_text() + "events.dispatcher.type asink\n")
     assert main(["check", "--conf", str(conf), "--set", "spark.events.reporter.audit.type=fiel"]) == 1
     first, second = sorted(wrong(capsys.readouterr().out))
@@ -58,7 +58,7 @@ def test_every_mistake_is_printed_with_its_key(conf: Path, capsys: pytest.Captur
 
 
 def test_unusable_reporter_fails_the_check(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A reporter that is active and unusable fails the check; keys of a reporter that is not active are not checked."""
+    """An active reporter that is unusable fails the check. Keys of inactive reporters are not checked."""
     lines = "events.reporters a, out\nevents.reporter.a.type log\nevents.reporter.out.type file\n"
     lines += "events.reporter.off.timeout 10\nevents.reporter.off.url ${env:NO_SUCH_VARIABLE}\n"
     conf.write_text(conf.read_text() + lines)
@@ -70,13 +70,13 @@ def test_unusable_reporter_fails_the_check(conf: Path, capsys: pytest.CaptureFix
 
 
 def test_an_empty_python_is_the_default(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty ``events.python``, as in a template, means the default."""
+    """An empty ``events.python``, as in a template, selects the default."""
     conf.write_text(conf.read_text() + "spark.events.python=\n")
     assert main(["check", "--conf", str(conf)]) == 0
 
 
 def test_missing_listener_and_jar_are_reported(tmp_path: Path, jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missing listener or jar is reported, because without it the driver reports no event."""
+    """A missing listener or jar is reported, because the driver would not report any event."""
     empty = tmp_path / "empty.conf"
     empty.write_text("")
     assert main(["check", "--conf", str(empty)]) == 1
@@ -99,7 +99,7 @@ def test_missing_listener_and_jar_are_reported(tmp_path: Path, jar: Path, capsys
 def test_python_that_cannot_run_the_sidecar_is_reported(
     conf: Path, capsys: pytest.CaptureFixture[str], python: str, reason: str
 ) -> None:
-    """A Python that cannot run the sidecar is reported, because the command runs it."""
+    """A Python that cannot run the sidecar is reported, because the command starts this Python."""
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={python}"]) == 1
     assert wrong(capsys.readouterr().out) == [f"events.python: given {python!r}, {reason}"]
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={sys.executable}"]) == 0
@@ -108,7 +108,7 @@ def test_python_that_cannot_run_the_sidecar_is_reported(
 def test_events_python_may_be_a_reference(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reference in ``events.python`` is resolved as in the driver; messages quote the reference, not its value."""
+    """A reference in ``events.python`` is resolved as in the driver. Messages quote the reference, not its value."""
     prompts = ["check", "--conf", str(conf), "--set", "spark.events.python=${env:OUR_PYTHON}"]
     monkeypatch.setenv("OUR_PYTHON", sys.executable)
     assert main(prompts) == 0
@@ -126,7 +126,7 @@ def test_events_python_may_be_a_reference(
 def test_default_file_is_the_one_spark_reads(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default file is that of SPARK_CONF_DIR, as in Spark; the message about a missing file says what to do."""
+    """The default file is in SPARK_CONF_DIR, as in Spark. If the file is missing, the message names the next step."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(conf.parent))
     assert main(["check"]) == 0
     assert capsys.readouterr().out.startswith(f"{conf}:\n")
@@ -140,7 +140,7 @@ def test_default_file_is_the_one_spark_reads(
 
 
 def test_at_least_once_is_recommended_for_remote_destinations(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The guarantee at-least-once is recommended, not required, for a remote destination without a guarantee."""
+    """For a remote destination without a guarantee, at-least-once is recommended but not required."""
     reporters: dict[str, dict[str, object]] = {
         "file": {"path": conf.parent / "events.jsonl"},
         "webhook": {"url": "http://127.0.0.1:1"},
@@ -159,13 +159,18 @@ def test_at_least_once_is_recommended_for_remote_destinations(conf: Path, capsys
 
 
 def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--set`` accepts KEY=VALUE only, as spark-submit does."""
+    """``--set`` accepts only KEY=VALUE, like spark-submit."""
     assert main(["check", "--conf", str(conf), "--set", "events.required"]) == 2
     assert capsys.readouterr().err == "spark-events: --set: given 'events.required', allowed: KEY=VALUE\n"
 
 
-def test_jar_or_package_of_another_version_is_wrong(conf: Path, jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A jar or Maven package of another version is wrong; a right Maven package replaces the class path."""
+def test_a_jar_or_package_of_another_version_is_an_error(
+    conf: Path, jar: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A jar or Maven package of another version is an error.
+
+    A Maven package of this version replaces the class path.
+    """
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("io/sparkevents/version", "0.0.9")
     assert main(["check", "--conf", str(conf)]) == 1

@@ -1,4 +1,4 @@
-"""Compare docs/cli.md with the command line's parser: every command, option and default, in both directions."""
+"""Tests that docs/cli.md and the command line's parser agree about every command, option and default."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_command_is_documented() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_option_is_documented(command: str) -> None:
-    """With the same forms and placeholders; a number, and a default that is text, is in the table."""
+    """The table contains every option with its forms, placeholders, and a default that is a number or text."""
     found, real = documented(SECTIONS[command]), dict(declared(commands()[command]))
     assert sorted(found) == sorted(real)
     for form, default in real.items():
@@ -55,5 +55,5 @@ def test_every_option_is_documented(command: str) -> None:
 
 
 def test_forms_and_default_of_a_row_are_found() -> None:
-    """Control: an option that is missing in the table would be a difference."""
+    """Control: the comparison detects an option that is missing in the table."""
     assert documented("| `-n N`, `--lines N` | all | the last N |") == {"-n N": "all", "--lines N": "all"}

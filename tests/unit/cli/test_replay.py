@@ -1,4 +1,4 @@
-"""Tests of ``spark-events replay``, with the arguments that a user gives."""
+"""Tests of ``spark-events replay`` with arguments as users pass them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-c", "import sys; from spark_events.cli import main;
 
 
 class Replay:
-    """Exit code, standard output and standard error of one call of the command."""
+    """Exit code, standard output and standard error of a call of the command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["replay", *map(str, arguments)])
@@ -51,7 +51,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
 
 
 def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """`replay` prints only events to standard output, and one summary line to standard error."""
+    """`replay` prints only events to standard output, and a summary line to standard error."""
     replay = Replay(capsys, STREAM)
     assert replay.code == 0
     assert replay.names == [
@@ -69,7 +69,7 @@ def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each log is a separate application with events numbered from 1; a log named twice is read once."""
+    """Each log is a separate application whose events are numbered from 1. A log that is named twice is read once."""
     replay = Replay(capsys, BATCH, STREAM, BATCH)
     names = [event["attributes"]["spark.app.name"] for event in replay.events if event["sequence"] == 1]
     assert names == ["mat-batch_udf", "mat-foreachbatch"]
@@ -77,7 +77,7 @@ def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_folder_means_all_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder means all its event logs; other files are skipped without a note."""
+    """A folder selects all event logs in it; other files are skipped without a note."""
     replay = Replay(capsys, FIXTURES)
     assert replay.code == 0
     assert len({(e["attributes"]["spark.app.name"], e["attributes"]["spark.app.id"]) for e in replay.events}) == 4
@@ -85,7 +85,7 @@ def test_a_folder_means_all_its_logs(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same fact has the same event id in every replay, so replaying into a database twice adds no row."""
+    """A fact has the same event id in every replay, so a second replay into a database adds no row."""
     first, second = Replay(capsys, STREAM), Replay(capsys, STREAM)
     assert first.events == second.events
     assert len({event["event_id"] for event in first.events}) == len(first.events)
@@ -100,16 +100,18 @@ def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[st
         (["--name", "BatchCommitEvent", "--min-severity", "WARN"], set()),
     ],
 )
-def test_filters(capsys: pytest.CaptureFixture[str], options: list[str], names: set[str]) -> None:
-    """An event must pass both filters, that of severity and that of names."""
+def test_an_event_must_pass_both_filters(
+    capsys: pytest.CaptureFixture[str], options: list[str], names: set[str]
+) -> None:
+    """An event must pass both the severity filter and the name filter."""
     replay = Replay(capsys, STREAM, *options)
     assert set(replay.names) == names
     assert replay.code == 0
 
 
 @pytest.mark.parametrize("name", ["JobFailure", "jobfailureevent", "EventsDroppedEvent", ""])
-def test_name_that_no_log_event_has_is_rejected(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """A name that no event of a log can have is rejected; the message lists the allowed names."""
+def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """A name that no event of a log can have is rejected, and the message lists the allowed names."""
     replay = Replay(capsys, STREAM, "--name", "JobFailureEvent", "--name", name)
     assert (replay.code, replay.events) == (2, [])
     assert replay.notes == [
@@ -129,7 +131,7 @@ def without_start(log: Path) -> Path:
 def test_log_without_application_start_gets_an_application_id(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A log without a start gets its application id from its name or its first event; a note says from which."""
+    """A log without a start gets its application id from its name or first event, and a note names the source."""
     app_id = Replay(capsys, STREAM).events[0]["attributes"]["spark.app.id"]
     named, other = without_start(tmp_path / app_id), without_start(tmp_path / "eventlog")
     replay = Replay(capsys, named)
@@ -166,7 +168,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
 
 
 def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Settings of the translation apply even if the configuration has no reporters."""
+    """Settings of the translation apply even if the configuration contains no reporters."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled true", "spark.master yarn")
     quiet, loud = Replay(capsys, STREAM), Replay(capsys, STREAM, "--conf", conf)
     assert "AllSubtasksStatusChangeEvent" not in quiet.names
@@ -174,7 +176,7 @@ def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str],
 
 
 def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A configured file reporter gets the same events that the command prints without reporters."""
+    """A configured file reporter receives the events that the command otherwise prints."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     conf = configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     printed = Replay(capsys, STREAM)
@@ -187,7 +189,7 @@ def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str
 def test_to_selects_one_reporter(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `--to`, only that reporter gets events; without `--conf`, Spark's own configuration is used."""
+    """With `--to`, only the named reporter receives events. Without `--conf`, Spark's configuration is used."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -212,15 +214,15 @@ def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[st
 
 
 def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The replay aborts after `--patience` without a delivery, and exits with 1."""
+    """If no event is delivered for the duration `--patience`, the replay aborts and exits with 1."""
     conf = configuration(tmp_path, *file_reporter(tmp_path), "events.shutdown.timeout 100ms")
     replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "0.2")
     assert replay.code == 1
     assert "6 events not delivered" in replay.notes[-1]
 
 
-def test_wrong_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The message about a wrong configuration has the key, and no log is read."""
+def test_an_invalid_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The message about an invalid configuration contains the key, and no log is read."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled maybe")
     replay = Replay(capsys, STREAM, "--conf", conf)
     assert replay.code == 1
@@ -231,7 +233,7 @@ def test_wrong_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The message about an unreadable path names it; the other logs are replayed."""
+    """The message about an unreadable path contains this path. The other logs are replayed."""
     (tmp_path / "empty").mkdir()
     text = tmp_path / "text"
     text.write_text("no event log\n", encoding="utf-8")
@@ -247,7 +249,7 @@ def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.Captu
 def test_damaged_lines_are_reported_and_do_not_fail_the_replay(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The first damaged lines are reported with file and line, the others are only counted."""
+    """The first damaged lines are reported with file and line. Further damaged lines are only counted."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines()
     log.write_text("\n".join([*lines[:10], *['{"Event":"Spark'] * 50, *lines[10:], ""]), encoding="utf-8")
@@ -261,8 +263,8 @@ def test_damaged_lines_are_reported_and_do_not_fail_the_replay(
     ]
 
 
-def test_names_of_unknown_kinds_are_cut_and_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Long names of unknown kinds are cut, and control characters in them are escaped."""
+def test_names_of_unknown_kinds_are_truncated_and_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Long names of unknown kinds are truncated, and control characters in names are escaped."""
     log = tmp_path / "local-1"
     kinds = ["k" * 1_000_000, "com.vendor.\x1b[2JEvent"]
     lines = [*STREAM.read_text(encoding="utf-8").splitlines(), *(json.dumps({"Event": kind}) for kind in kinds)]
@@ -274,7 +276,7 @@ def test_names_of_unknown_kinds_are_cut_and_escaped(capsys: pytest.CaptureFixtur
 
 
 def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """An application whose log is in progress is not LOST, because it may still run; held events are reported."""
+    """If a log is in progress, its application is not LOST, because it may still run. Held events are reported."""
     log = tmp_path / "local-1.inprogress"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if "QueryProgressEvent" in line) + 1
@@ -292,7 +294,7 @@ def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str],
 def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Commits that min-interval holds back are reported at the end of an unfinished log."""
+    """At the end of an unfinished log, commits that min-interval holds are reported."""
     log = tmp_path / "local-1.inprogress"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -304,7 +306,7 @@ def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
 
 
 def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A compressed log gives the same events as the same log without compression."""
+    """A compressed log makes the same events as the uncompressed log."""
     expected = Replay(capsys, BATCH).events
     for codec in ("zstd", "lz4", "snappy"):
         assert Replay(capsys, FIXTURES / f"batch_udf-4.3.{codec}").events == expected
@@ -337,7 +339,7 @@ def test_closed_pipe_ends_the_replay_without_an_error(tmp_path: Path) -> None:
 
 
 class _Narrow(io.RawIOBase):
-    """Stream that writes only a few bytes per call, as an unbuffered file may."""
+    """Stream that writes only a few bytes per call, as an unbuffered file may do."""
 
     def __init__(self) -> None:
         self.taken = b""
@@ -351,7 +353,7 @@ class _Narrow(io.RawIOBase):
 
 
 def test_unbuffered_output_gets_every_byte() -> None:
-    """A stream that writes only a few bytes per call, as with PYTHONUNBUFFERED, gets every byte."""
+    """An unbuffered stream that writes only a few bytes per call, as with PYTHONUNBUFFERED, receives every byte."""
     stream = _Narrow()
     sink = JsonLines(cast(BinaryIO, stream))
     events = [event(n) for n in range(5)]

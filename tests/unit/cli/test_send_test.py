@@ -1,4 +1,4 @@
-"""Tests of ``spark-events send-test`` with reporters that deliver, fail, refuse and block."""
+"""Tests of ``spark-events send-test`` with reporters that deliver, fail, reject and block."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Blocking(Reporter):
 
 
 def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **types: str) -> tuple[int, list[str]]:
-    """Run the command; return its exit code and the lines of its table."""
+    """Run the command and return its exit code and the lines of its table."""
     conf = tmp_path / "spark-defaults.conf"
     extra = f"events.reporter.audit.path {tmp_path}/events.jsonl\n" if "audit" in types else ""
     conf.write_text(extra + "".join(f"events.reporter.{name}.type {given}\n" for name, given in types.items()))
@@ -74,7 +74,7 @@ def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **
 
 
 def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The event reaches the working reporter's destination and is marked as a test."""
+    """The event reaches the destination of the working reporter and is marked as a test."""
     code, (_, line) = send(tmp_path, capsys, audit="file")
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
@@ -83,7 +83,7 @@ def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Refused, throttled and failed reporters have one line each, sorted by name, and the exit code is 1."""
+    """Each rejected, throttled or failed reporter has one line. Lines are sorted by name, and the exit code is 1."""
     code, lines = send(
         tmp_path,
         capsys,
@@ -104,7 +104,7 @@ def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.
 
 
 def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """SystemExit and cancellation in a reporter are reported at once, without waiting for the ended thread."""
+    """SystemExit and cancellation in a reporter are reported immediately, without waiting for the ended thread."""
     began = time.monotonic()
     code, (_, exits, cancels) = send(
         tmp_path, capsys, "--timeout", "60", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
@@ -120,7 +120,7 @@ def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: p
 def test_values_of_references_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error that quotes a reference's value is printed without that value, on one line per reporter."""
+    """An error that quotes a reference's value is printed without this value, on one line per reporter."""
     monkeypatch.setenv("PAGER", "pager://ada:s3cret@host")
     reference = "events.reporter.q.url=${env:PAGER}"
     code, (_, line) = send(tmp_path, capsys, "--set", reference, q=f"{__name__}:Quoting")
@@ -148,10 +148,10 @@ def test_unusable_reporter_has_a_row_and_the_others_are_tested(
     assert " delivered " in audit
 
 
-def test_wrong_configuration_is_reported_before_any_event_is_sent(
+def test_an_invalid_configuration_is_reported_before_any_event_is_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message about a wrong configuration has the key, and no event is sent."""
+    """The message about an invalid configuration contains the key, and no event is sent."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1

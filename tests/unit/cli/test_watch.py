@@ -1,4 +1,4 @@
-"""Tests of ``spark-events watch``, which reports applications whose heartbeats have stopped."""
+"""Tests of ``spark-events watch``, which reports applications without recent heartbeats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LIVES, ENDS = True, False
 
 
 class ListSink:
-    """Destination that stores its events in a list; ``undelivered`` is the result of every close."""
+    """Destination that stores its events in a list. ``undelivered`` is the result of every close."""
 
     def __init__(self, undelivered: int = 0) -> None:
         self.events: list[Event] = []
@@ -66,7 +66,7 @@ def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, int
 
 
 def of_sidecar(app_id: str = "local-1") -> Event:
-    """Return the LOST event that the sidecar of the application would have reported."""
+    """Return the LOST event that the application's sidecar would have reported."""
     translator = Translator()
     translator.translate(decoded(application_start(app_id=app_id)))
     (event,) = translator.driver_lost(START, orderly=False)
@@ -78,7 +78,7 @@ def watch(path: Path, sink: ListSink, minute: float, intervals: float = 2) -> Wa
 
 
 def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path: Path) -> None:
-    """After two intervals without a heartbeat, and not before, an application is LOST with its sidecar's event id."""
+    """After two intervals without a heartbeat, and not earlier, an application is LOST with its sidecar's event id."""
     (tmp_path / "events.jsonl").write_bytes(story(minutes=5))
     sink = ListSink()
     assert watch(tmp_path, sink, 5.9).look() == 0
@@ -97,22 +97,22 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
 
 @pytest.mark.parametrize("end", ["STOPPED", "PROGRAM_FAILED", "GATEWAY_CLOSED", "report"])
 def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> None:
-    """An application is not LOST if its event stream was stopped in order, although it still runs."""
+    """An application whose event stream was stopped in order is not LOST, although the application still runs."""
     (tmp_path / "events.jsonl").write_bytes(story(end=end))
     sink = ListSink()
     watch(tmp_path, sink, 10_000).look()
     assert sink.events == []
 
 
-def test_an_application_without_heartbeats_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An application without heartbeats is never LOST, as a batch job may be silent for hours; ``-v`` says so."""
+def test_an_application_without_heartbeats_is_never_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An application without heartbeats is never LOST, because batch jobs may be silent for hours; ``-v`` notes this."""
     (tmp_path / "events.jsonl").write_bytes(story(interval=None))
     assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
     assert "none: not watched" in capsys.readouterr().out
 
 
 def test_each_loss_is_reported_once(tmp_path: Path) -> None:
-    """Each loss is reported once, whether the same watcher polls again or another watcher runs later."""
+    """Each loss is reported once, even if the same watcher polls again or another watcher runs later."""
     (tmp_path / "events.jsonl").write_bytes(story("a") + story("b"))
     sink = ListSink()
     first = watch(tmp_path, sink, 10)
@@ -123,8 +123,8 @@ def test_each_loss_is_reported_once(tmp_path: Path) -> None:
     assert len(read_events(tmp_path / RECORD)) == 2
 
 
-def test_two_watchers_that_look_at_the_same_time_agree(tmp_path: Path) -> None:
-    """Two watchers that poll at the same time report equal events, although neither sees the other's record."""
+def test_two_watchers_that_poll_at_the_same_time_agree(tmp_path: Path) -> None:
+    """Two watchers that poll at the same time report equal events, although neither reads the other's record."""
     (tmp_path / "events.jsonl").write_bytes(story())
     sinks = [ListSink(), ListSink()]
     watchers = [watch(tmp_path, sink, 10 + number) for number, sink in enumerate(sinks)]
@@ -136,7 +136,7 @@ def test_two_watchers_that_look_at_the_same_time_agree(tmp_path: Path) -> None:
 
 
 def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
-    """A watcher records a loss only after every reporter has it, so an undelivered loss is reported again."""
+    """A watcher records a loss only after all reporters have delivered it, so an undelivered loss is reported again."""
     (tmp_path / "events.jsonl").write_bytes(story())
     assert watch(tmp_path, ListSink(undelivered=1), 10).look() == 1
     sink = ListSink()
@@ -145,7 +145,10 @@ def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
 
 
 def test_rotated_and_growing_files(tmp_path: Path) -> None:
-    """The latest heartbeat in any rotated or growing file counts; unfinished and foreign lines are skipped."""
+    """The latest heartbeat in any rotated or growing file counts.
+
+    Unfinished lines and lines of other programs are skipped.
+    """
     lines = story(minutes=10).splitlines(keepends=True)
     path = tmp_path / "deep" / "events.jsonl"
     path.parent.mkdir()
@@ -164,7 +167,7 @@ def test_rotated_and_growing_files(tmp_path: Path) -> None:
 
 
 def test_old_files_are_not_read(tmp_path: Path) -> None:
-    """Files older than ``--since``, by default a week, are not read."""
+    """Files older than ``--since``, one week by default, are not read."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(story())
     os.utime(path, (START / 1000 - 8 * 86_400,) * 2)
@@ -174,7 +177,7 @@ def test_old_files_are_not_read(tmp_path: Path) -> None:
 
 
 def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:
-    """After an outage of the source the watcher waits, because reporters had the same outage and deliver late."""
+    """After an outage of the source, the watcher waits, because reporters also deliver late after the outage."""
     sink, now = ListSink(), [10.0]
     path = tmp_path / "later"
     watcher = Watcher(JsonFolder(path), lambda: sink, 2, 7 * 86_400, lambda: START / 1000 + 60 * now[0])
@@ -199,10 +202,10 @@ def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None
         (["sqlite:///{}/nowhere.db"], "nowhere.db: no such file"),
     ],
 )
-def test_wrong_arguments(
+def test_invalid_arguments_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    """A wrong argument is reported in one sentence with the allowed values."""
+    """An invalid argument is reported in one sentence with the allowed values."""
     assert main(["watch", *(argument.format(tmp_path) for argument in arguments)]) in (1, 2)
     assert message in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -215,7 +218,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
     source, reported = tmp_path / "source", tmp_path / "reported.jsonl"
     source.mkdir()
     settings = {
-        # longer than any pause of a busy machine between a heartbeat and its line in the file
+        # This duration exceeds any pause of a busy machine between a heartbeat and its line in the file.
         "events.heartbeat.interval": "5s",
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(source / "events.jsonl"),

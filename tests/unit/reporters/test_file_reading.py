@@ -16,7 +16,7 @@ from spark_events.reporters.file import FileConfig, FileReporter
 
 
 def test_written_events_are_read(tmp_path: Path) -> None:
-    """`read` returns the events that the file reporter wrote, from compressed files, too."""
+    """`read` returns the events that the file reporter wrote, including events in compressed files."""
     path, written = tmp_path / "events.jsonl", [event(n, "WARN", rows=n) for n in range(3)]
     reporter = FileReporter(FileConfig(str(path)))
     reporter.open()
@@ -29,7 +29,7 @@ def test_written_events_are_read(tmp_path: Path) -> None:
 
 
 def test_rotated_files_come_first(tmp_path: Path) -> None:
-    """Rotated files are read only on request, oldest first."""
+    """Rotated files are read only on request, beginning with the oldest file."""
     path = tmp_path / "events.jsonl"
     reporter = FileReporter(FileConfig(str(path), max_size=256, keep=10))
     reporter.open()
@@ -40,8 +40,8 @@ def test_rotated_files_come_first(tmp_path: Path) -> None:
     assert numbers(list(spark_events.read(path, rotated=True))) == [0, 1, 2, 3]
 
 
-def test_lines_that_are_no_events_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Lines that are no events are skipped, and one warning has their number."""
+def test_lines_that_are_not_events_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines that are not events are skipped, and one warning contains their number."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"{}\n" + encode_lines([event(1)]) + b"\xff\n" + encode_event(event(2)))
     assert numbers(list(spark_events.read(path))) == [1, 2]
@@ -49,7 +49,7 @@ def test_lines_that_are_no_events_are_skipped(tmp_path: Path, caplog: pytest.Log
 
 
 def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
-    """A damaged file yields its readable events, then raises the error."""
+    """A damaged file yields its readable events and then raises the error."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(1), event(2)])) + b"more")
     events = spark_events.read(path)
@@ -69,6 +69,6 @@ def test_standard_input_is_read() -> None:
 
 
 def test_one_event_is_decoded() -> None:
-    """``decode_event`` decodes the value of a Kafka message or the body of a webhook."""
+    """``decode_event`` decodes the value of a Kafka message or the body of a webhook request."""
     one = event(7, rows=1)
     assert spark_events.decode_event(encode_event(one)) == one

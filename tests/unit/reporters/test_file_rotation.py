@@ -1,4 +1,4 @@
-"""Tests of rotation in the ``file`` reporter: by size and age, with several drivers, and with logrotate."""
+"""Tests of rotation in the ``file`` reporter, by size and age, with several drivers, and with logrotate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(reporter: FileReporter, *batches: list[Event]) -> None:
     asyncio.run(all_of_them())
 
 
-def aside(path: Path) -> list[Path]:
+def rotated_files(path: Path) -> list[Path]:
     """Return the paths of the rotated files, oldest first."""
     return sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{path.name}."))
 
@@ -51,47 +51,47 @@ def read(path: Path) -> list[Event]:
     return [decode_event(line) for line in data.splitlines()]
 
 
-def everything(path: Path) -> list[int]:
+def numbers_of_all_files(path: Path) -> list[int]:
     """Return the numbers of the events in all files, oldest first."""
-    return [number for one in (*aside(path), path) if one.exists() for number in numbers(read(one))]
+    return [number for one in (*rotated_files(path), path) if one.exists() for number in numbers(read(one))]
 
 
 def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
-    """No file exceeds the size limit, and together the files have every event in order."""
+    """No file exceeds the size limit, and all files together contain every event in order."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=4_096, keep=1_000)
     write(reporter, *([event(number, text="x" * 100)] for number in range(200)))
     reporter.close()
-    assert everything(path) == list(range(200))
-    assert len(aside(path)) > 10
-    assert max(one.stat().st_size for one in (*aside(path), path)) <= 4_096
-    assert {one.stat().st_mode & 0o777 for one in (*aside(path), path)} == {0o600}
+    assert numbers_of_all_files(path) == list(range(200))
+    assert len(rotated_files(path)) > 10
+    assert max(one.stat().st_size for one in (*rotated_files(path), path)) <= 4_096
+    assert {one.stat().st_mode & 0o777 for one in (*rotated_files(path), path)} == {0o600}
 
 
 def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
-    """A batch larger than the size limit gets its own file, is not split, and rotates no empty file."""
+    """A batch that exceeds the size limit gets its own file, is not split, and rotates no empty file."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=1_024)
     write(reporter, [event(number, text="x" * 500) for number in range(10)], [event(10)])
     reporter.close()
-    assert [numbers(read(one)) for one in (*aside(path), path)] == [list(range(10)), [10]]
+    assert [numbers(read(one)) for one in (*rotated_files(path), path)] == [list(range(10)), [10]]
 
 
 def test_a_file_of_another_day_is_rotated(tmp_path: Path) -> None:
-    """A file whose last line is of another day is rotated, regardless of its writer and of this process's start."""
+    """A file whose last line is from another day is rotated, regardless of its writer and of this process's start."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_age=86_400.0)
     write(reporter, [event(1)], [event(2)])
-    assert aside(path) == []
+    assert rotated_files(path) == []
     yesterday = time.time() // 86_400 * 86_400 - 1
     os.utime(path, (yesterday, yesterday))
     write(reporter, [event(3)], [event(4)])
     reporter.close()
-    assert [numbers(read(one)) for one in (*aside(path), path)] == [[1, 2], [3, 4]]
+    assert [numbers(read(one)) for one in (*rotated_files(path), path)] == [[1, 2], [3, 4]]
 
 
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    """Only the newest rotated files are kept; files of other programs are not deleted."""
+def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
+    """Only the newest rotated files are kept. Files of other programs are not deleted."""
     path = tmp_path / "events.jsonl"
     strangers = [tmp_path / name for name in ("events.jsonl.1", "events.jsonl.bak", "events.jsonl2", "other")]
     for one in strangers:
@@ -99,13 +99,13 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     reporter = opened(path, max_size=256, keep=3)
     write(reporter, *([event(number)] for number in range(20)))
     reporter.close()
-    ours = [one for one in aside(path) if one not in strangers]
+    ours = [one for one in rotated_files(path) if one not in strangers]
     assert [number for one in (*ours, path) for number in numbers(read(one))] == [16, 17, 18, 19]
     assert all(one.exists() for one in strangers)
 
 
 def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of rotated files keep their order when the clock is set back, so that the oldest is deleted first."""
+    """Names of rotated files keep their order when the clock is set back, so the oldest file is deleted first."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256, keep=3)
     write(reporter, *([event(number)] for number in range(6)))
@@ -113,11 +113,11 @@ def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monke
     monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: now - 3_600)
     write(reporter, *([event(number)] for number in range(6, 12)))
     reporter.close()
-    assert [number for one in (*aside(path), path) for number in numbers(read(one))] == [8, 9, 10, 11]
+    assert [number for one in (*rotated_files(path), path) for number in numbers(read(one))] == [8, 9, 10, 11]
 
 
 def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
-    """The file is rotated even if the last possible name exists, from a wrong clock or another program."""
+    """The file is rotated even if the last possible name exists because of a wrong clock or another program."""
     path = tmp_path / "events.jsonl"
     stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
     stranger.touch()
@@ -125,8 +125,8 @@ def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
     write(reporter, *([event(number)] for number in range(4)))
     reporter.close()
     stranger.unlink()
-    assert len(aside(path)) == 3
-    assert everything(path) == [0, 1, 2, 3]
+    assert len(rotated_files(path)) == 3
+    assert numbers_of_all_files(path) == [0, 1, 2, 3]
 
 
 def test_a_year_without_a_valid_name_loses_nothing(
@@ -143,7 +143,7 @@ def test_a_year_without_a_valid_name_loses_nothing(
 
 
 def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
-    """After the file was renamed or deleted, the next batch is in a new file with mode 0600."""
+    """After the file was renamed or deleted, the next batch is written to a new file with mode 0600."""
     path, moved = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -157,8 +157,8 @@ def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_is_followed_and_kept(tmp_path: Path) -> None:
-    """A link is kept, and its target is rotated in the target's folder."""
+def test_a_symbolic_link_is_followed_and_kept(tmp_path: Path) -> None:
+    """A symbolic link is kept, and its target is rotated in the target's folder."""
     real, link = tmp_path / "disk" / "events.jsonl", tmp_path / "events.jsonl"
     real.parent.mkdir()
     link.symlink_to(real)
@@ -166,7 +166,7 @@ def test_a_link_is_followed_and_kept(tmp_path: Path) -> None:
     write(reporter, [event(1)], [event(2)])
     reporter.close()
     assert link.is_symlink()
-    assert (everything(real), aside(link)) == ([1, 2], [])
+    assert (numbers_of_all_files(real), rotated_files(link)) == ([1, 2], [])
 
 
 def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pyt
 
 
 def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
-    """An attempt that waits for a lock can be cancelled without having written; it does not block its thread."""
+    """An attempt that waits for a lock can be cancelled before any write, and it does not block its thread."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     with path.open("ab") as other:
@@ -201,8 +201,8 @@ def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
     assert numbers(read(path)) == [2]
 
 
-def test_a_partial_line_of_another_driver_does_not_damage_the_next(tmp_path: Path) -> None:
-    """If another driver left a partial line, the next line starts with a line break."""
+def test_a_partial_line_of_another_driver_does_not_damage_the_next_line(tmp_path: Path) -> None:
+    """If another driver left a partial line, the reporter writes a line break before its next line."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -216,7 +216,7 @@ def test_a_partial_line_of_another_driver_does_not_damage_the_next(tmp_path: Pat
 
 
 def test_fsync_is_called_for_each_batch_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `fsync`, the file is synced before a batch counts as delivered; by default it never is."""
+    """With `fsync`, the file is synced before a batch counts as delivered. By default, the file is never synced."""
     synced: list[str] = []
     real = os.fsync
 
@@ -252,7 +252,7 @@ asyncio.run(main())
 
 
 def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> None:
-    """Two drivers that rotate, and logrotate that renames the file now and then, lose no event on one path."""
+    """Two drivers that rotate one path, and logrotate that renames it, lose no event."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     ends = [threading.Thread(target=writer.communicate, args=(b"go\n", 60)) for writer in writers]
@@ -260,12 +260,12 @@ def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> N
         end.start()
     moved = 0
     while any(writer.poll() is None for writer in writers):
-        # A writer may have renamed the file since the size was read.
+        # A writer may have renamed the file after the size was read.
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > 5_000:
                 path.rename(tmp_path / f"events.jsonl.logrotate-{moved:04d}")
                 moved += 1
-        time.sleep(0.002)  # the test's own interval, as of logrotate; not a wait for a condition
+        time.sleep(0.002)  # The interval of logrotate in this test; not a wait for a condition.
     for end in ends:
         end.join()
     assert [writer.returncode for writer in writers] == [0, 0]

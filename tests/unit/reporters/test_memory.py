@@ -15,7 +15,7 @@ def test_events_are_kept_in_order() -> None:
     assert numbers(reporter.events) == [1, 2, 3]
 
 
-def test_only_the_newest_are_kept() -> None:
+def test_only_the_newest_events_are_kept() -> None:
     """The memory reporter keeps only the newest events, so a notebook can run for weeks."""
     reporter = MemoryReporter(MemoryConfig(size=2))
     reporter.report([event(n) for n in range(5)])

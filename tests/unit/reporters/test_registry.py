@@ -72,7 +72,7 @@ NUMBER = 7
 
 
 def test_built_in_and_user_types_are_found() -> None:
-    """Reporter types are found by short name, and by package.module:Class."""
+    """Reporter types are found by short name and by package.module:Class."""
     assert factory("file") is FileReporter
     assert factory(f"{HERE}:Good") is Good
 
@@ -102,7 +102,7 @@ def test_a_malformed_reporter_class_is_rejected_with_the_reason(name: str, messa
 
 
 def test_a_package_registers_types_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package adds types by entry points; an unknown type is rejected with the known types."""
+    """An installed package adds types by entry points. An unknown type is rejected with a list of known types."""
     about = tmp_path / "acme_events-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-events\nVersion: 1.0\n")

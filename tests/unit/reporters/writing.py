@@ -10,7 +10,7 @@ from fakes import sidecar_environment
 
 
 def two_writers(program: str, path: Path) -> list[subprocess.Popen[bytes]]:
-    """Start writers ``a`` and ``b`` (second argument); each writer waits for a line on standard input."""
+    """Start the writers ``a`` and ``b`` (second argument), which wait for a line on standard input."""
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", program, str(path), name],

@@ -1,4 +1,4 @@
-"""Tests of callbacks as reporters: one call per event, whatever a callback does, without effect on others."""
+"""Tests of callbacks as reporters: one call per event, without effects on other reporters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANY = EventMatcher.of(())
 
 @pytest.fixture
 def dispatcher() -> Iterator[AsyncQueuedDispatcher]:
-    """Running dispatcher whose only reporter is an event history."""
+    """Return a running dispatcher whose only reporter is an event history."""
     pipeline = build(Settings(), own={"history": lambda: EventHistory(100)})
     pipeline.dispatcher.start()
     yield pipeline.dispatcher
@@ -46,7 +46,7 @@ def submit(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> Non
 
 
 def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A callback, plain or async, gets each event once, in order and in one thread."""
+    """A callback, plain or async, receives each event once, in order and in one thread."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
 
@@ -63,10 +63,10 @@ def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Asyn
     assert len({thread for _, thread in plain}) == 1
 
 
-def test_an_error_is_logged_with_its_line_and_the_next_event_follows(
+def test_an_error_is_logged_and_the_next_event_is_delivered(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error of a callback, even a TimeoutError, is logged with its line, and the next event follows."""
+    """An error of a callback, even a TimeoutError, is logged with its line, and the next event is delivered."""
     called: list[str] = []
 
     def raises(one: Event) -> None:
@@ -89,7 +89,7 @@ def test_an_error_is_logged_with_its_line_and_the_next_event_follows(
 def test_exits_and_cancellations_count_as_errors(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
-    """SystemExit and cancellation in a callback count as errors of one call, and not as blocking."""
+    """SystemExit and cancellation in a callback count as errors of one call, not as blocking."""
     called: list[str] = []
 
     def fails(one: Event) -> None:
@@ -111,8 +111,8 @@ def test_exits_and_cancellations_count_as_errors(
     assert "blocks its thread" not in caplog.text
 
 
-def test_an_event_added_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
-    """An event that is added twice is two calls, because its two sequence numbers differ."""
+def test_an_event_added_twice_causes_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
+    """An event that is added twice causes two calls, because its two sequence numbers differ."""
     called: list[int] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
     one = event(7)
@@ -123,7 +123,7 @@ def test_an_event_added_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) ->
 
 @pytest.mark.usefixtures("patience")
 def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A slow async callback is cancelled before its next call; its event counts as lost and is not retried."""
+    """A slow async callback is cancelled before its next call. Its event counts as lost and is not retried."""
     calls: list[str] = []
 
     async def hangs(one: Event) -> None:
@@ -142,8 +142,11 @@ def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -
     assert delivery.counters().dropped == {"rejected": 2}
 
 
-def test_a_blocking_plain_callback_loses_only_that_event(dispatcher: AsyncQueuedDispatcher) -> None:
-    """If a plain callback blocks, only that event is lost: a new thread gets the next; other reporters get all."""
+def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: AsyncQueuedDispatcher) -> None:
+    """If a plain callback blocks, only its event is lost.
+
+    A new thread gets the next event, other reporters get all events.
+    """
     release = threading.Event()
     called: list[str] = []
     quick: list[str] = []
@@ -165,7 +168,7 @@ def test_a_blocking_plain_callback_loses_only_that_event(dispatcher: AsyncQueued
 
 
 def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A callback gets only events of the selected scope and severity, and none after its removal."""
+    """A callback receives only events of the selected scope and severity, and no events after its removal."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
     every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")
@@ -178,7 +181,7 @@ def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher)
 
 
 def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
-    """A callback may remove itself during its last event; that event and those not selected are not lost."""
+    """A callback may remove itself during its last event. Neither this event nor excluded events count as lost."""
     called: list[str] = []
     over = threading.Event()
 

@@ -37,8 +37,8 @@ def test_after_skips_earlier_events() -> None:
         history.wait_for(ANY, history.events[-1], 0)
 
 
-def test_a_waiter_sees_every_event_despite_a_small_history() -> None:
-    """A waiter sees every event, even those that a small history no longer has."""
+def test_a_waiter_receives_every_event_despite_a_small_history() -> None:
+    """A waiter receives every event, even events that a small history no longer contains."""
     history = EventHistory(2)
 
     async def waits() -> str:
@@ -75,7 +75,7 @@ def test_every_waiter_is_woken() -> None:
 
 
 def test_a_timeout_lists_the_events_that_arrived() -> None:
-    """The message of a timeout has the number of events of each kind and the last events, or says that none arrived."""
+    """The message of a timeout contains the number of events of each kind and the last events, if any arrived."""
     history = EventHistory(10)
     with pytest.raises(WaitTimeoutError, match="timed out after 0 s waiting for any event; no event arrived"):
         history.wait_for(ANY, None, 0)
@@ -89,7 +89,7 @@ def test_a_timeout_lists_the_events_that_arrived() -> None:
 
 
 def test_the_end_wakes_every_waiter_at_once() -> None:
-    """The end of the stream ends every wait for missing events; earlier events are still found."""
+    """The end of the stream ends every wait for missing events. Earlier events are still found."""
     history = EventHistory(10)
     caught: list[BaseException] = []
 
@@ -111,7 +111,7 @@ def test_the_end_wakes_every_waiter_at_once() -> None:
 
 
 def test_an_error_in_a_predicate_is_raised_to_its_waiter() -> None:
-    """An error in a predicate is raised to its own waiter and does not affect other waiters."""
+    """An error in a predicate is raised to its waiter and does not affect other waiters."""
     history = EventHistory(10)
     history.report([event(1)])
     with pytest.raises(KeyError, match="nothing"):

@@ -1,4 +1,4 @@
-"""Tests of a stream start during which the driver's JVM ends."""
+"""Tests of a stream start during which the driver's JVM exits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_events.session import start as start_module
 
 
 class EndedJvm:
-    """Double of a JVM that ends between two calls, which a real JVM cannot do on demand."""
+    """Double of a JVM that exits between two calls, which a real JVM cannot do on demand."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -23,7 +23,7 @@ class EndedJvm:
 
 
 def test_a_driver_that_ends_during_the_start_raises_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the driver ends during the start, one error has the reason, and no stream is registered."""
+    """If the driver exits during the start, one error contains the reason, and no stream is registered."""
     shim = EndedJvm()
     monkeypatch.setattr(start_module, "session_of", lambda spark: spark)
     monkeypatch.setattr(start_module, "_application_of", lambda session: "gone")

@@ -1,4 +1,4 @@
-"""Tests that secrets of a request are masked in errors and logs, in any representation."""
+"""Tests that secrets of a request are masked in errors and logs, in every representation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20
     ],
 )
 def test_secrets_are_masked(quoted: str) -> None:
-    """The URL except its host, the values of headers and the encoded login are masked."""
+    """The URL except for its host, the values of headers and the encoded login are masked."""
     headers = ["Bearer ABC.def", "id=7; session=k33p-me-here"]
     given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), *in_headers(headers)]
     hidden = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")
@@ -50,8 +50,8 @@ def test_secrets_are_masked(quoted: str) -> None:
         assert secret not in hidden
 
 
-def test_a_url_that_is_no_secret_stays_readable() -> None:
-    """Of a URL that is no secret, only the login and the query are masked."""
+def test_a_url_that_is_not_secret_stays_readable() -> None:
+    """If a URL is not secret, only its login and query are masked."""
     hide = Confidence(credentials("http://ada:s3cret@collector:4318/v1/logs?tenant=abc")).hide
     assert hide("404: no /v1/logs?tenant=abc for ada:s3cret") == "404: no /v1/logs?*** for ***:***"
 
@@ -67,7 +67,7 @@ def test_common_words_stay_readable() -> None:
 
 @pytest.mark.parametrize("empty", [[], [""], ["", "x", "ab"]])
 def test_short_values_are_not_masked(empty: list[str]) -> None:
-    """Short values are not masked, because marks would appear in unrelated words."""
+    """Short values are not masked, because masks would appear in unrelated words."""
     assert Confidence(empty).hide("abx") == "abx"
     assert Confidence(secret_address("http://localhost/")).hide("GET / 1/2") == "GET / 1/2"
 
@@ -76,7 +76,7 @@ def test_short_values_are_not_masked(empty: list[str]) -> None:
     "secret", ["line1-s3cr3t\nline2-s3cr3t", "caf\N{LATIN SMALL LETTER E WITH ACUTE}-s3cr3t", "s3cr3t-1 "]
 )
 def test_secrets_are_masked_in_any_representation(secret: str) -> None:
-    """A secret is masked as JSON, as Python's repr, and stripped of whitespace."""
+    """A secret is masked as JSON, as Python's repr, and without surrounding white space."""
     hide = Confidence({secret: "${file:/run/key}"}).hide
     for quoted in (json.dumps(secret), repr(secret), secret.strip()):
         assert "s3cr3t" not in hide(f"wrong key {quoted}!")
@@ -84,7 +84,7 @@ def test_secrets_are_masked_in_any_representation(secret: str) -> None:
 
 
 def test_request_logs_of_httpx_are_suppressed(caplog: pytest.LogCaptureFixture) -> None:
-    """The logs of httpx and httpcore are suppressed during a reporter's request; other requests are logged."""
+    """The logs of httpx and httpcore are suppressed during a reporter's request, but not for other requests."""
     with caplog.at_level(logging.DEBUG):
         with unseen():
             for name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy"):

@@ -18,7 +18,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_scheme_has_its_own_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each scheme has its own proxy variable, by the rules of curl; a proxy without a scheme uses HTTP."""
+    """Each scheme has its own proxy variable, as in curl. A proxy without a scheme uses HTTP."""
     monkeypatch.setenv("HTTPS_PROXY", "https://user:pw@proxy:3128")
     monkeypatch.setenv("http_proxy", "proxy:8080")
     assert proxy_for("https://hooks.example/x") == "https://user:pw@proxy:3128"
@@ -26,7 +26,7 @@ def test_each_scheme_has_its_own_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_variables_there_is_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without variables there is no proxy; ALL_PROXY is not supported."""
+    """Without variables, there is no proxy. ALL_PROXY is not supported."""
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     assert proxy_for("http://hooks.example/x") is None
 
@@ -51,7 +51,7 @@ def test_without_variables_there_is_no_proxy(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_no_proxy_lists_exceptions(excepted: str, url: str, is_direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NO_PROXY lists hosts, domains, ports and networks without a proxy; invalid entries are no error."""
+    """NO_PROXY lists hosts, domains, ports and networks that need no proxy. Invalid entries are ignored."""
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", excepted)
     assert proxy_for(url) == (None if is_direct else "http://proxy:3128")
@@ -59,7 +59,7 @@ def test_no_proxy_lists_exceptions(excepted: str, url: str, is_direct: bool, mon
 
 @pytest.mark.parametrize("value", ["socks5://s3cret@proxy:1080", "http://proxy:s3cret", "http://", "http://[s3cret"])
 def test_an_invalid_proxy_is_reported_with_its_variable(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message about an invalid proxy has the variable but not its value, which may hold a password."""
+    """The message about an invalid proxy contains the variable but not its value, which may contain a password."""
     monkeypatch.setenv("HTTPS_PROXY", value)
     with pytest.raises(TransientError, match=r"^HTTPS_PROXY in the environment is not a valid proxy") as caught:
         proxy_for("https://hooks.example/x")

@@ -1,4 +1,4 @@
-"""Tests of the OTLP encoding: identical to the output of OpenTelemetry's own encoder."""
+"""Tests that the OTLP encoding is identical to the output of OpenTelemetry's encoder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_events.reporters.otlp.encoding import Encoder, event_name
 from spark_events.reporters.otlp.resources import SCHEMA_URL, resource_of
 from spark_events.reporters.otlp.spans import ids
 
-#: What the SDK says about itself.
+#: Attributes by which the SDK identifies itself.
 TELEMETRY = {key: str(value) for key, value in Resource.create().attributes.items() if key.startswith("telemetry.")}
 NOW = 1_800_000_000_000_000_000
 
@@ -36,7 +36,7 @@ def encoded(*events: Event, longest: int = 1_000) -> ExportLogsServiceRequest:
 
 
 def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
-    """Encode the event's record with the SDK's encoder."""
+    """Encode the event's record with the encoder of the SDK."""
     fields = {"log.record.uid": one.event_id, "spark.events.class_scope": one.class_scope}
     elsewhere = ("spark.app.id", "spark.version", "host.name")
     own = {key: value for key, value in one.attributes.items() if key not in elsewhere}
@@ -55,7 +55,7 @@ def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> None:
-    """A record has every field, attribute type and severity as the SDK would encode it."""
+    """A record contains every field, attribute type and severity in the SDK's encoding."""
     app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1", "host.name": "h1"}
     one = event(7, severity, whole=-3, half=0.5, yes=True, no=False, text='zoë\n\x00"😀', empty="", **app)
     service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1"}
@@ -81,12 +81,12 @@ def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> 
     ],
 )
 def test_the_name_of_an_event(scope: str, name: str, expected: str) -> None:
-    """The OTLP name of a built-in event is below ``spark``, that of a user's event below its own scope."""
+    """The OTLP name of a built-in event begins with ``spark``; the name of a user's event begins with its scope."""
     assert event_name(scope, name) == expected
 
 
 def test_texts_of_body_and_attributes_are_truncated() -> None:
-    """Texts are truncated to a limit of characters that includes the mark; shorter texts stay unchanged."""
+    """Texts are truncated to a number of characters that includes the mark. Shorter texts are unchanged."""
     long, fits = "é" * 101, "é" * 100
     built = EventBuilder("tests", "Test").set_body(long).set_attributes({"long": long, "fits": fits}).build()
     record = encoded(built, longest=100).resource_logs[0].scope_logs[0].log_records[0]
@@ -97,7 +97,7 @@ def test_texts_of_body_and_attributes_are_truncated() -> None:
 
 
 def test_an_attribute_named_like_a_field_is_omitted() -> None:
-    """An attribute with the name of a field is omitted, because a record must not have duplicate keys."""
+    """An attribute with the name of a field is omitted, because a record must not contain duplicate keys."""
     fields: dict[str, Any] = {"log.record.uid": "mine", "spark.events.sequence": 9}
     odd = event(1, **fields)
     record = encoded(odd).resource_logs[0].scope_logs[0].log_records[0]
@@ -107,7 +107,7 @@ def test_an_attribute_named_like_a_field_is_omitted() -> None:
 
 
 def test_the_environment_and_settings_override_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings have precedence over the variables of the SDK, and these over the application; detectors run."""
+    """Settings override the SDK's variables, which override the application's values. Detectors run."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=env,team=a%20b,host.name=env")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by env")
     monkeypatch.setenv("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process")
@@ -154,7 +154,7 @@ def test_a_sidecar_without_otlp_does_not_import_opentelemetry() -> None:
 
 
 def test_records_have_the_ids_of_their_span() -> None:
-    """A record has the trace id of its application and the span id of its job; without a job, only the trace id."""
+    """A record contains the trace id of its application and the span id of its job, if the event belongs to a job."""
     about: dict[str, Any] = {"spark.app.id": "a"}
     events = [event(1, **about), event(2, **{**about, "spark.job.id": 7})]
     data = Encoder(lambda: NOW, 1_000, {}, partial(ids, parent=None)).encode(events)
@@ -170,7 +170,7 @@ def test_records_have_the_ids_of_their_span() -> None:
 
 
 def test_missing_libraries_are_reported_with_the_install_command() -> None:
-    """The message about missing libraries has the command that installs the extra."""
+    """The message about missing libraries contains the command that installs the extra."""
     program = (
         "import sys; sys.modules['opentelemetry.proto'] = None\n"
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
