@@ -14,7 +14,7 @@ _ALL = sorted(path.stem for path in Path(__file__).parents[2].glob("benchmarks/[
 
 @pytest.mark.parametrize("name", _ALL)
 def test_every_benchmark_can_be_imported(name: str) -> None:
-    """Every benchmark can be imported, so a renamed function is noticed before the next benchmark run."""
+    """Every benchmark can be imported, so a renamed function is detected before the next run of the benchmarks."""
     assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
 

@@ -1,4 +1,4 @@
-"""Tests of settings: each mistake is one sentence with the full key, the value and the allowed values."""
+"""Tests of settings: the message about an error contains the full key, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Own:
     ],
 )
 def test_an_error_in_a_parser_is_reported_with_its_key(values: dict[str, str], message: str) -> None:
-    """If a user's parser raises an error, the message has the key but no secret, and the process continues."""
+    """If a user's parser raises an error, the message contains the key but no secret, and the process continues."""
     settings = Settings.of({f"own.{key}": value for key, value in values.items()}, "a test")
     assert settings.read(Own, "own") is None
     with pytest.raises(ConfigError) as caught:
@@ -153,7 +153,7 @@ MOST = {"ms": 999_999_999, "s": 999_999_999, "m": 52_560_000, "min": 52_560_000,
 
 @given(st.sampled_from(sorted(MOST)).flatmap(lambda unit: st.tuples(st.integers(0, MOST[unit]), st.just(unit))))
 def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int, str]) -> None:
-    """A formatted duration is parsed to the same value, so a template shows exactly the default."""
+    """A formatted duration is parsed to the same value, so a template shows the exact default."""
     count, unit = given_duration
     seconds = duration.parse(f"{count}{unit}")
     assert duration.parse(duration.format(seconds)) == pytest.approx(seconds, rel=1e-12)
@@ -173,12 +173,12 @@ def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int
     ],
 )
 def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object, written: str) -> None:
-    """Values are formatted in the form in which they are parsed."""
+    """Values are formatted in the form in which users write them."""
     assert kind.format(value) == written
 
 
 def test_a_section_has_given_values_and_defaults() -> None:
-    """A section has the given values; keys that are not set have the defaults of the dataclass."""
+    """A section contains the given values, and the dataclass's defaults for keys that are not set."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
@@ -186,31 +186,31 @@ def test_a_section_has_given_values_and_defaults() -> None:
 
 @pytest.mark.parametrize("key", ["events.thing.batch.size", "spark.events.thing.batch.size"])
 def test_an_invalid_value_is_reported_with_the_key_as_written(key: str) -> None:
-    """The message about an invalid value has the key as written, the value, the allowed values, and the origin."""
+    """The message about an invalid value contains the key as written, the value, the allowed values, and the origin."""
     (problem,) = problems({"events.thing.path": "/x", key: "many"})
     assert problem == f"{key}: given 'many', allowed is a whole number from 1 to 100; set in spark-defaults.conf"
 
 
 def test_a_missing_value_is_reported_with_the_allowed_values() -> None:
-    """The message for a missing required key has the allowed values."""
+    """The message about a missing required key contains the allowed values."""
     assert problems({}) == ("events.thing.path: required, but not set; allowed is the path of a file",)
 
 
 def test_a_kind_s_reason_is_part_of_the_message() -> None:
-    """The message of an invalid value includes the kind's reason, if the kind gives one."""
+    """The message about an invalid value contains the reason of its kind, if the kind provides a reason."""
     (problem,) = problems({"events.thing.path": ""})
     assert problem.startswith("events.thing.path: given '' (nothing), allowed is the path of a file")
 
 
 @pytest.mark.parametrize("prefix", ["", "spark."])
 def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
-    """The message about an unknown key quotes it as written and suggests the closest key."""
+    """The message about an unknown key quotes the key as written and suggests the closest key."""
     (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
     assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key, given '3'; set in spark-defaults.conf")
     assert problem.endswith("did you mean events.thing.batch.size?")
 
 
-def test_an_unknown_key_without_a_similar_one_gets_the_list() -> None:
+def test_an_unknown_key_without_a_similar_key_gets_the_list() -> None:
     """If no key is similar to an unknown key, the message lists the keys of the same section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
@@ -228,7 +228,7 @@ def test_all_problems_are_reported_together() -> None:
 
 
 def test_a_config_error_has_all_problems() -> None:
-    """A ConfigError joins all problems in its text and lists them in its attribute ``problems``."""
+    """The text of a ConfigError contains all problems, and its attribute ``problems`` lists them."""
     error = ConfigError(["first", "second"])
     assert str(error) == "first; second"
     assert error.problems == ("first", "second")
@@ -236,7 +236,7 @@ def test_a_config_error_has_all_problems() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_spark_prefix_has_precedence(order: int) -> None:
-    """A key with the prefix spark.events overrides the same key with events, in either order."""
+    """A key with the prefix spark.events overrides the same key with the prefix events, in either order."""
     given = [
         Setting("events.thing.path", "/file", "spark-defaults.conf"),
         Setting("spark.events.thing.path", "/conf", "Spark's configuration"),
@@ -247,7 +247,7 @@ def test_the_spark_prefix_has_precedence(order: int) -> None:
 
 
 def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
-    """The configured reporters are the distinct first parts of the keys below the prefix."""
+    """The names of configured reporters are the distinct first parts of the keys below the prefix."""
     settings = Settings.of(
         {"events.reporter.b.type": "x", "spark.events.reporter.a.type": "y", "events.reporter.b.z": ""}
     )

@@ -1,4 +1,4 @@
-"""Compare docs/configuration.md, the reporter pages and README's keys with the code, in both directions."""
+"""Tests that docs/configuration.md, the reporter pages and README's keys agree with the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROW = re.compile(r"\| (`[a-z.][^|]*`) \| ([^|]*) \| [^|]*\|")
 
 
 def rows(page: Path) -> list[tuple[str, str]]:
-    """Return the keys of the page's key tables, with their defaults."""
+    """Return the keys of the page's tables with their defaults."""
     found: list[tuple[str, str]] = []
     is_table = False
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -33,12 +33,12 @@ def rows(page: Path) -> list[tuple[str, str]]:
 
 
 def declared() -> dict[str, Option]:
-    """Return the keys of every configuration, by their name in the documents."""
+    """Return the keys of every configuration by their names in the documents."""
     return {**dict(of_the_driver()), **{_NAMED + key: option for key, option in of_every_reporter().items()}}
 
 
 def wrong_default(shown: str, option: Option) -> bool:
-    """Return whether a documented default is wrong: the page must quote a default and explain a missing one."""
+    """Return whether a documented default is wrong: a page quotes defaults and explains missing ones."""
     if option.default is dataclasses.MISSING:
         return shown != "required"
     default = default_of(option)
@@ -51,7 +51,7 @@ def page_of(type_name: str) -> Path:
     return own if own.is_file() else ALL
 
 
-def test_every_key_is_documented_once_and_no_other() -> None:
+def test_exactly_the_declared_keys_are_documented_once() -> None:
     """The page documents every declared key once, and no other key."""
     shown = [key for key, _ in rows(ALL) if not key.startswith(".")]
     assert sorted(shown) == sorted(declared())
@@ -59,7 +59,7 @@ def test_every_key_is_documented_once_and_no_other() -> None:
 
 @pytest.mark.parametrize("page", [ALL, ROOT / "README.md"], ids=lambda page: page.name)
 def test_documented_defaults_match_the_code(page: Path) -> None:
-    """The keys that a page shows exist and have the documented defaults, also the few keys in README."""
+    """The keys that a page contains exist and have the documented defaults, including the keys in README."""
     known = declared()
     shown = [(key, default) for key, default in rows(page) if not key.startswith(".")]
     assert len(shown) >= 5
@@ -68,7 +68,7 @@ def test_documented_defaults_match_the_code(page: Path) -> None:
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
 def test_the_page_of_a_type_has_its_keys_and_defaults(type_name: str) -> None:
-    """A reporter's page has exactly the keys that only this type has, with their defaults."""
+    """A reporter's page contains exactly the keys that only this type has, with their defaults."""
     own = {f".{option.key}": option for option in options(factory(type_name).Config)}
     shown = {key: default for key, default in rows(page_of(type_name)) if key.startswith(".")}
     assert [key for key in shown if key not in own or wrong_default(shown[key], own[key])] == []

@@ -1,4 +1,4 @@
-"""Tests of the text and HTML forms of an event, with arbitrary text."""
+"""Tests of the text and HTML forms of an event with arbitrary text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(body: str, severity: str = "ERROR") -> Event:
 
 
 class Tags(html.parser.HTMLParser):
-    """Parser that records the tags, verifies that they are closed, and collects the text."""
+    """Parser that records the tags, verifies that all tags are closed, and collects the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,15 +39,15 @@ class Tags(html.parser.HTMLParser):
 
 
 def test_a_line_has_time_severity_name_and_body() -> None:
-    """A line has time, severity, name and body, without line breaks and terminal control sequences."""
+    """A line contains time, severity, name and body, without line breaks and terminal control sequences."""
     shown = repr(build(EVIL))
     assert shown.startswith("<Event 2026-02-0")
     assert " ERROR Opened: <script>" in shown
     assert shown.isprintable()
 
 
-def test_html_shows_everything_and_escapes_text() -> None:
-    """The HTML of an event shows all attributes and fields, and the event's text cannot add tags."""
+def test_html_contains_all_fields_and_escapes_text() -> None:
+    """The HTML of an event contains all attributes and fields, and the event's text cannot add tags."""
     event = build(EVIL)
     tags = Tags()
     tags.feed(event._repr_html_())
@@ -62,14 +62,14 @@ def test_html_shows_everything_and_escapes_text() -> None:
 
 @pytest.mark.parametrize("severity", ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"])
 def test_every_severity_has_its_colour(severity: str) -> None:
-    """The HTML shows each severity in its colour; only ERROR is red."""
+    """The HTML displays each severity in its colour; only ERROR is red."""
     shown = build("x", severity)._repr_html_()
     assert f'font-weight:bold">{severity}</span>' in shown
     assert ("#d03030" in shown) == (severity == "ERROR")
 
 
-def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
-    """An event whose time no calendar can express is shown with the time as a number."""
+def test_a_time_beyond_the_calendar_is_displayed_as_a_number() -> None:
+    """If no calendar can represent the time of an event, the time is displayed as a number."""
     event = EventBuilder("a", "b").set_observed_ts_millis(2**62).build()
     assert str(2**62) in repr(event)
     assert str(2**62) in event._repr_html_()

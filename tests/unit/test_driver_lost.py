@@ -1,4 +1,4 @@
-"""Tests of killed drivers: the sidecar reports LOST within two seconds and ends."""
+"""Tests of killed drivers: the sidecar reports LOST within two seconds and exits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fakes import (
 )
 from lateness import Witness
 
-# A parent process of the sidecar that sends records and then waits to be killed.
+# Parent process of the sidecar, which sends records and then waits to be killed.
 PARENT = """
 import json, subprocess, sys, time
 command, lines = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -39,7 +39,7 @@ print(child.pid, flush=True)
 time.sleep(600)
 """
 
-# A parent process that dies at once, usually before the sidecar runs.
+# Parent process that exits immediately, usually before the sidecar runs.
 DYING_PARENT = """
 import json, os, subprocess, sys
 command, hello, past = map(json.loads, sys.argv[1:])
@@ -58,7 +58,7 @@ def status_changes(path: Path) -> list[dict[str, Any]]:
 
 
 def kill_a_driver_that_sent(path: Path, *records: dict[str, object], dispatcher: str = "sync") -> float:
-    """Kill the driver after the sidecar has acknowledged everything; return the time of the kill."""
+    """Kill the driver after the sidecar has acknowledged all records, and return the time of the kill."""
     settings = {
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(path),
@@ -86,7 +86,7 @@ def kill_a_driver_that_sent(path: Path, *records: dict[str, object], dispatcher:
 
 @pytest.mark.parametrize("dispatcher", ["sync", "async-queued"])
 def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dispatcher: str, witness: Witness) -> None:
-    """Two seconds after the driver's SIGKILL, the file has LOST as FATAL, and the sidecar has ended."""
+    """Two seconds after the driver's SIGKILL, the file contains LOST as FATAL, and the sidecar has exited."""
     path = tmp_path / "events.jsonl"
     killed_at = kill_a_driver_that_sent(path, application_start(), query_started(), dispatcher=dispatcher)
     assert witness.took(killed_at) < 2
@@ -104,14 +104,14 @@ def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path)
 
 
 def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Path) -> None:
-    """If a driver is killed before its application starts, nothing is reported as LOST."""
+    """If a driver is killed before its application starts, no LOST event is reported."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_sent(path, {"kind": "of_the_future"})
     assert status_changes(path) == []
 
 
 def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
-    """A driver that dies while its sidecar starts is LOST; its process id precedes earlier records."""
+    """A driver that dies while its sidecar starts is LOST, because its process id precedes earlier records."""
     path = tmp_path / "events.jsonl"
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
     known = enumerate((application_start(), query_started()), start=1)

@@ -1,4 +1,4 @@
-"""Tests of events: they are immutable and complete, and reject invalid values at once."""
+"""Tests of events, which are immutable and complete and reject invalid values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shop:
 
 
 def test_a_builder_has_defaults() -> None:
-    """An event has by default the severity INFO, its name as body, the current time, and a new id."""
+    """By default, an event has the severity INFO, its name as body, the current time, and a new id."""
     before = time.time_ns() // 1_000_000
     event = EventBuilder("shop.orders", "OrderImported").build()
     assert (event.severity, event.body, event.attributes) == (Severity.INFO, "OrderImported", {})
@@ -32,7 +32,7 @@ def test_a_builder_has_defaults() -> None:
 
 
 def test_a_builder_keeps_all_values() -> None:
-    """The built event has all values that were set in the builder."""
+    """An event contains all values that were set in its builder."""
     event = (
         Event.builder("shop", "Opened")
         .set_body("The shop is open")
@@ -48,7 +48,7 @@ def test_a_builder_keeps_all_values() -> None:
 
 
 def test_a_class_stands_for_its_dotted_name() -> None:
-    """A class that is passed as scope becomes its dotted name with the module, as in Flink."""
+    """A class as scope becomes its dotted name with the module, as in Flink."""
     assert EventBuilder(Shop.Till, "Opened").build().class_scope == f"{__name__}.Shop.Till"
 
 
@@ -62,7 +62,7 @@ def test_events_of_one_builder_are_independent() -> None:
 
 
 def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each event of a builder has the time of its own build() by default."""
+    """By default, each event of a builder has the time of its build() call."""
     builder = EventBuilder("shop", "Opened")
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
     first = builder.build()
@@ -71,7 +71,7 @@ def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_event_is_immutable() -> None:
-    """Neither fields nor attributes can be set by any method of dict."""
+    """No method of dict can set fields or attributes of an event."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     with pytest.raises(AttributeError):
         event.body = "other"  # type: ignore[misc]
@@ -93,28 +93,28 @@ def test_an_event_is_immutable() -> None:
 
 @pytest.mark.parametrize("value", [None, b"x", [1], {"a": 1}, (1,), {1}, object(), 1j, Severity.INFO])
 def test_an_attribute_of_an_invalid_type_is_rejected_by_name(value: object) -> None:
-    """The message about an attribute of an invalid type has its name, its type and the allowed types."""
+    """The message about an attribute with an invalid type contains its name, its type and the allowed types."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': given .* of type \w+, allowed is str, int, float"):
         EventBuilder("shop", "Opened").set_attribute("door", value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinities_are_rejected(value: float) -> None:
-    """An attribute must not be NaN or infinite, because JSON has no such values."""
+    """An attribute must not be NaN or infinite, because JSON lacks such values."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*finite"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
 def test_an_int_beyond_64_bits_is_rejected(value: int) -> None:
-    """An int beyond 64 bits is rejected, because OTLP and most databases support at most 64 bits."""
+    """An integer beyond 64 bits is rejected, because OTLP and most databases support at most 64 bits."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*64 bits"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0, True, False, "", 1e308])
 def test_a_value_at_the_limit_is_accepted(value: object) -> None:
-    """A value at the limit is accepted without a change of its type; a bool stays a bool."""
+    """A value at the limit is accepted without changing its type; a bool remains a bool."""
     kept = EventBuilder("shop", "Opened").set_attribute("door", value).build().attributes["door"]  # type: ignore[arg-type]
     assert kept == value
     assert type(kept) is type(value)
@@ -140,7 +140,7 @@ class Count(enum.IntEnum):
     ("value", "plain"), [(Metres(1.5), 1.5), (Word("x"), "x"), (Colour.RED, "red"), (Count.ONE, 1)]
 )
 def test_a_subclass_becomes_the_plain_value(value: object, plain: object) -> None:
-    """Encoders reject subclasses of float and str, so an event converts them."""
+    """An event converts subclasses of float and str to plain values, because encoders reject subclasses."""
     event = EventBuilder("shop", "Opened").set_attribute("door", value).build()  # type: ignore[arg-type]
     assert type(event.attributes["door"]) is type(plain)
     assert msgspec.json.decode(msgspec.json.encode(event))["attributes"] == {"door": plain}
@@ -165,7 +165,7 @@ def test_an_empty_or_non_text_name_is_rejected(name: object) -> None:
 
 
 def test_other_fields_are_validated() -> None:
-    """The message of an invalid severity, body or time names the field."""
+    """The message about an invalid severity, body or time names the field."""
     builder = EventBuilder("shop", "Opened")
     with pytest.raises(InvalidEventError, match="severity: given 'LOUD', allowed is one of TRACE, DEBUG, INFO, WARN"):
         builder.set_severity("LOUD")
@@ -178,7 +178,7 @@ def test_other_fields_are_validated() -> None:
 
 
 def test_an_event_survives_pickling_and_copying_unchanged() -> None:
-    """A pickled or copied event is equal to the original, and immutable."""
+    """A pickled or copied event equals the original and is immutable."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     for again in (pickle.loads(pickle.dumps(event)), copy.deepcopy(event)):
         assert again == event
@@ -187,7 +187,7 @@ def test_an_event_survives_pickling_and_copying_unchanged() -> None:
 
 
 def test_severities_have_opentelemetry_s_order_and_numbers() -> None:
-    """Severities have OpenTelemetry's numbers: TRACE is 1, each level adds 4, FATAL is 21."""
+    """Severities have OpenTelemetry's numbers: TRACE is 1, FATAL is 21, and each level adds 4."""
     assert [severity.number for severity in Severity] == [1, 5, 9, 13, 17, 21]
     assert sorted([Severity.FATAL, Severity.TRACE, Severity.WARN]) == [Severity.TRACE, Severity.WARN, Severity.FATAL]
     assert Severity.ERROR >= Severity.ERROR

@@ -1,4 +1,4 @@
-"""Compare docs/events.md with the code: every event and attribute, in both directions."""
+"""Tests that docs/events.md and the code agree about every event and attribute."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ALL, FAILURES, QUERIES, JOBS = (
 
 
 class Row(NamedTuple):
-    """One attribute in a table of the page."""
+    """Attribute in a table of the page."""
 
     section: str
     key: str
@@ -93,7 +93,7 @@ class Owner:
 
 
 def story() -> list[Event]:
-    """Return events that together have every name and attribute of docs/events.md."""
+    """Return events that together contain every name and attribute of docs/events.md."""
     failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
     links = LinkConfig(history="http://h:18080", runbook="http://wiki/{app}")
     everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True, link=links)
@@ -266,7 +266,7 @@ def test_the_tables_are_complete() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_examples_match_their_type(row: Row) -> None:
-    """The example of an integer attribute is digits, that of a boolean is true or false."""
+    """The example of an integer attribute consists of digits; the example of a boolean is true or false."""
     if row.type == "integer":
         assert re.fullmatch(r"-?\d+", row.example)
     elif row.type == "boolean":
@@ -274,7 +274,7 @@ def test_examples_match_their_type(row: Row) -> None:
 
 
 def test_every_reported_attribute_is_documented_with_its_type(events: list[Event]) -> None:
-    """Every attribute is documented with its type, in its event's table or in a table of common attributes."""
+    """Every attribute is documented with its type in its event's table or in a table of common attributes."""
     for event in events:
         candidates = [row for row in ROWS if row.section in sections_of(event)]
         for key, value in event.attributes.items():
@@ -286,7 +286,7 @@ def test_every_reported_attribute_is_documented_with_its_type(events: list[Event
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -> None:
-    """docs/events.md has no attribute that no record produces."""
+    """docs/events.md contains no attribute that no record produces."""
     names = {event.name for event in events}
     about = [event for event in events if event.name == row.section or row.section not in names]
     assert any(row.stands_for(key) for event in about for key in event.attributes)
@@ -304,7 +304,7 @@ def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
 
 
 def test_the_documented_failure_enricher_adds_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure enricher in the documentation adds its label, with the documented code and setting."""
+    """The failure enricher in the documentation adds its label with the documented code and setting."""
     code = re.search(r"```python\n(# owners\.py\n.*?)```", TEXT, re.DOTALL)
     setting = re.search(r"`spark\.(events\.failure\.enrichers)=([^`]+)`", TEXT)
     assert code is not None

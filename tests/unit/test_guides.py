@@ -1,4 +1,4 @@
-"""Tests of docs/guides: their settings are valid. tests/spark/test_guides.py runs their code."""
+"""Tests that the settings in docs/guides are valid. tests/spark/test_guides.py runs the code of the guides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIGURING = [page for page in GUIDES if settings_of(page)]
 def test_the_settings_of_a_guide_are_valid(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They pass `spark-events check`, behind the lines of `spark-events conf`; the guide's secrets exist."""
+    """`spark-events check` accepts the settings and the lines of `spark-events conf`; the guide's secrets exist."""
     (tmp_path / "password").write_text("secret")
     own = [setting.replace("/run/secrets/events-db", f"{tmp_path}/password") for setting in settings_of(page)]
     for name in re.findall(r"\$\{env:(\w+)\}", "\n".join(own)):
@@ -39,5 +39,5 @@ def test_the_settings_of_a_guide_are_valid(
 
 
 def test_there_are_guides_with_settings() -> None:
-    """Control: the settings are found."""
+    """Control: the guides contain settings."""
     assert len(CONFIGURING) >= 3

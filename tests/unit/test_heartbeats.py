@@ -16,8 +16,8 @@ def heartbeats(path: Path) -> list[dict[str, Any]]:
     return [event for event in read_events(path) if event["name"] == "HeartbeatEvent"]
 
 
-def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) -> None:
-    """Heartbeats need no records in between, reach only reporters with `heartbeats`, and end with the application."""
+def test_a_sidecar_sends_heartbeats_to_reporters_that_enable_them(tmp_path: Path) -> None:
+    """Heartbeats need no records, reach only reporters with `heartbeats`, and end with the application."""
     asks, other = tmp_path / "asks.jsonl", tmp_path / "other.jsonl"
     settings = {
         "events.heartbeat.interval": "200ms",
@@ -41,10 +41,10 @@ def test_a_sidecar_sends_heartbeats_to_the_reporters_that_ask(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("heartbeats", "warnings"), [("false", 1), ("true", 0)])
-def test_an_interval_that_no_reporter_uses_is_warned_of(
+def test_an_interval_that_no_reporter_uses_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, heartbeats: str, warnings: int
 ) -> None:
-    """A warning reports an interval without a reporter of heartbeats: `spark-events watch` would monitor nothing."""
+    """An interval without a reporter of heartbeats causes a warning, because `spark-events watch` monitors nothing."""
     read(
         Settings.of(
             {

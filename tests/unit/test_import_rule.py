@@ -1,4 +1,4 @@
-"""Tests of the import rules: one direction between parts, no cycles, no unneeded imports."""
+"""Tests of the import rules: imports point in one direction and have no cycles and no unneeded modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
-# For each part, the parts that it may import besides itself, in the order of the design.
+# For each part, the other parts that it may import, in the order of the design.
 LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
 ALLOWED = {
     "event": {"errors"},
@@ -38,7 +38,7 @@ ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
-# The facade exports what users need; a test below keeps its import light.
+# The facade exports the names that users need. A test below verifies that importing the facade is fast.
 ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "session"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -49,7 +49,7 @@ def part_of(module: Path) -> str:
 
 
 def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
-    """Return the parts of the package that a source imports, at any level."""
+    """Return the parts of the package that a source file imports at any level."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -69,8 +69,8 @@ def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(module: Path) -> None:
-    """A part of the package imports only the parts that the rule allows."""
+def test_imports_point_in_one_direction(module: Path) -> None:
+    """Each part of the package imports only parts that the rule allows."""
     part = part_of(module)
     assert part in ALLOWED, f"{part} has no place in the order yet: give it one here and in the design"
     wrong = imports_of(module.read_text(encoding="utf-8"), module) - ALLOWED[part] - {part}
@@ -89,31 +89,31 @@ def test_imports_point_one_way(module: Path) -> None:
         ("import spark_events_other", set()),
     ],
 )
-def test_the_rule_sees_every_form_of_import(source: str, parts: set[str]) -> None:
+def test_the_rule_detects_every_form_of_import(source: str, parts: set[str]) -> None:
     """The check of the import rule recognizes all forms of import."""
     assert imports_of(source) == parts
 
 
-# For each package of the enrichment, those that it may import besides itself, by where the code runs.
+# For each package of the enrichment, the other packages that it may import, by the process that runs the code.
 ROOMS: dict[str, set[str]] = {"engine": set(), "worker": {"engine"}, "driver": {"engine", "worker"}}
 ROOMS["api"] = {"engine", "worker", "driver"}
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_enrichment_packages_import_one_way(room: str) -> None:
-    """Of the enrichment, worker code does not import driver code, and the engine imports neither."""
+def test_enrichment_packages_import_in_one_direction(room: str) -> None:
+    """Worker code of the enrichment does not import driver code, and the engine imports neither."""
     package = PACKAGE / "enrichment"
     for module in sorted((package / room).rglob("*.py")):
         source = module.read_text(encoding="utf-8")
         wrong = {other for other in ROOMS if f"spark_events.enrichment.{other}." in source} - ROOMS[room] - {room}
         assert not wrong, f"{module.relative_to(package)} imports {', '.join(sorted(wrong))}"
         if room in {"engine", "worker"}:
-            heads = {name for node in ast.parse(source).body for name in modules_named(node)}
+            heads = {name for node in ast.parse(source).body for name in modules_in_statement(node)}
             assert "pyspark" not in heads, module
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """Each class name is unique in the package, so that it means one thing."""
+    """Each class name is unique in the package."""
     found: dict[str, list[Path]] = {}
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -122,7 +122,7 @@ def test_no_two_classes_share_a_name() -> None:
     assert not {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
-def modules_named(node: ast.stmt) -> set[str]:
+def modules_in_statement(node: ast.stmt) -> set[str]:
     """Return the top-level packages that a statement imports."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
     names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -133,8 +133,8 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def circle_in(sources: dict[str, str]) -> set[str]:
-    """Return the modules of an import cycle, or nothing if there is no cycle."""
+def cycle_in(sources: dict[str, str]) -> set[str]:
+    """Return the modules of an import cycle, or an empty result if there is no cycle."""
     needs: dict[str, set[str]] = {}
     for module, source in sources.items():
         named = set()
@@ -154,8 +154,8 @@ def circle_in(sources: dict[str, str]) -> set[str]:
 
 
 def test_no_import_cycles() -> None:
-    """The package has no import cycles, also within a part, in functions and in imports for types."""
-    assert circle_in({module_of(path): path.read_text(encoding="utf-8") for path in MODULES}) == set()
+    """The package has no import cycles, including imports in functions and imports for types."""
+    assert cycle_in({module_of(path): path.read_text(encoding="utf-8") for path in MODULES}) == set()
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_no_import_cycles() -> None:
         ({"p.a": "if TYPE_CHECKING:\n    import p.b", "p.b": "from p.a import x"}, {"p.a", "p.b"}),
     ],
 )
-def test_the_rule_sees_every_cycle(sources: dict[str, str], circle: set[str]) -> None:
-    """The check for cycles recognizes imports in functions and for types; a chain is no cycle."""
-    assert circle_in(sources) == circle
+def test_the_rule_detects_every_cycle(sources: dict[str, str], circle: set[str]) -> None:
+    """The check for cycles detects imports in functions and imports for types. A chain is not a cycle."""
+    assert cycle_in(sources) == circle
 
 
 def modules_after(statement: str) -> set[str]:
-    """Run a statement in a new Python process; return the names in its sys.modules."""
+    """Run a statement in a new Python process and return the names of its sys.modules."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     return set(json.loads(done.stdout))
@@ -186,7 +186,7 @@ OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / 
 
 
 def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
-    """The sidecar imports only the configured reporters, and always the default log reporter."""
+    """The sidecar imports only configured reporters and the default log reporter."""
     loaded = modules_after("import spark_events.sidecar")
     assert "spark_events.sidecar" in loaded
     assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
@@ -202,8 +202,8 @@ def test_building_a_pipeline_imports_only_configured_reporters() -> None:
     assert loaded & OTHER_REPORTERS == {"spark_events.reporters.file"}
 
 
-def test_workers_import_what_every_executor_has() -> None:
-    """Workers import only the standard library and pyarrow; executors do not have the sidecar's other dependencies."""
+def test_workers_import_only_modules_of_every_executor() -> None:
+    """Workers import only the standard library and pyarrow, because executors lack other dependencies."""
     loaded = modules_after(
         "import spark_events.enrichment.worker.map_in_arrow, spark_events.enrichment.worker.partition"
     )
@@ -219,6 +219,6 @@ def test_the_facade_imports_no_spark() -> None:
 
 
 def test_the_facade_has_a_sorted_and_complete_all() -> None:
-    """The facade's __all__ is sorted and complete, and every name exists."""
+    """The facade's __all__ is sorted and complete, and every name in it exists."""
     assert spark_events.__all__ == sorted(spark_events.__all__)
     assert all(hasattr(spark_events, name) for name in spark_events.__all__)

@@ -14,7 +14,7 @@ _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub makes of a page's headings."""
+    """Return the anchors that GitHub generates from a page's headings."""
     found = set()
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
@@ -24,7 +24,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_point_to_existing_files_and_headings(page: Path) -> None:
-    """Links between the pages point to existing files and headings; links to other sites are not checked."""
+    """Links between pages point to existing files and headings. Links to other sites are not checked."""
     broken = []
     for target in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
         if "://" in target or target.startswith("mailto:"):
@@ -36,8 +36,8 @@ def test_links_point_to_existing_files_and_headings(page: Path) -> None:
     assert broken == []
 
 
-def test_a_broken_link_is_found(tmp_path: Path) -> None:
-    """The check of the links finds missing files and headings."""
+def test_a_broken_link_is_detected(tmp_path: Path) -> None:
+    """The check of the links detects missing files and headings."""
     page = tmp_path / "page.md"
     page.write_text("# What `enrich` does, in short\n## Retry-After\n")
     assert anchors(page) == {"what-enrich-does-in-short", "retry-after"}

@@ -1,4 +1,4 @@
-"""Tests of the packages: a wheel has the shim's jar of the same sources and version, or the build fails."""
+"""Tests of the packages: a wheel contains the shim's jar of the same sources and version, or the build fails."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ JAR = Path("spark_events/jars/spark-events-shim.jar")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Copy of the repository in which users start: with uncommitted changes, without the jar, which git ignores."""
+    """Return a copy of the repository as users start from it: with uncommitted changes and without the ignored jar."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    target = tmp_path / "a clone"  # with a space, because users have such paths
+    target = tmp_path / "a clone"  # The name contains a space, because some users have such paths.
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():  # skip files deleted since the last commit
+        if (ROOT / name).is_file():  # Skip files that were deleted since the last commit.
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     assert not (target / JAR).exists()
@@ -89,7 +89,7 @@ def test_up_to_date_jar_is_not_rebuilt(clone: Path, no_jdk: dict[str, str], no_s
 
 
 def test_build_without_a_jdk_fails(clone: Path, no_jdk: dict[str, str]) -> None:
-    """Without jar and javac the build fails, and the message has the command to run."""
+    """Without the jar and javac, the build fails with a message that contains the command to run."""
     done = build_wheel(clone, **no_jdk)
     assert done.returncode != 0
     output = done.stdout + done.stderr
@@ -99,7 +99,7 @@ def test_build_without_a_jdk_fails(clone: Path, no_jdk: dict[str, str]) -> None:
 
 
 def test_build_without_spark_fails(clone: Path, no_spark: dict[str, str]) -> None:
-    """Without jar and Spark's jars the build fails, and the message has the command to run."""
+    """Without the jar and Spark's jars, the build fails with a message that contains the command to run."""
     done = build_wheel(clone, **no_spark)
     assert done.returncode != 0
     assert "no jars of Spark 4 or newer in PySpark or $SPARK_HOME; run: pip install" in done.stdout + done.stderr
@@ -117,7 +117,7 @@ def test_changed_source_makes_the_jar_outdated(clone: Path) -> None:
 
 
 def test_sdist_has_java_sources_and_build_script(clone: Path) -> None:
-    """The source distribution has the Java sources and the build script, and no jar."""
+    """The source distribution contains the Java sources and the build script, and no jar."""
     done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist] = (clone / "dist").glob("*.tar.gz")

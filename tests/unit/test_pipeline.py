@@ -1,4 +1,4 @@
-"""Tests of the pipeline built from settings: every mistake is reported, and the default is a log reporter."""
+"""Tests of the pipeline that is built from settings: every error is reported, and a log reporter is the default."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Exits(Reporter):
 
 
 class Slow(Collecting):
-    """Reporter whose constructor waits until the test has seen the warning."""
+    """Reporter whose constructor waits until the test has received the warning."""
 
     noticed: ClassVar[Callable[[], bool]]
 
@@ -83,7 +83,7 @@ def pipeline(**settings: str) -> Pipeline:
 
 
 def keys(settings: dict[str, str]) -> dict[str, str]:
-    """Convert keyword arguments to keys: a__b=c means events.a.b = c; three underscores mean a dash."""
+    """Convert keyword arguments to keys: a__b=c becomes events.a.b = c, and three underscores become a dash."""
     return {"events." + key.replace("___", "-").replace("__", "."): value for key, value in settings.items()}
 
 
@@ -98,7 +98,7 @@ def reporters(made: Pipeline) -> dict[str, type]:
 
 
 def test_the_default_is_a_log_reporter() -> None:
-    """Without settings of reporters, a log reporter is active, so that one line in spark-defaults.conf suffices."""
+    """Without settings of reporters, a log reporter is active, so one line in spark-defaults.conf is sufficient."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
     assert not isinstance(made.dispatcher, SyncDispatcher)
@@ -106,12 +106,12 @@ def test_the_default_is_a_log_reporter() -> None:
 
 
 def test_all_configured_reporters_are_active() -> None:
-    """Without events.reporters, every reporter with a type is active, and the default log reporter is not."""
+    """Without events.reporters, every reporter with a type is active, and the default log reporter is inactive."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__console__type="log")
     assert reporters(made) == {"audit": FileReporter, "console": LogReporter}
 
 
-def test_events_reporters_selects_and_orders() -> None:
+def test_events_reporters_selects_the_reporters_and_their_order() -> None:
     """Exactly the reporters that events.reporters names are active, in this order."""
     configured = {"reporter__b__type": "log", "reporter__a__type": "log", "reporter__c__type": "memory"}
     assert list(reporters(pipeline(reporters="c, b", **configured))) == ["c", "b"]
@@ -123,7 +123,7 @@ def test_the_configured_dispatcher_is_used() -> None:
 
 
 def test_a_user_s_reporter_gets_its_config_and_events() -> None:
-    """A reporter type package.module:Class with its own keys works like a built-in type."""
+    """A reporter of type package.module:Class with its own keys works like a built-in reporter."""
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
@@ -135,7 +135,7 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
 
 
 def test_a_name_without_a_reporter_is_rejected() -> None:
-    """The message about a name without a reporter has the name, the missing key and the configured names."""
+    """The message about a name without a reporter contains the name, the missing key and the configured names."""
     assert problems(reporters="audit, consol", reporter__console__type="log") == (
         "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured are: console",
         "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured are: console",
@@ -144,8 +144,8 @@ def test_a_name_without_a_reporter_is_rejected() -> None:
     assert problem.endswith("configured are: none")
 
 
-def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
-    """Without its type, a reporter has one problem: its other keys are not checked, because they depend on the type."""
+def test_a_reporter_without_a_type_is_one_problem() -> None:
+    """A reporter without a type has one problem. Its other keys depend on the type and are not checked."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
     assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of database, file, ")
 
@@ -160,7 +160,7 @@ def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
     ],
 )
 def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -> None:
-    """The message about an unusable reporter type has the value, the reason, the allowed values and the origin."""
+    """The message about an unusable reporter type contains the value, the reason, the allowed values and the origin."""
     (problem,) = problems(reporter__audit__type=given, reporter__audit__path="/x")
     assert problem.startswith(f"events.reporter.audit.type: given {given!r} (")
     assert reason in problem
@@ -186,7 +186,7 @@ def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str
 
 @pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
 def test_a_reporter_s_name_is_validated(name: str) -> None:
-    """A reporter's name, also in events.reporters, is validated: it is part of metrics and of the spool's path."""
+    """A reporter's name, also in events.reporters, is validated, because metrics and the spool's path contain it."""
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
@@ -198,7 +198,10 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
 )
 def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, str]) -> None:
-    """If the driver waits, a mailbox of any size holds all events of one record, between which delivery cannot wait."""
+    """If the driver waits, a mailbox of any size holds all events of one record.
+
+    The delivery cannot wait between two events of a record.
+    """
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
     delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))
@@ -214,14 +217,14 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
         ({"reporter__a__delivery__guarantee": "guaranteed"}, 0.0),
     ],
 )
-def test_failures_are_decided_at_once_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
-    """One reporter for which the driver waits turns the settle time off for all, so that they agree on the alarm."""
+def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
+    """If the driver waits for one reporter, the settle time is zero for all reporters, so they agree on the alarm."""
     kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
     assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
 
 
 def test_inactive_reporters_are_not_checked() -> None:
-    """Settings of inactive reporters have no effect: references are not resolved, types are not imported."""
+    """Settings of inactive reporters have no effect: references are not resolved and types are not imported."""
     made = pipeline(
         reporters="console",
         reporter__console__type="log",
@@ -253,7 +256,10 @@ def test_inactive_reporters_are_not_checked() -> None:
     ],
 )
 def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str] | None, message: str) -> None:
-    """An unusable reporter is disabled and the others run; events.required or strict checking raises an error."""
+    """An unusable reporter is disabled and the others run.
+
+    With events.required or strict checking, an error is raised.
+    """
     bad = {} if settings is None else {"type": "file", **settings}
     keys_ = {f"events.reporter.bad.{key}": value for key, value in bad.items()}
     given = {**keys_, "events.reporters": "good, bad", "events.reporter.good.type": "log"}
@@ -270,25 +276,25 @@ def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str
 
 
 def test_settings_without_a_usable_reporter_are_rejected() -> None:
-    """If no reporter is usable, none can report the problems, so the error lists all of them."""
+    """If no reporter is usable, the error lists all problems, because no reporter can report them."""
     found = problems(reporter__a__type="file", reporter__b__type=f"{__name__}:Unfinished")
     assert [problem.partition(":")[0] for problem in found] == ["events.reporter.a.path", "events.reporter.b.type"]
 
 
 @pytest.mark.parametrize("given", ["", " "])
 def test_an_empty_python_is_the_default(given: str) -> None:
-    """An empty `events.python` means the default; the driver trims the value in the same way."""
+    """An empty `events.python` selects the default, and the driver trims the value in the same way."""
     assert pipeline(python=given.strip()).config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
-    """A key that only another reporter type has is unknown: the log reporter has no path."""
+    """A key that only another reporter type has is unknown, such as the path for the log reporter."""
     (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
     assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
 
 
 def test_problems_of_all_parts_are_reported_together() -> None:
-    """One error has the problems of all settings, from the dispatcher to the last reporter."""
+    """One error contains the problems of all settings, from the dispatcher to the last reporter."""
     found = problems(
         dispatcher__type="fast",
         dispatcher__queue__size="0",
@@ -327,7 +333,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:
-    """Reporters that send requests wait for more events to combine; reporters that append do not."""
+    """Reporters that send requests wait for more events to combine. Reporters that append do not wait."""
     kinds = {
         "otlp": {},
         "kafka": {"bootstrap.servers": "127.0.0.1:9", "topic": "t"},
@@ -347,13 +353,13 @@ def test_requests_wait_for_more_events_and_appends_do_not() -> None:
 
 
 def test_isolation_process_selects_the_process_reporter() -> None:
-    """With isolation=process, this process neither constructs nor opens the reporter, but passes its settings on."""
+    """With isolation=process, this process transfers the reporter's settings and neither constructs nor opens it."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__audit__isolation="process")
     assert reporters(made) == {"audit": ProcessReporter}
 
 
 def test_an_unknown_isolation_is_rejected() -> None:
-    """An unknown isolation is rejected; the settings of all reporters are validated before a process starts."""
+    """An unknown isolation is rejected before a process starts, because the settings of all reporters are validated."""
     found = problems(reporter__a__type="log", reporter__a__isolation="container", reporter__b__type="file")
     assert found == (
         "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",

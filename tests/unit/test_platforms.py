@@ -29,7 +29,7 @@ WHEEL = f"spark_events-{spark_events.__version__}-py3-none-any.whl"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """Return the wheel of this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=maven.ROOT, check=True, capture_output=True)
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Root:
-    """An empty root directory with its own PATH: the platform's programs are fakes that copy files."""
+    """Empty root directory with its own PATH, where the platform's programs are fakes that copy files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Root:
             assert package.__file__ is not None
             (self.packages / package.__name__).symlink_to(Path(package.__file__).parent)
         self.program("sudo", 'exec "$@"')
-        # Only `aws s3 cp --quiet FROM TO` and `gcloud storage cp FROM TO` copy; other commands are recorded.
+        # Only `aws s3 cp --quiet FROM TO` and `gcloud storage cp FROM TO` copy files. Other commands are recorded.
         self.program(
             "aws", f'if [[ $1 == s3 ]]; then cp "${{4#s3:/}}" "${{5#s3:/}}"; else echo "${{@: -1}}" >{self.calls}; fi'
         )
@@ -86,7 +86,7 @@ class Root:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
-    """An empty root directory for one script."""
+    """Return an empty root directory for one script."""
     return Root(tmp_path / "root")
 
 
@@ -95,7 +95,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def test_scripts_pass_shellcheck() -> None:
-    """Shellcheck finds nothing in the scripts, of any severity."""
+    """Shellcheck reports no problem of any severity in the scripts."""
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, *SCRIPTS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
@@ -129,21 +129,21 @@ def test_install_and_enable(root: Root, wheel: Path) -> None:
 
 
 def test_emr_bootstrap(root: Root, wheel: Path) -> None:
-    """EMR's bootstrap script installs the wheel from S3; its extras are optional."""
+    """EMR's bootstrap script installs the wheel from S3. The extras are optional."""
     root.run("emr-bootstrap.sh", f"s3:/{wheel}")
     assert (root.prefix / "bin" / "spark-events").exists()
     assert not list(root.folder.glob("tmp.*"))
 
 
 def test_dataproc_initialization(root: Root, wheel: Path) -> None:
-    """Dataproc's script finds the wheel's address in the cluster's metadata and accepts that the extras are missing."""
+    """Dataproc's script reads the wheel's address from the cluster's metadata and accepts missing extras."""
     metadata = root.program("metadata", f'[[ $1 == attributes/spark-events-wheel ]] && echo "gs:/{wheel}"')
     root.run("dataproc-init.sh", METADATA=metadata)
     assert (root.prefix / "bin" / "spark-events").exists()
 
 
 def test_databricks_init_script(root: Root, wheel: Path) -> None:
-    """The script for Databricks keeps Databricks' own listener."""
+    """The script for Databricks keeps the listener of Databricks."""
     databricks = root.folder / "databricks"
     (databricks / "driver" / "conf").mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", databricks / "python"], check=True)
@@ -156,7 +156,7 @@ def test_databricks_init_script(root: Root, wheel: Path) -> None:
 
 
 def test_glue_job(root: Root, wheel: Path) -> None:
-    """The script for Glue uploads script, wheel and jar, and passes the job's arguments as JSON."""
+    """The script for Glue uploads the script, wheel and jar, and passes the job's arguments as JSON."""
     bucket = root.folder / "bucket"
     bucket.mkdir()
     script = root.folder / "job.py"
@@ -176,13 +176,13 @@ def documents(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("version", ["1.28", kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("name", ["rbac.yaml", "watch-cronjob.yaml"])
 def test_manifests_are_valid(name: str, version: str) -> None:
-    """The manifests are valid against the API schemas; an unknown field is an error."""
+    """The manifests are valid against the API schemas, where an unknown field is an error."""
     for document in documents(name):
         kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_fields_of_the_spark_application_that_are_kubernetes_own() -> None:
-    """The fields that the operator copies into the driver's pod are valid there, and mounts have volumes."""
+def test_kubernetes_fields_of_the_spark_application_are_valid() -> None:
+    """Fields that the operator copies into the driver's pod are valid there, and mounts have volumes."""
     (application,) = documents("spark-application.yaml")
     spec, driver = application["spec"], application["spec"]["driver"]
     pod = {
@@ -209,7 +209,7 @@ def test_fields_of_the_spark_application_that_are_kubernetes_own() -> None:
 
 
 def test_settings_of_the_examples_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`spark-events check` accepts the SparkApplication's settings; its paths exist only in the image."""
+    """`spark-events check` accepts the settings of the SparkApplication, whose paths exist only in the image."""
     from spark_events.cli import check
     from spark_events.cli.arguments import Configuration
 

@@ -1,4 +1,4 @@
-"""Tests of the next run of an application, which reports that its predecessor was lost, in real sidecars."""
+"""Tests that the next run of an application reports the loss of its predecessor, using real sidecars."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ends(made: FakeDriver) -> None:
 
 
 def kill_together(folder: Path, settings: dict[str, str], app_id: str = "first") -> None:
-    """Run an application whose driver and sidecar die at the same moment."""
+    """Run an application whose driver and sidecar die at the same time."""
     victim = subprocess.Popen(["sleep", "600"])
     try:
         with driver(folder, settings, pid=victim.pid) as made:
@@ -82,7 +82,7 @@ def lost(folder: Path) -> list[dict[str, Any]]:
     return [e for e in read_events(folder / "events.jsonl") if e["attributes"].get("spark.status.new") == "LOST"]
 
 
-def test_the_spool_knows_no_end_of_the_predecessor(tmp_path: Path) -> None:
+def test_a_spool_without_an_end_of_the_predecessor(tmp_path: Path) -> None:
     """A lost predecessor is reported once, at the start, with the event id that its sidecar would have used."""
     settings = in_spool(tmp_path)
     kill_together(tmp_path, settings)
@@ -100,8 +100,8 @@ def test_the_spool_knows_no_end_of_the_predecessor(tmp_path: Path) -> None:
     assert [*(tmp_path / "spool").rglob("start.json")] == []
 
 
-def test_a_restarted_sidecar_is_no_loss(tmp_path: Path) -> None:
-    """Neither a restarted sidecar nor a running application of the same name makes a LOST event."""
+def test_a_restarted_sidecar_is_not_a_loss(tmp_path: Path) -> None:
+    """A restarted sidecar or a running application with the same name makes no LOST event."""
     settings = in_spool(tmp_path)
     with driver(tmp_path, settings) as other:
         other.await_answer("ack", through=other.send_records(start("other")))
@@ -117,8 +117,8 @@ def test_a_restarted_sidecar_is_no_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_unique", [True, False])
-def test_the_database_knows_no_end_of_the_predecessor(tmp_path: Path, is_unique: bool) -> None:
-    """The predecessor is LOST at once if the name is unique, else when its heartbeats are overdue."""
+def test_a_database_without_an_end_of_the_predecessor(tmp_path: Path, is_unique: bool) -> None:
+    """A lost predecessor is reported immediately if its name is unique, otherwise when its heartbeats are overdue."""
     pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path) | {"events.heartbeat.interval": "500ms"}
     if is_unique:
@@ -136,7 +136,7 @@ def test_the_database_knows_no_end_of_the_predecessor(tmp_path: Path, is_unique:
 
 
 def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) -> None:
-    """Without heartbeats, nothing proves that another application of the same name is lost, so nothing is reported."""
+    """Without heartbeats, no loss of another application with the same name is reported, because there is no proof."""
     pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path)
     with driver(tmp_path, settings) as other:

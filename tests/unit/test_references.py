@@ -1,4 +1,4 @@
-"""Tests of secrets: resolved from references and never shown."""
+"""Tests of secrets, which are resolved from references and never displayed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problems(**values: str) -> str:
 
 
 def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """References at any place in a value are replaced; the last line break of a file is removed."""
+    """References at any position in a value are replaced. The last line break of a file is removed."""
     monkeypatch.setenv("SHOP_HOST", "db.example")
     (tmp_path / "password").write_text("s3cret\n\n")
     found = read(url="http://${env:SHOP_HOST}:80/${env:SHOP_HOST}", password=f"${{file:{tmp_path}/password}}")
@@ -43,14 +43,14 @@ def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeyp
 
 
 def test_an_unresolvable_reference_is_rejected(tmp_path: Path) -> None:
-    """The message about an unresolvable reference has the key, the reference and the reason."""
+    """The message about an unresolvable reference contains the key, the reference and the reason."""
     message = problems(url="${env:NO_SUCH_VARIABLE}", password=f"${{file:{tmp_path}/none}}")
     assert "t.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable" in message
     assert f"(the file {tmp_path}/none cannot be read: No such file or directory)" in message
 
 
 def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
-    """Formatting a secret, its config's repr, and a log line with it do not show its value."""
+    """A formatted secret, the repr of its config, and a log line with the secret do not contain its value."""
     found = read(password="s3cret")
     assert found.password is not None
     logging.getLogger(__name__).error("%s %r", found.password, found)
@@ -59,7 +59,7 @@ def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages show neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
+    """Messages contain neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
     monkeypatch.setenv("PORT", "s3cret")
     message = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
     assert "s3cret" not in message
@@ -67,8 +67,8 @@ def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> N
     assert "t.api_token: unknown key, given a value that is not shown" in message
 
 
-def test_a_confidential_value_is_not_shown() -> None:
-    """The value of a confidential kind is not shown; the message still has the reason and the allowed values."""
+def test_a_confidential_value_is_not_displayed() -> None:
+    """The message about a confidential value contains the reason and the allowed values, but not the value."""
 
     def parse(value: str) -> str:
         raise ValueError("too short")
@@ -96,6 +96,6 @@ def test_a_confidential_value_is_not_shown() -> None:
         ("ada@db", "ada@db"),
     ],
 )
-def test_a_password_in_a_url_is_not_shown(text: str, shown: str) -> None:
-    """A password in a URL is removed at any place in a text, even if it has unescaped characters."""
+def test_a_password_in_a_url_is_not_displayed(text: str, shown: str) -> None:
+    """A password in a URL is removed at any position in a text, even if it has unescaped characters."""
     assert without_password(text) == shown

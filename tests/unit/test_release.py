@@ -1,4 +1,4 @@
-"""Tests of what is published: ``make release`` in a copy of the repository, checked with tools of the registries."""
+"""Tests of the published files: ``make release`` in a copy of the repository, checked with tools of the registries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSION = spark_events.__version__
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the published files; ``make release`` fails if a second build, from the sdist, differs."""
+    """Return the folder of published files. ``make release`` fails if a second build, from the sdist, differs."""
     folder = tmp_path_factory.mktemp("release") / "dist"
     done = subprocess.run(
         [sys.executable, "-m", "release", str(folder)],
@@ -54,7 +54,10 @@ def test_checksums_name_every_file(release: Path) -> None:
 
 
 def test_maven_artifacts(release: Path) -> None:
-    """Maven's jar equals the wheel's, sources and javadoc have the public classes, the pom names Spark's versions."""
+    """The published jar equals the wheel's jar, and its pom contains Spark's versions.
+
+    The jars of sources and javadoc contain the public classes.
+    """
     (folder,) = (release / "maven/io/sparkevents/spark-events").iterdir()
     stem = f"spark-events-{VERSION}"
     (wheel,) = release.glob("*.whl")
@@ -76,7 +79,7 @@ def test_maven_artifacts(release: Path) -> None:
 
 
 def test_bill_of_materials_is_valid(release: Path) -> None:
-    """The bill of materials is valid CycloneDX and has each required or optional dependency once."""
+    """The bill of materials is valid CycloneDX and contains each required or optional dependency once."""
     text = (release / f"spark-events-{VERSION}.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     scopes = {component["name"]: component["scope"] for component in json.loads(text)["components"]}

@@ -1,4 +1,4 @@
-"""Tests of the sidecar process with a small driver at the other end of its pipes."""
+"""Tests of the sidecar process, with a small driver at the other end of its pipes."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def statuses(path: Path) -> list[tuple[Any, Any]]:
 
 
 def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
-    """The sidecar's first answer is `ready`, with its version and process id."""
+    """The sidecar's first answer is `ready` and contains its version and process id."""
     driver.await_answer("ready", version=__version__, pid=driver.process.pid)
     assert driver.answers[0]["kind"] == "ready"
 
 
 def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
-    """Acknowledged events of a whole application are in the file, and the sidecar ends quickly after the goodbye."""
+    """The file contains all acknowledged events of an application, and the sidecar exits soon after the goodbye."""
     last = driver.send_records(
         application_start(), query_started(), query_progress(0), query_terminated(), application_end()
     )
@@ -86,7 +86,7 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
 
 
 def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
-    """Repeated and unknown records are not an error, but the report counts them."""
+    """The report counts repeated and unknown records, which are not an error."""
     driver.send_records(application_start(), query_started(), query_started(), {"kind": "of_the_future"})
     driver.send_records({"kind": "job_end", "job_id": 7, "time": START}, application_end())
     driver.send(goodbye(within_ms=60_000))
@@ -101,7 +101,7 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
 
 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
-    """The report adds the driver's drops and the settled events of earlier sidecars; held events are sent again."""
+    """The report adds the driver's drops and the settled events of earlier sidecars. Held events are sent again."""
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
@@ -135,7 +135,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
 def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     path: Path, errors: Path, state: int, old: str | None
 ) -> None:
-    """A circuit breaker that was open in the earlier sidecar is reported as closed after the restart."""
+    """If a circuit breaker was open in the earlier sidecar, it is reported as closed after the restart."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
@@ -158,7 +158,7 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
 
 
 def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> None:
-    """Without the killed driver's total, the report counts the drops that records have reported."""
+    """Without a total from the killed driver, the report counts the drops that records have reported."""
     with FakeDriver(errors, file_to(path)) as driver:
         lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
         driver.await_answer("ack", through=driver.send_records(application_start(), lost))
@@ -168,8 +168,8 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
     assert (report["name"], report["attributes"]["spark.events.records.dropped"]) == ("DispatcherReportEvent", 5)
 
 
-def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
-    """Acknowledgements rise and have the next event number, from which a restarted sidecar continues."""
+def test_acknowledgements_increase_and_contain_the_next_number(driver: FakeDriver) -> None:
+    """Acknowledgements increase and contain the next event number, from which a restarted sidecar continues."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):
         driver.await_answer("ack", through=driver.send_records(record))
     acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
@@ -177,14 +177,14 @@ def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> 
 
 
 def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> None:
-    """With async-queued, the sidecar acknowledges a record when the reporter's thread has delivered its events."""
+    """With async-queued, the sidecar acknowledges a record after the reporter's thread has delivered its events."""
     with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
 def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
-    """A failure that was undecided when the sidecar was killed is sent again and makes one alarm."""
+    """If the sidecar is killed before it has decided a failure, the failure is sent again and makes one alarm."""
     settings = file_to(path, **{"events.incident.settle": "1h"})
     now = round(time.time() * 1000)
     failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": now, "at": now}
@@ -213,7 +213,7 @@ def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Pat
 
 
 def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:
-    """A program that a reporter starts has an empty standard input: the driver's records are for the sidecar only."""
+    """A program that a reporter starts has an empty standard input, so only the sidecar reads records."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start(), query_started()))
@@ -222,7 +222,7 @@ def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolation: str) -> None:
-    """A program that a reporter starts does not inherit that the sidecar ignores signals, so it can be terminated."""
+    """A program that a reporter starts does not ignore signals, unlike the sidecar, so it can be terminated."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
@@ -246,7 +246,10 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
 
 
 def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, errors: Path) -> None:
-    """Large events for a hanging reporter are shed and counted, memory stays bounded, and others get all events."""
+    """Large events for a hanging reporter are shed and counted.
+
+    Memory stays bounded, and other reporters get all events.
+    """
     hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}
     with FakeDriver(errors, file_to(path, **hanging)) as driver:
         driver.await_answer("ready")
@@ -264,12 +267,12 @@ def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, 
 
         eventually(lambda: dropped().get("hanging", 0) >= 150)
         assert dropped()["audit"] == 0
-    # The events have 400 MB in total.
+    # The events have a total size of 400 MB.
     assert taken < 200e6
 
 
-def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
-    """The answer to invalid settings has all problems with the keys as written, and the process ends."""
+def test_invalid_settings_are_rejected_with_all_reasons(errors: Path) -> None:
+    """The answer to invalid settings contains all problems with the keys as written, and the process exits."""
     wrong = {"spark.events.dispatcher.type": "fast", "events.reporter.a.type": "file"}
     with FakeDriver(errors, wrong) as driver:
         reason = driver.await_answer("refused")["reason"]
@@ -282,8 +285,8 @@ def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
 @pytest.mark.parametrize(
     "first", [hello({}, protocol=99), hello({}, version="0.0.9"), application_start(), b"GET / HTTP/1.1\n"]
 )
-def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
-    """A shim of another version than the package is refused; the reason says how to find the right jar."""
+def test_a_shim_of_another_version_is_rejected(errors: Path, first: Any) -> None:
+    """A shim of another version than the package is rejected, and the reason explains how to find the correct jar."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(first)
         reason = driver.await_answer("refused")["reason"]
@@ -294,7 +297,7 @@ def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
 
 
 def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
-    """A pipe that closes before the first line ends the sidecar, without an answer."""
+    """If the pipe closes before the first line, the sidecar exits without an answer."""
     with FakeDriver(errors, greet=False) as driver:
         driver.close_pipe()
         assert driver.await_exit() == 0
@@ -302,7 +305,7 @@ def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
 
 
 def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: Path) -> None:
-    """If the pipe closes while the driver lives, the sidecar logs an error and does not report LOST."""
+    """If the pipe closes while the driver runs, the sidecar logs an error and does not report LOST."""
     driver.await_answer("ack", through=driver.send_records(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -319,7 +322,7 @@ def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
 
 
 def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: Path) -> None:
-    """A pipe that closes after the application's end makes no further event."""
+    """If the pipe closes after the application's end, no further event is made."""
     driver.send_records(application_start(), application_end())
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -327,7 +330,7 @@ def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: P
 
 
 def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
-    """Restored records are not reported again; the sidecar continues with their numbers and state."""
+    """Restored records are not reported again. The sidecar continues with their numbers and state."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(hello(file_to(path), sequence=41, restarts=1))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
@@ -362,7 +365,7 @@ def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None
 
 
 def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path) -> None:
-    """For an unwritable path, the driver's log has the reporter and the path."""
+    """The driver's log contains the reporter and the path if the path is not writable."""
     nowhere = tmp_path / "missing" / "events.jsonl"
     settings = file_to(nowhere, **{"events.shutdown.timeout": "1s", "events.dispatcher.type": "async-queued"})
     with FakeDriver(errors, settings) as driver:
@@ -376,9 +379,12 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
 
 
 def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
-    """Refused connections do not delay the sidecar's end; the other reporter gets every event; losses are counted."""
+    """Refused connections do not delay the sidecar's end.
+
+    The other reporter gets every event, and losses are counted.
+    """
     with socket.socket() as nobody:
-        # The socket is bound but not listening: connections are refused, and no other process gets the port.
+        # The socket is bound but not listening, so connections are refused, and no other process gets the port.
         nobody.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         collector = {"type": "otlp", "endpoint": endpoint, "protocol": "http/protobuf"}
@@ -391,7 +397,7 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
             assert driver.await_exit(within=60) == 0
     *_, report = read_events(path)
     changes = report["attributes"]
-    # At least 3: the event of an opened breaker counts as well.
+    # At least 3, because the event of an opened breaker counts as well.
     otlp = counters_of(changes, "otlp")
     assert changes["spark.events.lost"] == otlp["dropped"]["shutdown"] == otlp["accepted"] >= 3
 
@@ -405,7 +411,7 @@ def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path: Path, number: int) -> None:
-    """Ctrl-C and SIGTERM reach the whole process group; the sidecar must survive to report the driver's end."""
+    """Ctrl-C and SIGTERM reach the whole process group, and the sidecar must continue to report the driver's end."""
     driver.await_answer("ready")
     os.kill(driver.process.pid, number)
     driver.await_answer("ack", through=driver.send_records(application_start(), application_end("SIGTERM")))
@@ -415,7 +421,7 @@ def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path:
 
 
 def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path, errors: Path) -> None:
-    """Events that a destination accepts despite a requested delay of an hour are not counted as lost."""
+    """Events that a destination accepts despite a requested delay of one hour are not counted as lost."""
     settings = {**file_to(path), "events.reporter.t.type": "fakes:ThrottlingReporter"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -427,8 +433,8 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
     assert counters_of(report["attributes"], "t")["delivered"] == 2
 
 
-def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, errors: Path) -> None:
-    """The event of a breaker that opens at the end is delivered to the other reporters before the report is built."""
+def test_a_breaker_that_opens_at_the_end_does_not_delay_other_reporters(path: Path, errors: Path) -> None:
+    """The event of a breaker that opens at the end is delivered to other reporters before the report is built."""
     settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -441,7 +447,7 @@ def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, error
 
 
 def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, errors: Path, tmp_path: Path) -> None:
-    """The report counts events that stay on disk until the next start as "not delivered yet"."""
+    """The report counts events that remain on disk until the next start as "not delivered yet"."""
     settings = {
         **file_to(path),
         "events.reporter.t.type": "misbehaving:RaisesAlways",
@@ -453,7 +459,7 @@ def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, error
         driver.send(goodbye(within_ms=8_000))
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
-    # 3 events if the breaker has opened by then, else 2
+    # The count is 3 if the breaker has already opened, otherwise 2.
     assert re.fullmatch(r"t 0 of (2|3) delivered, \1 on disk, not delivered yet", report["body"].rpartition("; ")[2])
     assert report["severity"] == "INFO"
 
@@ -474,13 +480,13 @@ def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dis
         driver.send_records(query_started())
         driver.send(goodbye(within_ms=3_000))
         assert driver.await_exit() == 0
-        # The deadline is well before events.dispatcher.sync.timeout (10 s).
+        # The deadline is much earlier than events.dispatcher.sync.timeout (10 s).
         assert witness.late(deadline) < 2
         driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
         assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [
             "reporter h: 3 events were not delivered in time and are lost"
         ]
     assert [changes["name"] for changes in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
-    # The report gets the last tenth of the time; it may be missing if the machine stalled then.
+    # The report is sent in the last tenth of the time. It may be missing if the machine stalled then.
     last = read_events(path)[-1]["name"]
     assert last == "DispatcherReportEvent" or witness.took(deadline - 0.6, deadline) < 0.3

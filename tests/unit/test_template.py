@@ -1,4 +1,4 @@
-"""Compare conf/spark-defaults.conf.template with the code: every key once, commented out, with its default."""
+"""Tests that conf/spark-defaults.conf.template contains every key once, commented out, with its default."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
 #: Pattern of a key that contains the name of a query.
 _NAMED = re.compile(r"^(events\.deadline\.query\.)[^.]+(\.\w+)$")
 _NO_DEFAULT = "# (no default)"
-#: Pattern of example keys whose files or variables this machine lacks, or that need a setting beside the default.
+#: Pattern of example keys whose files or variables do not exist on this machine, or that need a second setting.
 _ELSEWHERE = re.compile(
     r"\.(template|routing-key|password|signature\.secret|headers|proxy|tls\.\w+|sasl\.\w+|ssl\.[a-z.]+)$"
 )
 
 
 class Line(NamedTuple):
-    """One key of the template, its value, and whether it is marked as having no default."""
+    """Key of the template with its value, and whether the template marks the key as having no default."""
 
     key: str
     value: str
@@ -60,32 +60,32 @@ def declared_for(line: Line) -> Option | None:
     return None if type_name is None else of_a_reporter(type_name).get(match[2])
 
 
-def test_everything_is_commented_out() -> None:
-    """All settings of the template are commented out, so a copy of it changes nothing."""
+def test_all_settings_are_commented_out() -> None:
+    """All settings of the template are commented out, so a copy of the template changes nothing."""
     active = [line for line in TEMPLATE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     assert active == []
 
 
-def test_no_key_appears_twice() -> None:
-    """No key appears twice, because a properties file silently uses the last of several values."""
+def test_no_key_occurs_twice() -> None:
+    """No key occurs twice, because a properties file silently uses the last of several values."""
     keys = [line.key for line in lines()]
     assert sorted({key for key in keys if keys.count(key) > 1}) == []
 
 
 def test_every_key_exists() -> None:
-    """The template has no removed or renamed key."""
+    """The template contains no removed or renamed key."""
     assert [line.key for line in lines() if declared_for(line) is None] == []
 
 
 def test_every_driver_key_is_in_the_template() -> None:
-    """The template has all keys of the driver: for events, dispatcher and translation."""
+    """The template contains all keys of the driver, for events, the dispatcher and the translation."""
     there = {_NAMED.sub(r"\1<name>\2", line.key) for line in lines()}
     assert [key for key, _ in of_the_driver() if key not in there] == []
 
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
-def test_every_reporter_type_is_shown_once_with_its_keys(type_name: str) -> None:
-    """The template shows one reporter per type, with all keys that only this type has."""
+def test_every_reporter_type_occurs_once_with_its_keys(type_name: str) -> None:
+    """The template contains one reporter of each type, with all keys that only this type has."""
     names = [name for name, shown in reporter_types().items() if shown == type_name]
     assert len(names) == 1
     there = {line.key for line in lines()}
@@ -93,8 +93,8 @@ def test_every_reporter_type_is_shown_once_with_its_keys(type_name: str) -> None
     assert [key for key in own if f"events.reporter.{names[0]}.{key}" not in there] == []
 
 
-def test_the_keys_of_every_reporter_are_shown() -> None:
-    """The keys that every reporter has, for delivery and selection, are shown for at least one reporter."""
+def test_the_keys_of_every_reporter_are_documented() -> None:
+    """The keys that every reporter has, for delivery and selection, are documented for at least one reporter."""
     shown = {match[2] for line in lines() if (match := _REPORTER.fullmatch(line.key))}
     every = [declared.key for section in SECTIONS_OF_ALL for declared in options(section)]
     assert [key for key in every if key not in shown] == []
@@ -102,7 +102,7 @@ def test_the_keys_of_every_reporter_are_shown() -> None:
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.key)
 def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
-    """A value in the template is the default, or it is marked as an example."""
+    """Each value in the template is the default or is marked as an example."""
     declared = declared_for(line)
     assert declared is not None, f"{line.key} does not exist"
     default = default_of(declared)

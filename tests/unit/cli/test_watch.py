@@ -105,7 +105,7 @@ def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> Non
 
 
 def test_an_application_without_heartbeats_is_never_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An application without heartbeats is never LOST, because batch jobs may be silent for hours; ``-v`` notes this."""
+    """An application without heartbeats is never LOST, because batch jobs may be silent for hours. ``-v`` says so."""
     (tmp_path / "events.jsonl").write_bytes(story(interval=None))
     assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
     assert "none: not watched" in capsys.readouterr().out

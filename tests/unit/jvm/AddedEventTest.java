@@ -8,7 +8,7 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of events that the user's program adds, as JSON or with the builder. */
 final class AddedEventTest {
-  /** The sidecar gets an added event unchanged on one line; text that is not one JSON object is rejected. */
+  /** The sidecar receives an added event unchanged on one line. Text that is not one JSON object is rejected. */
   @Test
   void addedEventsAreSentUnchanged() throws Exception {
     String event = "{\"id\":\"1\",\"name\":\"A\",\"attributes\":{\"text\":\"a\\nb\"}}";
@@ -26,7 +26,7 @@ final class AddedEventTest {
     }
   }
 
-  /** The builder rejects an invalid value at once, and the message names it. */
+  /** The builder immediately rejects an invalid value, and the message contains the value. */
   @Test
   void builderRejectsInvalidValues() {
     is(Events.builder("shop", "Opened").attribute("people", 3).severity("WARN").body("open").observedAt(1).add(), false);

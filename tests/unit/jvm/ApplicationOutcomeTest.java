@@ -8,9 +8,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Tests of how the listener determines from recorded threads what ended an application. */
+/** Tests that the listener determines from recorded threads why an application ended. */
 final class ApplicationOutcomeTest {
-  /** The frames of a thread determine what ended the application. */
+  /** The frames of a thread determine why the application ended. */
   @Test
   void endings() {
     String submit = "org.apache.spark.deploy.SparkSubmit.runMain org.apache.spark.deploy.SparkSubmit$.main";
@@ -32,7 +32,7 @@ final class ApplicationOutcomeTest {
     is(ending("main", "org.apache.spark.SparkContext.stop App.main org.apache.spark.deploy.JavaMainApplication.start " + submit), "STOPPED");
   }
 
-  /** Spark stops itself in its own thread, in a cluster backend's thread, and in a start that fails. */
+  /** Spark stops itself in its own thread, in a thread of the cluster backend, or after a failed start. */
   @Test
   void endingsThatAreSparksOwn() {
     String backend = "org.apache.spark.scheduler.cluster.";
@@ -45,7 +45,7 @@ final class ApplicationOutcomeTest {
     is(ending("bus", stop + "Mine.onJobEnd org.apache.spark.scheduler.SparkListenerBus.doPostEvent"), "STOPPED");
   }
 
-  /** If a program's shutdown hook stops the context, the end of the JVM decides; if Spark does, its reason decides. */
+  /** If a program's hook stops the context, the JVM's end is the outcome. If Spark stops it, Spark's reason is. */
   @Test
   void endingsWhileTheJvmEnds() {
     String hooks = "java.lang.ApplicationShutdownHooks.runHooks java.lang.Shutdown.";

@@ -2,7 +2,7 @@ package io.sparkevents;
 
 import java.util.concurrent.ConcurrentLinkedQueue;
 
-/** Assertions and threads for several tests. */
+/** Assertions and threads that several tests use. */
 final class Checks {
   static void is(Object actual, Object expected) {
     if (!String.valueOf(actual).equals(String.valueOf(expected))) {
@@ -41,7 +41,7 @@ final class Checks {
     }
   }
 
-  /** Runs {@code work} on a thread that cannot start other threads, as when the system's thread limit is reached. */
+  /** Runs {@code work} on a thread that cannot start other threads, as at the system's thread limit. */
   static void withoutThreads(Work work) throws Exception {
     InheritableThreadLocal<Object> none =
         new InheritableThreadLocal<Object>() {

@@ -46,7 +46,7 @@ final class ConnectionTest {
                   Connection before = Connection.open(conf(first));
                   before.queue.offer(RestoreStateTest.application());
                   await(first, "application_start");
-                  Connection unused = Connection.open(conf(second)); // the context of this connection is never created
+                  Connection unused = Connection.open(conf(second)); // the application never creates the context of this connection
                   List<String> received = await(first, "goodbye");
                   is(kinds(received), "start application_start application_end goodbye");
                   is(received.get(2).contains("\"ending\":\"UNKNOWN\""), true);
@@ -73,7 +73,7 @@ final class ConnectionTest {
     }
   }
 
-  /** Program that creates a second context after it stopped the first one, and then fails. */
+  /** Program that stops its first context, creates a second context, and fails. */
   public static final class StopsTwice {
     public static void main(String[] scripts) {
       for (String script : scripts) {
@@ -85,7 +85,7 @@ final class ConnectionTest {
     }
   }
 
-  /** The end of an application is settled by the next context; that of the last one by the JVM's exit. */
+  /** The next context settles the end of an application. The JVM's exit settles the last application. */
   @Test
   void aStoppedApplicationIsHeldUntilItsOutcomeIsKnown() throws Exception {
     withDouble(
@@ -107,7 +107,7 @@ final class ConnectionTest {
             }));
   }
 
-  /** A second listener in an application does not end the application. */
+  /** A second listener does not end the application. */
   @Test
   void aSecondListenerEndsNothing() throws Exception {
     withDouble(
@@ -142,19 +142,19 @@ final class ConnectionTest {
         });
   }
 
-  /** With a slow reporter, the end does not wait 25 s for the records in Spark's queue one after the other. */
+  /** With a slow reporter, the end does not wait 25 s for individual records in Spark's queue. */
   @Test
   void theEndDoesNotWaitForEachRecord() throws Exception {
     theEndIsInTimeWith(SLOW);
   }
 
-  /** The application ends in time even if its end begins during a wait for an answer that never arrives. */
+  /** The application ends in time, even if its end begins while the driver waits for a missing answer. */
   @Test
   void theEndDoesNotWaitForALateAnswer() throws Exception {
     theEndIsInTimeWith(SILENT);
   }
 
-  /** Runs a class in a separate JVM, and returns its output. */
+  /** Runs a class in a separate JVM and returns its output. */
   private static String java(Class<?> main, String[] options, String... arguments) throws Exception {
     List<String> command = new ArrayList<>();
     command.add(System.getProperty("java.home") + "/bin/java");
@@ -183,7 +183,7 @@ final class ConnectionTest {
     }
   }
 
-  /** Program that opens a connection during JVM shutdown, when no hook can be added any more. */
+  /** Program that opens a connection during JVM shutdown, when no hook can be added. */
   public static final class AtShutdown {
     public static void main(String[] none) {
       SparkConf conf = new SparkConf(false).set("spark.events.python", "/nowhere/python");

@@ -18,7 +18,7 @@ import org.slf4j.Logger;
 
 /** Tests of events in the driver's log. */
 final class EventLogTest {
-  /** Logger that records only "level text" of each call; each call needs a permit of the gate. */
+  /** Logger that records "level text" of each call. Each call needs a permit of the gate. */
   static Logger logger(ConcurrentLinkedQueue<String> logged, Semaphore gate) {
     return (Logger)
         Proxy.newProxyInstance(
@@ -38,7 +38,7 @@ final class EventLogTest {
     return answer;
   }
 
-  /** Events are logged in order and at their level before the log is closed. */
+  /** Events are logged in order and with their level before the log is closed. */
   @Test
   void eventsAreLogged() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -52,7 +52,7 @@ final class EventLogTest {
         "[trace {} TRACE, debug {} DEBUG, info {} INFO, warn {} WARN, error {} ERROR, error {} FATAL, info {} NEWER]");
   }
 
-  /** A hanging appender blocks neither later events nor the end; the number of missing events is returned. */
+  /** A hanging appender blocks neither later events nor the end. close() returns the number of missing events. */
   @Test
   void aHangingAppenderBlocksNoThread() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -74,7 +74,7 @@ final class EventLogTest {
     }
   }
 
-  /** Events that were dropped while the log was slow are reported in the log once it works again. */
+  /** If events are dropped while the log is slow, the log reports them when it works again. */
   @Test
   void droppedEventsAreReportedInTheLog() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -113,7 +113,7 @@ final class EventLogTest {
             });
   }
 
-  /** If an appender throws, its event is lost; the log reports the loss as soon as the appender works again. */
+  /** If an appender throws, its event is lost. The log reports the loss when the appender works again. */
   @Test
   void anAppenderThatThrowsLosesOneEvent() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -122,11 +122,11 @@ final class EventLogTest {
       events.receive(event("INFO", "event " + n));
     }
     is(events.close(10_000), 0);
-    // The first call, and the first report of the loss, throw.
+    // The first call and the first report of the loss throw.
     is(logged, "[info event 2, warn 1, info event 3]");
   }
 
-  /** The writer thread ends when it has written all events, even after close(). */
+  /** The writer thread ends after writing all events, even if close() has returned. */
   @Test
   void aSlowLogLeavesNoThread() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();

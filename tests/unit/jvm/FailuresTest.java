@@ -18,7 +18,7 @@ final class FailuresTest {
     return Record.JSON.valueToTree(Failures.fields(failure));
   }
 
-  /** Exception whose methods throw. */
+  /** Exception whose methods throw exceptions. */
   private static final class Awkward extends RuntimeException implements SparkThrowable {
     private final transient Error answer;
 
@@ -43,7 +43,7 @@ final class FailuresTest {
     }
   }
 
-  /** An exception whose getMessage() throws keeps its class name in the record; the rest of the chain is complete. */
+  /** If getMessage() throws, the record contains the exception's class name and the complete rest of the chain. */
   @Test
   void anExceptionThatThrowsIsRecordedByClass() throws Exception {
     for (Error answer : Arrays.asList(new scala.NotImplementedError(), new AssertionError("x"), new StackOverflowError())) {
@@ -60,7 +60,7 @@ final class FailuresTest {
     is(Failures.describe(new Awkward(new AssertionError("x"), null)).startsWith(Awkward.class.getName() + " ("), true);
   }
 
-  /** An exception whose getCause() throws ends the chain. */
+  /** If getCause() throws, the chain ends. */
   @Test
   void aCauseThatThrowsEndsTheChain() throws Exception {
     Throwable awkward =

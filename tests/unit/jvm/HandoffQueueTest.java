@@ -143,7 +143,7 @@ final class HandoffQueueTest {
     is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
   }
 
-  /** A full queue drops the oldest routine record first, and a lifecycle record only for another lifecycle record. */
+  /** A full queue drops the oldest routine record first. Only lifecycle records replace lifecycle records. */
   @Test
   void aFullQueueDropsTheLowestPriorityFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(3, true);
@@ -160,7 +160,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)), "l5 l6 l8 d9");
   }
 
-  /** A full queue evicts written records before it drops unwritten ones; a record that is being written stays. */
+  /** A full queue evicts written records before it drops unwritten records. A record in writing is kept. */
   @Test
   void writtenRecordsAreEvictedFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -181,7 +181,7 @@ final class HandoffQueueTest {
     return new AddedEvent("{\"t\":\"" + new String(text) + "\"}").record();
   }
 
-  /** Large records are evicted or dropped at the limit of bytes, even if the queue has room for more records. */
+  /** At the limit of bytes, large records are evicted or dropped, even if the queue has room for more records. */
   @Test
   void largeRecordsAreLimitedByBytes() throws Exception {
     HandoffQueue queue = new HandoffQueue(1_024, true, 10_000);
@@ -234,7 +234,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)), "r3 r4 d5");
   }
 
-  /** Dropped records are reported at once, then at intervals, and finally before the end. */
+  /** Dropped records are reported immediately, then at intervals, and finally before the end. */
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
@@ -280,7 +280,7 @@ final class HandoffQueueTest {
     is(queue.unreported(), "{routine=2}");
   }
 
-  /** A wake-up before the wait is not lost, and every kind of wake-up ends a wait. */
+  /** A wake-up before the wait is not lost, and each kind of wake-up ends a wait. */
   @Test
   void noWakeUpIsLost() throws Exception {
     for (boolean prompt : new boolean[] {true, false}) {
@@ -298,7 +298,7 @@ final class HandoffQueueTest {
     }
   }
 
-  /** close() releases every thread that waits. */
+  /** close() releases every waiting thread. */
   @Test
   void closeReleasesAll() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -332,19 +332,19 @@ final class HandoffQueueTest {
     is(abandoned.unreported(), "{lifecycle=1}");
   }
 
-  /** Records after the application's end are rejected, so no other sidecar is needed for them. */
+  /** Records after the application's end are rejected, so they need no further sidecar. */
   @Test
   void recordsAfterTheEndAreRejected() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     queue.offer(lifecycle());
     queue.finish();
-    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so that the writer sends the goodbye message
+    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // the writer then sends the goodbye message
     is(queue.offer(Records.jvmShutdown()), 0);
     queue.acknowledge(1);
     is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
   }
 
-  /** If an evicted report of drops is lost with its sidecar, all its counts are reported again. */
+  /** If an evicted report of drops is lost with its sidecar, all counts of the report are reported again. */
   @Test
   void anEvictedAccountIsReportedAgain() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
@@ -362,7 +362,7 @@ final class HandoffQueueTest {
     is(counts(take(queue).get(0)), "handoff {routine=5}");
   }
 
-  /** A record releases its captured values once its line is made, and keeps the line. */
+  /** A record releases its captured values after creating its line, and keeps the line. */
   @Test
   void aRecordReleasesItsCapturedValues() throws Exception {
     Object[] held = {new byte[1]};
@@ -381,7 +381,7 @@ final class HandoffQueueTest {
     return new Record("holding", Record.Priority.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
   }
 
-  /** When a sidecar dies, its evicted records are counted, however many there are. */
+  /** When a sidecar dies, all its evicted records are counted. */
   @Test
   void allEvictedRecordsAreCounted() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -395,7 +395,7 @@ final class HandoffQueueTest {
     }
     take(queue);
     queue.rewind();
-    // One record was dropped because the queue was full; the two that are still queued are resent.
+    // One record was dropped because the queue was full. The two queued records are resent.
     is(queue.dropped(), 1 + 2 + 3_000 - 2);
     queue.close();
     is(queue.unreported(), "{lifecycle=3, routine=3000}");
@@ -415,7 +415,7 @@ final class HandoffQueueTest {
     is(queue.dropped(), 8);
   }
 
-  /** A sidecar stalls if it reads nothing while a record waits or is unread; a new sidecar gets the whole timeout. */
+  /** A sidecar stalls if it reads nothing while a record waits. A new sidecar has the whole timeout. */
   @Test
   void aStallNeedsAnUnreadRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -425,7 +425,7 @@ final class HandoffQueueTest {
     take(queue);
     is(queue.hasStalledFor(0), true); // the record is written, but not read
     queue.read(1);
-    is(queue.hasStalledFor(0), false); // read, not acknowledged: no stall, a reporter may be unavailable
+    is(queue.hasStalledFor(0), false); // no stall: the record is read, and a reporter may be unavailable
     queue.rewind();
     is(queue.hasStalledFor(0), true);
     take(queue);
@@ -433,7 +433,7 @@ final class HandoffQueueTest {
     is(queue.hasStalledFor(0), false);
   }
 
-  /** A record that cannot be written is replaced by a report of its loss with the same number. */
+  /** A report of the loss replaces an unwritable record and has the same number. */
   @Test
   void anUnwritableRecordIsReportedUnderItsNumber() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -448,7 +448,7 @@ final class HandoffQueueTest {
     is(queue.isAcknowledgedEntirely(), true);
   }
 
-  /** Only records that wait to be written make a queue nearly full: those that are written make room. */
+  /** Only unwritten records make a queue nearly full, because written records can be evicted. */
   @Test
   void theQueueNotesOnceThatItWasNearlyFull() throws Exception {
     HandoffQueue queue = new HandoffQueue(20, true);

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of the records of jobs and stages of micro-batches. */
 final class MicroBatchWorkTest {
-  /** Collects the kinds of the records. */
+  /** Collector of the kinds of the records. */
   private static final class Recorder {
     final List<String> recorded = new ArrayList<>();
     final MicroBatchWork work;
@@ -59,7 +59,7 @@ final class MicroBatchWorkTest {
     return new Record(kind, priority, Record.Change.forget(subject), json -> {});
   }
 
-  /** A batch whose jobs and stages succeed makes one record, however many there are. */
+  /** A batch makes one record if all its jobs and stages succeed. */
   @Test
   void aBatchThatSucceedsIsOneRecord() {
     Recorder checks = new Recorder(true);
@@ -74,7 +74,7 @@ final class MicroBatchWorkTest {
     is(checks.take(), "[batch_started, batch_started]");
   }
 
-  /** A failure is recorded with its start record, and the next success is recorded too. */
+  /** A failure is recorded with its start record, and the next success is also recorded. */
   @Test
   void aFailureIsRecordedFromItsBeginning() {
     Recorder checks = new Recorder(true);
@@ -92,7 +92,7 @@ final class MicroBatchWorkTest {
     is(checks.take(), "[job_start, job_end]");
   }
 
-  /** Jobs outside micro-batches are recorded at once, and all jobs if the settings require it. */
+  /** Jobs outside micro-batches are recorded immediately, as are all jobs if the settings require this. */
   @Test
   void otherJobsAreRecordedAtOnce() {
     for (boolean holdsBack : new boolean[] {true, false}) {

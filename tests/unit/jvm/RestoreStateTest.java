@@ -72,7 +72,7 @@ final class RestoreStateTest {
     return kinds;
   }
 
-  /** The application is never removed, whatever the number of queries and unfinished jobs. */
+  /** The application is never removed, however many queries and unfinished jobs exist. */
   @Test
   void theApplicationIsNeverForgotten() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -86,7 +86,7 @@ final class RestoreStateTest {
     is(restored.size() <= 2 * 2_000 + 1, true);
   }
 
-  /** Ended runs are removed first, then jobs; a running query stays, even after a long time without events. */
+  /** Ended runs are removed first, then jobs. A running query is kept, even after a long time without events. */
   @Test
   void endedRunsAreRemovedFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -105,7 +105,7 @@ final class RestoreStateTest {
     is(restored.get(0) + " " + restored.get(1) + " " + restored.size(), "query_started job_start 2000");
   }
 
-  /** The query that ended last stays, even if only running queries and jobs could make room for it. */
+  /** The query that ended last is kept, even if running queries and jobs must be removed. */
   @Test
   void theLastEndedQueryStays() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -117,7 +117,7 @@ final class RestoreStateTest {
     is(restored.contains("query_terminated") + " " + restored.size(), "true 2000");
   }
 
-  /** A listener that was added later gets the application first, then its queries. */
+  /** A listener that is added later receives first the application and then its queries. */
   @Test
   void theApplicationComesFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -126,7 +126,7 @@ final class RestoreStateTest {
     is(restored(queue), "[application_start, query_started]");
   }
 
-  /** If the end of a query is dropped before its start is acknowledged, the restored query has ended. */
+  /** If the end of a query is dropped before the start is acknowledged, the restored query has ended. */
   @Test
   void aDroppedEndIsNotUndone() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -142,7 +142,7 @@ final class RestoreStateTest {
     is(known.get(1).kind + " " + known.get(1).seq(), "query_terminated 2");
   }
 
-  /** A job whose end was dropped is not restored as running. */
+  /** A job is not restored as running if the record of its end was dropped. */
   @Test
   void aJobWhoseEndWasDroppedIsOver() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -155,7 +155,7 @@ final class RestoreStateTest {
     is(restored(queue), "[]");
   }
 
-  /** In any order of records, a restored subject has only the newest record of each kind. */
+  /** A restored subject has only the newest record of each kind, in any order of records. */
   @Test
   void theStateKeepsTheNewestRecords() {
     Record.Rank[] ranks = Record.Rank.values();
@@ -175,7 +175,7 @@ final class RestoreStateTest {
       Set<String> subjects = new HashSet<>();
       for (Record record : context.records()) {
         subjects.add(record.change.subject);
-        // A subject that was removed and returned may lack older records.
+        // A subject that was removed and added again may lack older records.
         is(seed % 5 == 0 || newest.get(record.change.subject + record.kind) == record, true);
       }
       is(subjects.size(), seed % 5 == 0 ? 2_000 : 20);

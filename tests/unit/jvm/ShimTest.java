@@ -34,7 +34,7 @@ import scala.Option;
 
 /** Tests of the shim's smaller classes. */
 final class ShimTest {
-  /** Collects the records of changed statuses. */
+  /** Collector of the records of status changes. */
   private static final class Recorder {
     final List<Record> records = new ArrayList<>();
     final Stages stages = new Stages(records::add);
@@ -64,7 +64,7 @@ final class ShimTest {
     }
   }
 
-  /** With speculation, failures and resubmission, each change is recorded once and the counts stay correct. */
+  /** With speculation, failures and resubmission, each change is recorded once, and the counts are correct. */
   @Test
   void stageEdges() throws Exception {
     Recorder checks = new Recorder();
@@ -120,7 +120,7 @@ final class ShimTest {
         "a.B", message, new StackTraceElement[0], "a.B: " + message, Option.empty(), null, null, null);
   }
 
-  /** Lost output changes the status at the time of the executor's loss, not when the task had finished. */
+  /** Lost output changes the status at the time of the executor's loss, not at the end of the task. */
   @Test
   void lostOutput() throws Exception {
     for (int rule = 0; rule < 4; rule++) {
@@ -156,7 +156,7 @@ final class ShimTest {
     }
   }
 
-  /** Properties are redacted by key and value, as Spark does, before they leave the driver. */
+  /** Properties are redacted by key and value, as in Spark, before the driver sends them. */
   @Test
   void redaction() throws Exception {
     java.util.Properties local = new java.util.Properties();
@@ -168,10 +168,10 @@ final class ShimTest {
     is(line.contains("hunter"), false);
     is(line.contains("*********(redacted)"), true);
     is(line.contains("nightly"), true);
-    // The user's pattern replaces Spark's, as in Spark.
+    // The user's pattern replaces Spark's pattern, as in Spark.
     is(line(new JobProperties(new Redaction("nightly")), local).contains("hunter2"), true);
     is(line(new JobProperties(new Redaction("nightly")), local).contains("nightly"), false);
-    // With an invalid pattern every value is redacted.
+    // With an invalid pattern, every value is redacted.
     is(line(new JobProperties(new Redaction("[")), local).contains("nightly"), false);
   }
 
@@ -180,7 +180,7 @@ final class ShimTest {
     return new String(Record.json(json -> Record.write(json, "properties", properties.redacted(selected))), "UTF-8");
   }
 
-  /** Pauses double up to 5 s; deaths beyond the limit end the restarts; deaths before the window do not count. */
+  /** Pauses double up to 5 s. Deaths beyond the limit end the restarts; deaths before the window do not count. */
   @Test
   void restarts() {
     Restarts restarts = new Restarts(10, 600_000);
@@ -199,7 +199,7 @@ final class ShimTest {
     is(many.nextPauseMillis(99), 5_000);
   }
 
-  /** The shim parses the settings that it needs leniently; the sidecar reports invalid values. */
+  /** The shim parses its settings leniently, because the sidecar reports invalid values. */
   @Test
   void settings() {
     SparkConf conf = new SparkConf(false);
@@ -237,7 +237,7 @@ final class ShimTest {
       String type = "dispatcher.type";
       is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny, true);
       is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny, false);
-      // The value may mean "guaranteed"; the sidecar, which may be able to resolve it, decides when it is ready.
+      // The value may mean "guaranteed". The sidecar may be able to resolve the value and decides when it is ready.
       is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny, true);
       is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis, 2_000);
       is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python, "/$1\\${env:UNIT}/s");
@@ -275,7 +275,7 @@ final class ShimTest {
     }
   }
 
-  /** Settings of {@code spark_events.start} replace those of the application. */
+  /** Settings of {@code spark_events.start} replace settings of the application. */
   @Test
   void overrides() {
     SparkConf conf = new SparkConf(false).set("spark.events.shutdown.timeout", "2s");
@@ -311,7 +311,7 @@ final class ShimTest {
     is(settings.shutdownTimeoutMillis + " " + settings.startTimeoutMillis, "7 7");
   }
 
-  /** A file larger than the memory counts as unreadable. */
+  /** A file that exceeds the memory counts as unreadable. */
   @Test
   void aFileThatIsTooLarge() throws Exception {
     Path file = Files.createTempFile("large", "");
@@ -325,7 +325,7 @@ final class ShimTest {
     }
   }
 
-  /** The shim does not read a reference to a pipe: only one reader gets its content, and a read may block forever. */
+  /** The shim does not read a pipe: only one reader receives its content, and a read may block forever. */
   @Test
   void aPipeIsNotRead() throws Exception {
     Path pipe = Files.createTempDirectory("pipes").resolve("pipe");
@@ -341,7 +341,7 @@ final class ShimTest {
     }
   }
 
-  /** A Python interpreter that the user sets is the only candidate; other programs are not tried. */
+  /** A Python interpreter that the user sets is the only candidate. */
   @Test
   void interpreters() {
     SparkConf conf = new SparkConf(false).set("spark.pyspark.python", "/env/bin/python3");
@@ -355,7 +355,7 @@ final class ShimTest {
     is(found.size() + " " + found.get(0).path + " " + found.get(0).objection(), "1 /my/own null");
   }
 
-  /** Counters continue when a new sidecar counts from 0; gauges do not; a value that is not a number is 0. */
+  /** Counters continue when a new sidecar counts from 0, but gauges do not. A value that is not a number is 0. */
   @Test
   void statistics() {
     Statistics statistics = new Statistics();
@@ -368,7 +368,7 @@ final class ShimTest {
     is(statistics.before(), "{a={}}");
     statistics.sidecarStarted();
     is(new TreeMap<>(statistics.before().get("a")), "{breaker=2, delivered=6, dropped.rejected=2}");
-    // A sidecar that dies before it sends its state does not reset the circuit breaker.
+    // A sidecar that dies before sending its state does not reset the circuit breaker.
     statistics.sidecarStarted();
     is(statistics.before().get("a").get("breaker"), 2L);
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");

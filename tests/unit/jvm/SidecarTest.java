@@ -26,7 +26,7 @@ import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 
-/** Tests of the sidecar's supervisor, with a shell script instead of the sidecar. */
+/** Tests of the sidecar's supervisor, using a shell script instead of the sidecar. */
 final class SidecarTest {
   /** Script that writes its start and every line to a diary, acknowledges every line and exits after the goodbye. */
   private static final String DOUBLE =
@@ -40,7 +40,7 @@ final class SidecarTest {
           + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
           + "done\n";
 
-  /** Script that acknowledges each record a quarter of a second after it has read it. */
+  /** Script that acknowledges each record a quarter of a second after reading the record. */
   static final String SLOW =
       "#!/bin/sh\n"
           + "read hello\n"
@@ -51,13 +51,13 @@ final class SidecarTest {
           + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
           + "done\n";
 
-  /** Script that reads everything and acknowledges nothing. */
+  /** Script that reads every record and acknowledges no record. */
   static final String SILENT = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "cat > /dev/null\n";
 
   /** Script that becomes ready and exits. */
   private static final String DYING = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exit 1\n";
 
-  /** Runs {@code work} with a script to run instead of a sidecar, in a temporary folder. */
+  /** Runs {@code work} with a script that replaces the sidecar, in a temporary folder. */
   static void withDouble(Checks.Doing work) throws Exception {
     withDouble(DOUBLE, work);
   }
@@ -129,7 +129,7 @@ final class SidecarTest {
     return new Sidecar(settings, "app", candidates, queue, new SyncBarrier(settings, queue, () -> false), new Statistics());
   }
 
-  /** An unexpected error before the first sidecar is ready is final, and a waiting thread gets it at once. */
+  /** An unexpected error before the first sidecar is ready is final, and a waiting thread receives the error. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
@@ -181,7 +181,7 @@ final class SidecarTest {
         });
   }
 
-  /** A stall monitor that cannot start its thread has no other effect. */
+  /** A stall monitor that cannot start its thread raises no error. */
   @Test
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
@@ -192,7 +192,7 @@ final class SidecarTest {
         });
   }
 
-  /** An error while a record is written costs only that record. */
+  /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
@@ -204,7 +204,7 @@ final class SidecarTest {
     is(lines.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
   }
 
-  /** A sidecar that reads nothing while records wait is killed once, and the log reports it. */
+  /** A sidecar that reads nothing while records wait is killed once, and the kill is logged. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -244,7 +244,7 @@ final class SidecarTest {
   private static final String FROZEN =
       "#!/bin/sh\n" + "echo start >> \"$0.diary\"\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exec sleep 600\n";
 
-  /** After too many stalls the sidecar is not restarted, and its lost records are counted for the log. */
+  /** After too many stalls, the sidecar is not restarted, and the log contains the number of its lost records. */
   @Test
   void aFrozenSidecarIsRestartedAndItsLossesCounted() throws Exception {
     withDouble(

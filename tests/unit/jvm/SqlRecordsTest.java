@@ -57,7 +57,7 @@ final class SqlRecordsTest {
     JsonNode again = line(records.of(ended(1, "")));
     is(again.path("error").isNull(), true);
     is(records.of(ended(3, "")), null);
-    // the end of an execution whose start was not seen, and that of a Spark version without error messages
+    // an execution with an unknown start, and an execution of a Spark version without error messages
     is(line(records.of(ended(7, "no"))).path("root_id").asLong(), 7);
     is(line(records.of(ended(8, null))).path("error").isNull(), true);
     records.of(started(9, 9, "password=hunter2"));
