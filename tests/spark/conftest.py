@@ -12,7 +12,10 @@ from spark.enriching import by_value, session
 
 @pytest.fixture(scope="module")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark session of a test module; workers cannot import the module, so its functions are pickled by value."""
+    """Yield the Spark session of a test module.
+
+    Workers cannot import the module, so its functions are pickled by value.
+    """
     by_value(request.module.__name__)
     with session(tmp_path_factory.mktemp("spark")) as made:
         yield made
@@ -20,13 +23,13 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
-    """Running enrichment service in its own process."""
+    """Yield a running enrichment service in its own process."""
     with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
         yield started
 
 
 @pytest.fixture
 def service(running: EnrichService) -> EnrichService:
-    """Enrichment service with an empty log and no script, on a port that workers of earlier tests do not know."""
+    """Yield an enrichment service with an empty log and no script, on a port that no worker of earlier tests knows."""
     running.move()
     return running

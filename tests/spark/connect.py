@@ -1,4 +1,4 @@
-"""Spark Connect server under test. PySpark 3.5 does not include its jar; ``make connect`` fetches it."""
+"""Spark Connect server for tests. PySpark 3.5 does not include its jar; ``make connect`` downloads it."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ __all__ = [
     "GIVES_UP",
     "ONCE",
     "Client",
-    "at_ten_a_second",
     "by_value",
+    "enrich_at_ten_a_second",
     "first",
     "logged_opener",
     "lookup",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ONCE = Retry(attempts=1)
-#: The circuit breaker gives up at the first call that fails because the destination is down.
+#: The circuit breaker opens at the first call that fails because the destination is down.
 GIVES_UP: dict[str, Any] = {
     "limits": Limits(max_in_flight=1, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0)),
     "retry": ONCE,
@@ -43,7 +43,7 @@ GIVES_UP: dict[str, Any] = {
 
 
 class Client:
-    """HTTP client on asyncio streams with a connection per call; needs only the standard library."""
+    """HTTP client on asyncio streams, with one connection per call and without dependencies."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -81,7 +81,7 @@ def opener(port: int) -> Callable[[], Any]:
 
 
 def logged_opener(port: int, path: str) -> Callable[[], Any]:
-    """Return a resource that appends the process id to a file for each time it is opened."""
+    """Return a resource that appends the process id to a file whenever the resource is opened."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[Client]:
@@ -93,7 +93,7 @@ def logged_opener(port: int, path: str) -> Callable[[], Any]:
 
 
 async def lookup(row: Any, ctx: Any) -> Mapping[str, Any]:
-    """Call the service for the row's ``id``."""
+    """Call the service for the ``id`` of the row."""
     await ctx.resource.get(row.id, ctx.idempotency_key)
     return {"name": f"n{row.id}", "score": row.id / 2}
 
@@ -106,7 +106,7 @@ def by_value(module: str) -> None:
 
 @contextlib.contextmanager
 def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
-    """Run a small Spark session; restore the changed environment variables at its end."""
+    """Run a small Spark session and restore the changed environment variables at its end."""
     names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     before = {name: os.environ.get(name) for name in names}
     (folder / "conf").mkdir(parents=True)
@@ -147,7 +147,7 @@ def stream(
     process: Callable[[DataFrame, int], None],
     schema: str = "id long",
 ) -> Any:
-    """Start a query over files of JSON lines, one file per micro-batch, that ends after the last file."""
+    """Start a query over JSON files, with one file per micro-batch, that ends after the last file."""
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     return (
         reader.json(str(source))
@@ -158,7 +158,7 @@ def stream(
     )
 
 
-def at_ten_a_second(spark: SparkSession, port: int) -> DataFrame:
+def enrich_at_ten_a_second(spark: SparkSession, port: int) -> DataFrame:
     """Enrich twenty rows in two partitions, with one call at a time in each partition."""
     return enrich_batch(
         spark.range(0, 20, 1, 2),

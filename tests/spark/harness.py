@@ -1,7 +1,7 @@
-"""Real Spark under test: start spark-submit, watch it, and end all of its processes.
+"""Real Spark for tests: start spark-submit, observe it, and end all of its processes.
 
-Every process of a run inherits an environment variable with a unique value. It identifies the sidecar and all
-remaining processes, even after their parent has ended.
+Every process of a run inherits an environment variable with a unique value. The variable identifies the sidecar and all
+remaining processes, even after their parent has exited.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ T = TypeVar("T")
 JOBS = Path(__file__).parent / "jobs"
 REPORTERS = Path(__file__).parent / "reporters"
 MARK = "SPARK_EVENTS_TEST_RUN"
-#: Time limit of one spark-submit, long enough for a busy, slow machine.
+#: Time limit of one spark-submit, long enough for a busy or slow machine.
 DEADLINE_SECONDS = 600
-#: Time limit of a sidecar after its driver's end: `events.shutdown.timeout` (10 s) and a margin.
+#: Time limit of a sidecar after its driver's exit: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
 _POLL_SECONDS = 0.02
 
 # Small jobs are faster with the C1 compiler alone and a simple garbage collector.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: Spark's own settings for a small, quiet Spark; none of spark-events.
+#: Settings of Spark for a small and quiet Spark, without settings of spark-events.
 SMALL_SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -52,7 +52,7 @@ SMALL_SPARK = {
     "spark.driver.extraJavaOptions": _JVM_OPTIONS,
     "spark.executor.extraJavaOptions": _JVM_OPTIONS,
 }
-#: Longer timeouts for tests that expect no warnings, so that a slow machine causes none.
+#: Longer timeouts for tests that expect no warnings, because a slow machine could cause warnings.
 PATIENT = {
     "events.sidecar.start-timeout": "2min",
     "events.dispatcher.sync.timeout": "3min",
@@ -88,7 +88,7 @@ def spark_version() -> tuple[int, ...]:
 
 
 def two_lines(jar: Path | None = None) -> dict[str, str]:
-    """Return the two lines that every user has in spark-defaults.conf."""
+    """Return the two lines that every user adds to spark-defaults.conf."""
     return {
         "spark.extraListeners": "io.sparkevents.EventsListener",
         "spark.driver.extraClassPath": str(jar or jar_path()),
@@ -106,7 +106,7 @@ def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
 
 
 def java_variables() -> dict[str, str]:
-    """Return variables that speed up the start of Spark, where possible."""
+    """Return variables that speed up the start of Spark, if possible."""
     home = quick_java_home(pyspark_home())
     return {} if home is None else {"JAVA_HOME": str(home)}
 
@@ -160,7 +160,7 @@ def _is_executor(process: psutil.Process) -> bool:
 
 @dataclass
 class Run:
-    """One run of spark-submit. ``folder`` is its working directory and contains all files that it writes."""
+    """Run of spark-submit, whose working directory ``folder`` contains all files that the run writes."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -188,7 +188,7 @@ class Run:
         return [line for line in self.log.splitlines() if re.search(r" (WARN|ERROR) .*spark-events: ", line)]
 
     def events(self, path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the events of the file's complete lines; each must be a valid event."""
+        """Return the events of the file's complete lines, each of which must be a valid event."""
         path = path or self.events_path
         if not path.exists():
             return []
@@ -196,7 +196,7 @@ class Run:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def named(self, name: str, **attributes: object) -> list[dict[str, Any]]:
-        """Return the events with this name and these attributes; ``_`` in a keyword means ``.``."""
+        """Return the events with this name and these attributes. In a keyword, ``_`` stands for ``.``."""
         wanted = {key.replace("_", "."): value for key, value in attributes.items()}
         return [
             event
@@ -211,7 +211,7 @@ class Run:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def truth(self, name: str = "truth") -> Any:
-        """Return Spark's own data about the run, which the job wrote."""
+        """Return Spark's data about the run, which the job wrote."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
     def commits(self, checkpoint: str) -> list[int]:
@@ -219,7 +219,7 @@ class Run:
         return committed(self.folder / checkpoint)
 
     def command(self, word: str) -> None:
-        """Send a word that the job waits for."""
+        """Send a word for which the job waits."""
         (self.folder / word).touch()
 
     def wait_until_announced(self, word: str, seconds: float = DEADLINE_SECONDS) -> None:
@@ -227,7 +227,7 @@ class Run:
         self.wait_for(f"the job to say {word!r}", (self.folder / word).exists, seconds)
 
     def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
-        """Wait for the first true result of ``probe``; fail if the job ends first."""
+        """Wait for the first true result of ``probe``, and fail if the job ends first."""
 
         def probe_while_running() -> T | None:
             found = probe()
@@ -238,7 +238,7 @@ class Run:
         return wait_for(what, probe_while_running, seconds)
 
     def processes(self) -> list[psutil.Process]:
-        """Return all live processes of this run."""
+        """Return all running processes of this run."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -247,11 +247,11 @@ class Run:
         return found
 
     def sidecars(self) -> list[int]:
-        """Return the process ids of the live sidecars."""
+        """Return the process ids of the running sidecars."""
         return [process.pid for process in self.processes() if _is_sidecar(process)]
 
     def executors(self) -> list[psutil.Process]:
-        """Return the JVMs of the live executors."""
+        """Return the JVMs of the running executors."""
         return [process for process in self.processes() if _is_executor(process)]
 
     def sidecar(self) -> int:
@@ -276,7 +276,7 @@ class Run:
         """Wait for the end of the run and return the exit code.
 
         Raises:
-        AssertionError: if the run does not end in time, or if its sidecar outlives it.
+            AssertionError: if the run does not end in time, or if its sidecar continues to run.
         """
         try:
             code = self.process.wait(seconds)
@@ -285,7 +285,7 @@ class Run:
             self.end()
             raise AssertionError(f"the job did not end within {seconds} s:\n{tail}") from None
         try:
-            # If Python started the JVM, the JVM ends after Python and before the sidecar.
+            # If Python started the JVM, the JVM exits after Python and before the sidecar.
             wait_for("the driver's JVM to be gone", lambda: not any(map(_is_driver, self.processes())), seconds)
             wait_for("the sidecar to be gone", lambda: not self.sidecars(), LEFTOVER_SECONDS)
         except TimeoutError as error:
@@ -310,7 +310,7 @@ class Run:
 
 @dataclass
 class Lab:
-    """Starts runs, at most two at a time, and ends them all at its own end."""
+    """Launcher of runs, at most two at a time, which ends all its runs when it is closed."""
 
     folder: Path
     runs: list[Run] = field(default_factory=list)
@@ -357,7 +357,8 @@ class Lab:
             command += [argument.replace("{folder}", str(folder)) for argument in arguments]
             mark = uuid.uuid4().hex
             own = {"SPARK_HOME": str(home_in(folder)), "SPARK_CONF_DIR": str(conf_dir), MARK: mark}
-            # Each run has its own spool folder: its remaining events must not reach another run of the same name.
+            # Each run has its own spool folder, because its remaining events must not reach another run with the same
+            # name.
             own["XDG_STATE_HOME"] = str(folder / "state")
             variables = environment({**own, **(env or {})})
             with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
@@ -375,7 +376,7 @@ class Lab:
         return run
 
     def run(self, job: str, *arguments: str, **options: Any) -> Run:
-        """Start a job and wait for its end; the exit code is ``run.process.returncode``."""
+        """Start a job and wait for its end. The exit code is ``run.process.returncode``."""
         run = self.start(job, *arguments, **options)
         run.wait()
         return run
@@ -385,7 +386,7 @@ class Lab:
         return self._pool.submit(work, *arguments, **options)
 
     def close(self) -> None:
-        """End all processes; fail if a process should have ended by itself."""
+        """End all processes, and fail if a process should already have exited."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         left = [(run.folder.name, pid) for run in self.runs for pid in run.sidecars()]
         for run in self.runs:
@@ -400,7 +401,7 @@ def committed(checkpoint: Path) -> list[int]:
 
 
 def line_of(job: str, marker: str) -> int:
-    """Return the number of the line of a job that ends with the marker."""
+    """Return the line number of a job's line that ends with the marker."""
     lines = (JOBS / job).read_text(encoding="utf-8").splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(marker)]
     return found

@@ -1,9 +1,10 @@
-"""Wrapper of Java that starts Spark in half the time, because the tests start Spark about a hundred times.
+"""Wrapper of Java that halves the start time of Spark, because the tests start Spark about a hundred times.
 
-A class data archive (JEP 350), created once per Spark, has the classes that Spark's JVM loads at its start. A JVM only
-uses an archive if its class path starts with the class path of the JVM that created the archive. Spark puts the
-configuration folder and the user's jars first, and they differ between tests. Therefore ``java`` is a script here; it
-moves them to the end of the class path. In a SPARK_HOME of links, the same jars have another path.
+A class data archive (JEP 350), created once per Spark version, contains the classes that Spark's JVM loads at its
+start.
+A JVM uses an archive only if its class path starts with the class path of the JVM that created the archive. Spark puts
+the configuration folder and the user's jars first, which differ between tests. Therefore the script ``java`` moves
+them to the end of the class path. In a SPARK_HOME that consists of links, the same jars have other paths.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ exec "$java" "${archive[@]}" "${arguments[@]}"
 
 @functools.cache
 def quick_java_home(spark_home: Path) -> Path | None:
-    """Return a JAVA_HOME with the archive; None without a JAVA_HOME or if no archive can be created.
+    """Return a JAVA_HOME with the archive, or None without a JAVA_HOME or without an archive.
 
     Args:
         spark_home: Spark for which the archive is created.
@@ -109,7 +110,7 @@ def _make(home: Path, spark_home: Path, java: Path) -> None:
             why = done.stderr[-2000:]
             warnings.warn(f"Spark starts slowly: no archive of its classes could be made: {why}", stacklevel=2)
             return
-        # Build on the same file system and rename, so that other processes only see the complete folder.
+        # Build on the same file system and rename the folder, so that other processes see only the complete folder.
         target = home / "classes.new"
         target.write_bytes(made.read_bytes())
         target.replace(home / "classes.jsa")

@@ -1,6 +1,6 @@
-"""Test double of the sidecar; the shim starts it with the script in ``spark.events.python``.
+"""Test double of the sidecar, which the shim starts with the script in ``spark.events.python``.
 
-``SIDECAR_DOUBLE`` selects its behavior. In its folder it records each start and every record that it receives.
+``SIDECAR_DOUBLE`` selects its behavior. The double records each start and every received record in its folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def starts(folder: Path) -> int:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the received records; an incomplete last line is ignored."""
+    """Return the received records without an incomplete last line."""
     diary = folder / "records"
     return [json.loads(line) for line in diary.read_bytes().split(b"\n")[:-1]] if diary.exists() else []
 
@@ -102,7 +102,10 @@ def play(folder: str, how: str) -> None:
 
 
 def _start_badly(start: int, *, recovers: bool) -> None:
-    """End a start early: killed at once, killed after the greeting, dead at a job record, or broken; or work."""
+    """End a start early or run normally.
+
+    The double exits at once, after the greeting or at a job record, or sends an invalid greeting.
+    """
     if start == 1 or (start == 4 and recovers):
         if start == 4:
             sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""Run a command in its own terminal; send Ctrl-C to the terminal when a file named ``press`` appears."""
+"""Run a command in its own terminal, and send Ctrl-C when a file named ``press`` exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(command: list[str]) -> int:
         try:
             printed = os.read(terminal, 65536) if ready else None
         except OSError:
-            # All processes that had the terminal open have ended.
+            # All processes that had opened the terminal have exited.
             break
         if printed is not None:
             os.write(2, printed)

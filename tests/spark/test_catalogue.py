@@ -1,4 +1,4 @@
-"""Compare the events of a job that does everything with Spark's own data about the job."""
+"""Tests that the events of a job with every kind of work equal Spark's data about the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROCKSDB = {
 
 
 class Batch(NamedTuple):
-    """One micro-batch: the query's run, Spark's progress, and the attributes and time of its event."""
+    """Micro-batch with its query's run, Spark's progress, and the attributes and time of its event."""
 
     query: dict[str, Any]
     progress: dict[str, Any]
@@ -52,7 +52,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module", params=DISPATCHERS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Finished job with one of the dispatchers."""
+    """Return the finished job with one of the dispatchers."""
     found = runs[request.param].result()
     assert found.process.returncode == 0, found.tail()
     return found
@@ -60,14 +60,14 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 @pytest.fixture(scope="module")
 def truth(run: Run) -> dict[str, Any]:
-    """Spark's own data about the run, which the job wrote."""
+    """Return Spark's data about the run, which the job wrote."""
     recorded: dict[str, Any] = run.truth()
     return recorded
 
 
 @pytest.fixture(scope="module")
 def spark_log(run: Run) -> list[dict[str, Any]]:
-    """Spark's own event log."""
+    """Return Spark's event log."""
     return run.event_log()
 
 
@@ -99,7 +99,7 @@ def millis(timestamp: str) -> int:
 
 
 def test_a_run_without_problems_logs_nothing(run: Run) -> None:
-    """Without problems, spark-events adds no warning to the driver's log."""
+    """If no problem occurs, spark-events adds no warning to the driver's log."""
     assert run.own_messages == []
 
 
@@ -116,7 +116,7 @@ def test_event_ids_are_unique(run: Run) -> None:
 
 
 def test_only_known_events_are_reported(run: Run) -> None:
-    """Every reported event's name is in the catalogue, and no event was dropped."""
+    """The name of every reported event is in the catalogue, and no event was dropped."""
     assert {event["name"] for event in run.events()} <= {
         "JobStatusChangeEvent",
         "JobFailureEvent",
@@ -128,7 +128,7 @@ def test_only_known_events_are_reported(run: Run) -> None:
 
 
 def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> None:
-    """Every event has the application's id, name, user and Spark version, equal to Spark's own data."""
+    """Every event contains the application's id, name, user and Spark version, equal to Spark's data."""
     expected = {
         "spark.app.id": truth["app_id"],
         "spark.app.name": "catalogue",
@@ -144,12 +144,12 @@ def test_event_times_lie_within_the_application(run: Run, spark_log: list[dict[s
     """The time of each event lies between the application's start and end."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     for event in run.events():
-        if event["name"] != "DispatcherReportEvent":  # the sidecar's final report
+        if event["name"] != "DispatcherReportEvent":  # The last event is the sidecar's final report.
             assert start["Timestamp"] <= event["observed_ts_millis"] <= end["Timestamp"]
 
 
 def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The first event is RUNNING and the last is FINISHED, at the times of Spark's event log."""
+    """The first event is RUNNING and the last event is FINISHED, at the times of Spark's event log."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     changes = run.named("JobStatusChangeEvent", spark_entity="application")
     assert run.events()[0] == changes[0]
@@ -159,7 +159,7 @@ def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[st
 
 
 def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> None:
-    """Over all runs of a query, each batch in the checkpoint's commits/ is reported exactly once, and no other."""
+    """Over all runs of a query, exactly the batches in the checkpoint's commits/ are reported, each once."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
         assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits(checkpoint)
@@ -175,7 +175,7 @@ def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
 
 
 def test_rows_equal_spark_s(batches: list[Batch]) -> None:
-    """Input and output rows equal Spark's progress; without a count (-1), the event has no output attribute."""
+    """Input and output rows equal Spark's progress. If Spark has no count (-1), the output attribute is missing."""
     for batch in batches:
         written = batch.progress["sink"].get("numOutputRows", -1)
         assert batch.attributes["spark.batch.rows_input"] == batch.progress["numInputRows"]
@@ -184,7 +184,7 @@ def test_rows_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_durations_equal_spark_s(batches: list[Batch]) -> None:
-    """The event has exactly the phases that Spark has measured, with their durations in milliseconds."""
+    """The event contains exactly the phases that Spark measured, with their durations in milliseconds."""
     for batch in batches:
         durations = {key: value for key, value in batch.attributes.items() if key.startswith("spark.batch.duration.")}
         spark_s = batch.progress["durationMs"].items()
@@ -192,7 +192,7 @@ def test_durations_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
-    """Watermark and event times of a batch equal Spark's progress; without a watermark there is no attribute."""
+    """Watermark and event times of a batch equal Spark's progress. Without a watermark, the attributes are missing."""
     watermarks = set()
     for batch in batches:
         times = batch.progress.get("eventTime", {})
@@ -204,7 +204,7 @@ def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
-    """Start and end offsets of each source equal Spark's progress and have the checkpoint's JSON format."""
+    """Start and end offsets of each source equal Spark's progress and have the JSON format of the checkpoint."""
     for batch in batches:
         (source,) = batch.progress["sources"]
         (ours,) = json.loads(batch.attributes["spark.batch.sources"])
@@ -237,7 +237,7 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
 
 
 def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
-    """Only with RocksDB does the event have the number of bytes that a batch copies to the checkpoint."""
+    """Only with RocksDB, the event contains the number of bytes that a batch copies to the checkpoint."""
     known = {
         name: [
             event["attributes"].get("spark.state.checkpointed_bytes", 0) > 0
@@ -252,7 +252,7 @@ def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]
 
 
 def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
-    """Each metric of df.observe() is an attribute, except a metric that is null."""
+    """Each metric of df.observe() that is not null is an attribute."""
     seen = 0
     for batch in batches:
         observed = {key: value for key, value in batch.attributes.items() if key.startswith("spark.observed.")}
@@ -288,7 +288,7 @@ def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, An
 
 
 def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> None:
-    """A query has one id over all runs; each status except the first names the previous status."""
+    """A query has the same id in all runs, and each status except the first names the previous status."""
     for query_id in {query["id"] for query in truth["runs"]}:
         changes = run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query_id)
         old = [change["attributes"].get("spark.status.old") for change in changes]
@@ -299,7 +299,7 @@ def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> 
 
 
 def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> None:
-    """A restarted query has a new run id: the run ids of its status changes equal Spark's run ids, in order."""
+    """Each restart of a query has a new run id: the run ids of its events equal Spark's run ids, in order."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     assert [event["attributes"]["spark.streaming.query.run_id"] for event in started] == [
         query["run_id"] for query in truth["runs"]
@@ -307,7 +307,7 @@ def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> 
 
 
 def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The time of a query's RUNNING is the timestamp of Spark's QueryStartedEvent."""
+    """The time of a query's RUNNING event is the timestamp of Spark's QueryStartedEvent."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     attributes = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
     ours = {event["attributes"]["spark.streaming.query.run_id"]: event["observed_ts_millis"] for event in started}
@@ -315,7 +315,7 @@ def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any
 
 
 def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any]) -> None:
-    """The root cause of a trace through Python, py4j and the JVM is the user's error, with its line."""
+    """The root cause of a trace through Python, py4j and the JVM is the user's error with its line."""
     assert truth["careful_error"] == "StreamingQueryException"
     (failure,) = run.named("JobFailureEvent", spark_entity="query")
     attributes = failure["attributes"]
@@ -344,7 +344,7 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
     """A job that fails in a Python UDF has one failure event, with the UDF's error and line."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
     attributes = failure["attributes"]
-    # The program catches the error; a reporter that Spark waits for gets the event before that is known.
+    # The program catches the error later. A reporter that Spark waits for receives the event before the catch.
     assert (failure["severity"], attributes["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))
     assert attributes["failure.root_cause"].startswith("ZeroDivisionError: integer division")
     assert attributes["failure.location"].endswith(
@@ -355,7 +355,7 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
 
 
 def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Each JobFailed in Spark's event log has a failure event with the same time, and no other job has any."""
+    """Each JobFailed in Spark's event log has a failure event with the same time. Other jobs have no failure event."""
     failed = [end for end in of_kind(spark_log, "ListenerJobEnd") if end["Job Result"]["Result"] != "JobSucceeded"]
     events = run.named("JobFailureEvent", spark_entity="job")
     assert [event["attributes"]["spark.job.id"] for event in events] == [end["Job ID"] for end in failed]
@@ -363,7 +363,7 @@ def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str,
 
 
 def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Start and end of a batch job have the times of Spark's event log; micro-batches' jobs are not reported."""
+    """Start and end of a batch job have the times of Spark's event log. Jobs of micro-batches are not reported."""
     ends = {end["Job ID"]: end for end in of_kind(spark_log, "ListenerJobEnd")}
     expected = []
     for start in of_kind(spark_log, "ListenerJobStart"):

@@ -1,4 +1,4 @@
-"""Tests of the origins of settings; a wrong setting causes one clear message, and the job continues."""
+"""Tests of the sources of settings. An invalid setting causes one message, and the job continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_lines(lines: Mapping[str, str]) -> Callable[[Lab], Run]:
 
 
 def all_wrong(lab: Lab) -> Run:
-    """Run with one mistake of each kind: an unknown key, an invalid and a missing value, an unknown reporter."""
+    """Run with one error of each kind: an unknown key, an invalid value, a missing value, and an unknown reporter."""
     lines = {
         **FILE,
         "events.reporters": "audit, nobody",
@@ -52,7 +52,7 @@ def all_wrong(lab: Lab) -> Run:
 
 
 def one_broken(required: str) -> Callable[[Lab], Run]:
-    """Run three reporters: one works, one has an unresolvable secret, and one is not active."""
+    """Run three reporters, of which one works, one has an unresolvable secret, and one is inactive."""
     lines = {
         **FILE,
         "events.required": required,
@@ -66,7 +66,10 @@ def one_broken(required: str) -> Callable[[Lab], Run]:
 
 
 def broken_file(required: str) -> Callable[[Lab], Run]:
-    """Run with an invalid spark-defaults.conf; spark-submit gets another file, because it would fail on this one."""
+    """Run with an invalid spark-defaults.conf.
+
+    spark-submit uses another file, because it would fail with the invalid file.
+    """
 
     def start(lab: Lab) -> Run:
         lines = {**SMALL_SPARK, **two_lines(), "spark.events.required": required}
@@ -79,7 +82,7 @@ def broken_file(required: str) -> Callable[[Lab], Run]:
 
 
 def bare_python(lab: Lab) -> Path:
-    """Path of a Python that has the standard library only."""
+    """Return the path of a Python that has only the standard library."""
     environment = lab.folder / "bare"
     if not environment.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -94,15 +97,15 @@ def lonely_jar(lab: Lab) -> Run:
     return lab.run("ending.py", defaults={**two_lines(away), **FILE, "spark.events.python": python})
 
 
-class Mistake(NamedTuple):
-    """A mistake in the settings, and the text that the driver's log must have about it."""
+class InvalidSetting(NamedTuple):
+    """Error in the settings, and the text that the driver's log must contain about it."""
 
     start: Callable[[Lab], Run]
     says: tuple[str, ...]
 
 
 MISTAKES = {
-    "all-wrong": Mistake(
+    "all-wrong": InvalidSetting(
         all_wrong,
         (
             "events.reporter.audit.pth: unknown key, given '/tmp/x'",
@@ -114,8 +117,8 @@ MISTAKES = {
             "configured are: audit, second",
         ),
     ),
-    "broken-file": Mistake(broken_file("false"), ("cannot read", "spark-defaults.conf", "Malformed")),
-    "no-such-python": Mistake(
+    "broken-file": InvalidSetting(broken_file("false"), ("cannot read", "spark-defaults.conf", "Malformed")),
+    "no-such-python": InvalidSetting(
         with_lines({**FILE, "spark.events.python": "/nowhere/bin/python"}),
         (
             "No Python interpreter could run the sidecar",
@@ -123,7 +126,7 @@ MISTAKES = {
             "pip install spark-events",
         ),
     ),
-    "jar-without-package": Mistake(
+    "jar-without-package": InvalidSetting(
         lonely_jar,
         ("No module named 'spark_events'", "away/shim.jar is outside its package", "pip install spark-events"),
     ),
@@ -152,8 +155,8 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
     return {name: lab.background(start, lab) for name, start in jobs.items()}
 
 
-def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
-    """With only the listener and the class path set, the driver's log has the events, in the log's own format."""
+def test_two_lines_are_sufficient(runs: dict[str, Future[Run]]) -> None:
+    """With only the listener and the class path set, the driver's log contains the events in the log's format."""
     run = runs["two-lines"].result()
     assert run.process.returncode == 0, run.tail()
     assert " INFO  JobStatusChangeEvent: Application 'ending' started\n" in run.log
@@ -162,7 +165,7 @@ def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_the_command_line_overrides_the_file(runs: dict[str, Future[Run]]) -> None:
-    """spark.events.* in --conf overrides events.* in spark-defaults.conf; the file's other keys apply."""
+    """spark.events.* in --conf overrides events.* in spark-defaults.conf. Other keys of the file apply."""
     folder = runs["three-sources"].result().folder
     assert (folder / "a-conf").exists()
     assert not (folder / "a-defaults").exists()
@@ -170,7 +173,7 @@ def test_the_command_line_overrides_the_file(runs: dict[str, Future[Run]]) -> No
 
 
 def test_the_program_overrides_file_and_command_line(runs: dict[str, Future[Run]]) -> None:
-    """spark.events.* in SparkSession.builder.config overrides --conf and the file, as for Spark's own keys."""
+    """spark.events.* in SparkSession.builder.config overrides --conf and the file, like Spark's keys."""
     folder = runs["three-sources"].result().folder
     assert (folder / "b-builder").exists()
     assert not (folder / "b-defaults").exists()
@@ -179,7 +182,7 @@ def test_the_program_overrides_file_and_command_line(runs: dict[str, Future[Run]
 
 
 def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
-    """Without events.reporters, all configured reporters are active and get the same events."""
+    """Without events.reporters, all configured reporters are active and receive the same events."""
     run = runs["three-sources"].result()
     written = [run.events(run.folder / name) for name in ("a-conf", "b-builder", "c-builder", "d-defaults")]
     assert len(written[0]) >= 2
@@ -187,8 +190,8 @@ def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """The job succeeds with any mistake in the settings of spark-events."""
+def test_an_invalid_setting_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """The job succeeds despite any error in the settings of spark-events."""
     run = runs[mistake].result()
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "counted").exists()
@@ -196,8 +199,8 @@ def test_a_mistake_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_logged_once(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """A wrong setting causes one log message with the full key, the value, the allowed values and the origin."""
+def test_an_invalid_setting_is_logged_once(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """An invalid setting causes one log message with the full key, the value, the allowed values and the source."""
     (message,) = runs[mistake].result().own_messages
     assert " ERROR " in message
     assert NO_EVENTS in message
@@ -205,15 +208,15 @@ def test_a_mistake_is_logged_once(runs: dict[str, Future[Run]], mistake: str) ->
         assert part in message
 
 
-def test_the_origin_of_a_mistake_is_named(runs: dict[str, Future[Run]]) -> None:
-    """The message quotes a key of spark-defaults.conf as written, with the path of the file."""
+def test_the_message_names_the_source_of_a_setting(runs: dict[str, Future[Run]]) -> None:
+    """The message quotes a key of spark-defaults.conf as written, and contains the path of the file."""
     run = runs["all-wrong"].result()
     (message,) = run.own_messages
     assert f"set in {run.folder}/conf/spark-defaults.conf" in message
 
 
 def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) -> None:
-    """A broken reporter causes one logged error and one event; the working reporter gets all events."""
+    """A broken reporter causes one logged error and one event, and the working reporter receives all events."""
     run = runs["one-broken"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -238,8 +241,10 @@ def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[
 
 
 @pytest.mark.parametrize("mistake", REQUIRED)
-def test_a_mistake_fails_an_application_with_required_events(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """With spark.events.required=true, a mistake fails the application before its work, with the usual message."""
+def test_an_invalid_setting_fails_an_application_with_required_events(
+    runs: dict[str, Future[Run]], mistake: str
+) -> None:
+    """With spark.events.required=true, an invalid setting fails the application at its start, with the same message."""
     run = runs[f"required-{mistake}"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()

@@ -1,4 +1,4 @@
-"""Tests of drivers in a container: the kernel kills all its processes when its first process ends."""
+"""Tests of drivers in a container, where the kernel kills all processes when the first process exits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)
 
 #: Like a container, a process namespace ends with its first process.
 _CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-#: Like a pod with a security context: read-only root, one volume, a user without home or own files. The user has
-#: a line in /etc/passwd, as in Spark's image. It may read all files, because this machine's Python may be in /root.
+#: The environment is like a pod with a security context: a read-only root, one volume, and a user without a home. The
+#: user has a line in /etc/passwd, as in Spark's image. The user may read all files, because this machine's Python may
+#: be in /root.
 _USER = 12345
 _RESTRICTED = f"""
 set -e
@@ -57,7 +58,7 @@ def _run(lab: Lab, how: str) -> Run:
     ],
 )
 def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_code: int | None) -> None:
-    """The end of an application in a container is reported: Python's exit waits until the JVM has delivered it."""
+    """The end of an application in a container is reported, because Python waits until the JVM has delivered it."""
     run = _run(lab, how)
     assert run.process.returncode == code, run.tail()
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
@@ -70,7 +71,7 @@ def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_co
 
 
 def _restricted(lab: Lab, job: str, *arguments: str) -> Run:
-    """Start a job as in examples/kubernetes/, with all written files in one volume."""
+    """Start a job as in examples/kubernetes/, where all written files are in one volume."""
     settings = {
         **two_lines(),
         **PATIENT,
@@ -114,7 +115,7 @@ def _lost(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _watched(folder: Path) -> list[dict[str, Any]]:
-    """Check a folder once, as cron does; return the events that the command prints."""
+    """Check a folder once, as cron does, and return the events that the command prints."""
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "watch", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
@@ -122,7 +123,7 @@ def _watched(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
-    """If driver and sidecar are killed together, watcher and next run report LOST with the same event id."""
+    """If the driver and the sidecar are killed together, the watcher and the next run report LOST with the same id."""
     settings = {
         **two_lines(),
         **PATIENT,

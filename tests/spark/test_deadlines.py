@@ -1,4 +1,4 @@
-"""Tests of work that really hangs: each kind is reported within two seconds of its limit, with its location."""
+"""Tests of work that hangs: each kind is reported with its location within two seconds of its limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 _SOURCE = Path(__file__).parent / "hanging" / "HangingFileSystem.java"
 LIMIT = 2_000
-# The first batch of a slow driver may be overdue elsewhere; the tests wait for these locations.
+# The first batch of a slow driver may be overdue at another location. The tests wait for these locations.
 PLACES = {
     "source": "waiting in HangingFileSystem.block, looking for new data",
     "python": "waiting in Python at control.py:",
@@ -24,7 +24,7 @@ PLACES = {
 
 
 def overdue(run: Run, rule: str, words: str = "", **attributes: Any) -> dict[str, Any]:
-    """Wait for the first event of this rule with status OVERDUE whose body contains ``words``."""
+    """Wait for the first OVERDUE event of this rule whose body contains ``words``."""
     wanted = {"spark.deadline.rule": rule, "spark.status.new": "OVERDUE", **attributes}
 
     def found() -> dict[str, Any] | None:
@@ -42,7 +42,7 @@ def query(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Job whose queries hang until the test has seen the events of each query."""
+    """Run a job whose queries hang until the test has received the events of each query."""
     classes = tmp_path_factory.mktemp("classes")
     javac = Path(os.environ["JAVA_HOME"]) / "bin" / "javac"
     jars = f"{pyspark_home()}/jars/*"
@@ -79,7 +79,7 @@ def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_event_names_the_place(run: Run, name: str) -> None:
+def test_the_event_names_the_location(run: Run, name: str) -> None:
     """The event names the location of the hanging work and is written before the work ends."""
     event = run.seen[name]  # type: ignore[attr-defined]
     assert PLACES[name] in event["body"]
@@ -88,7 +88,7 @@ def test_the_event_names_the_place(run: Run, name: str) -> None:
 
 
 def test_a_foreach_batch_has_its_line(run: Run) -> None:
-    """The event of a foreachBatch has the innermost line of the user's Python and the stack up to the function."""
+    """The event of a foreachBatch contains the innermost line of the user's Python and the stack up to the function."""
     attributes = run.seen["python"]["attributes"]  # type: ignore[attr-defined]
     assert attributes["spark.deadline.location"].endswith("in wait_until_received")
     line = line_of("hangs.py", "# the place")
@@ -97,7 +97,7 @@ def test_a_foreach_batch_has_its_line(run: Run) -> None:
 
 
 def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:
-    """Every overdue deadline recovers when the test releases the work."""
+    """Every overdue deadline recovers after the test releases the work."""
     events = run.named("DeadlineStatusChangeEvent")
     assert len({event["event_id"] for event in events}) == len(events)
     for name in ("source", "python", "commit", "task"):
@@ -106,7 +106,7 @@ def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:
 
 
 def test_a_stage_without_any_executor_is_reported(lab: Lab) -> None:
-    """On a standalone master without workers, the missing resources of the application are reported."""
+    """On a standalone master without workers, the event reports that the application has no resources."""
     master = {**SMALL_SPARK, "spark.master": "local-cluster[0,1,1024]"}
     reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
     settings = {**two_lines(), **PATIENT, **reporter, "events.deadline.resources": "2s"}
@@ -121,6 +121,6 @@ def test_a_stage_without_any_executor_is_reported(lab: Lab) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning(run: Run) -> None:
-    """When the application ends, the driver's log has a warning about a deadline rule for an unknown query."""
+    """When the application ends, the driver's log contains a warning about a deadline rule for an unknown query."""
     (message,) = [line for line in run.own_messages if "events.deadline.query.unknown.batch" in line]
     assert "no query of this name has started" in message

@@ -1,4 +1,4 @@
-"""Tests of the reported outcome of an application, for all ways in which an application can end."""
+"""Tests of the reported outcome of an application for every way in which an application can end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.j
 
 
 class Ending(NamedTuple):
-    """One way in which an application ends: how to cause it, and the expected status."""
+    """Way in which an application ends, with its cause and the expected status."""
 
     start: Callable[[Lab], Run]
     exit_code: int
@@ -59,8 +59,8 @@ def local_cluster(lab: Lab) -> Run:
 ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
 
 
-def given_up(lab: Lab) -> Run:
-    """Kill the only executor while the cluster manager cannot start another one."""
+def lost_only_executor(lab: Lab) -> Run:
+    """Kill the only executor while the cluster manager cannot start another executor."""
     run = lab.start("ending.py", "be-stopped", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
     run.wait_until_announced("counted")
     (executor,) = run.executors()
@@ -70,7 +70,7 @@ def given_up(lab: Lab) -> Run:
 
 
 def never_started(lab: Lab) -> Run:
-    """Start an application whose executors cannot start, so that its context waits for them."""
+    """Start an application whose executors cannot start, so its context waits for them."""
     conf = {
         **ONE_EXECUTOR,
         "spark.scheduler.minRegisteredResourcesRatio": "1",
@@ -91,37 +91,37 @@ ENDINGS = {
         sql("select raise_error(concat('boom ', id)) from range(3)"), 1, "FAILED" if KNOWS_EXIT_CODES else "ENDED"
     ),
     "local-cluster": Ending(local_cluster, 0, "FINISHED", "STOPPED"),
-    "given-up": Ending(given_up, 1, "FAILED", "SPARK_STOPPED"),
+    "given-up": Ending(lost_only_executor, 1, "FAILED", "SPARK_STOPPED"),
     "never-started": Ending(never_started, 1, "FAILED", "SPARK_STOPPED"),
 }
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Run one application per ending, two at a time."""
+    """Run one application for each ending, two at a time."""
     return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items()}
 
 
 @pytest.fixture(scope="module", params=ENDINGS)
 def how(request: pytest.FixtureRequest) -> str:
-    """Name of one ending."""
+    """Return the name of an ending."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
 def run(how: str, runs: dict[str, Future[Run]]) -> Run:
-    """Finished job with this ending."""
+    """Return the finished job with this ending."""
     return runs[how].result()
 
 
 def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
-    """The application has the exit code that it would have without spark-events."""
+    """The application has the same exit code as without spark-events."""
     assert run.process.returncode == ENDINGS[how].exit_code, run.tail()
 
 
 def test_the_application_s_statuses_match_its_end(run: Run, how: str) -> None:
-    """An application is reported as RUNNING and then with one final status; CANCELLED has severity WARN."""
+    """An application is reported as RUNNING and then with one final status. CANCELLED has severity WARN."""
     started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert started["attributes"]["spark.status.new"] == "RUNNING"
     assert "spark.status.old" not in started["attributes"]
@@ -139,18 +139,18 @@ def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
     failures = run.named("JobFailureEvent", spark_entity="application")
     assert len(failures) == (ENDINGS[how].status == "FAILED")
     if failures:
-        # Spark waits for this reporter, so a failed job or query is reported as alarm before its application fails.
+        # Spark waits for this reporter, so a failed job or query is an alarm before its application fails.
         assert [event["severity"] for event in run.events()].count("ERROR") == 1
 
 
-def test_a_reported_exit_code_is_the_real_one(run: Run, how: str) -> None:
-    """The attribute exit_code is present only if the code is known, and it equals the process's exit code."""
+def test_a_reported_exit_code_equals_the_process_exit_code(run: Run, how: str) -> None:
+    """The attribute exit_code is present only if the code is known. It equals the exit code of the process."""
     _started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert ended["attributes"].get("spark.app.exit_code", run.process.returncode) == run.process.returncode
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """For each ending, the file has every event, in order."""
+    """For each ending, the file contains every event in order."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
 
@@ -161,7 +161,7 @@ def test_no_ending_logs_a_warning(run: Run) -> None:
 
 
 def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
-    """A statement that fails under spark-sql is reported as a job failure with Spark's message."""
+    """A statement that fails in spark-sql is reported as a job failure with Spark's message."""
     (failure,) = runs["sql-that-fails"].result().named("JobFailureEvent", spark_entity="job")
     assert "boom" in failure["attributes"]["failure.root_cause"]
     assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"
@@ -169,18 +169,18 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
-    """If the last job failed, the event of the application's end names it, even with an unknown outcome."""
+    """If the last job failed, the event of the application's end names this job, even if the outcome is unknown."""
     ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
     assert "failed" in ended["attributes"]["spark.app.outcome_hint"]
 
 
-def test_good_sql_is_no_failure(runs: dict[str, Future[Run]]) -> None:
+def test_successful_sql_is_not_a_failure(runs: dict[str, Future[Run]]) -> None:
     """A successful SQL statement causes no event above INFO."""
     assert {event["severity"] for event in runs["sql"].result().events()} <= {"DEBUG", "INFO"}
 
 
 def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> None:
-    """With executors in their own processes, every commit is reported once, as in local mode."""
+    """With executors in separate processes, every commit is reported once, as in local mode."""
     run = runs["local-cluster"].result()
     commits = run.named("BatchCommitEvent", spark_streaming_query_name="steady")
     assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits("steady")

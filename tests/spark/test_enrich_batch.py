@@ -1,4 +1,4 @@
-"""Tests of enriched batches in a real session; a real service's log shows the number and order of the calls."""
+"""Tests of enriched batches in a real session, where a service's log contains the number and order of the calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RELIABLE = Limits(buffer=Buffer(storage="reliable"))
 
 
 def called(service: EnrichService) -> dict[str, int]:
-    """Return the number of calls by key."""
+    """Return the number of calls for each key."""
     return dict(Counter(call.key for call in service.calls()))
 
 
@@ -52,7 +52,7 @@ def once_each(rows: int) -> dict[str, int]:
 def test_each_row_is_called_once_for_any_number_of_uses(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """Two sinks, a sort, a self-join and a count of a result cause one call per row in total."""
+    """Two sinks, a sort, a self-join and a count of one result cause one call per row in total."""
     df = spark.range(0, 60, 1, 3)
     out = enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port))
     assert called(service) == once_each(60)
@@ -69,7 +69,7 @@ def test_each_row_is_called_once_for_any_number_of_uses(
 def test_a_result_survives_a_change_of_its_source_table(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """A settled result is not recomputed when its source table changes; a cached DataFrame would be."""
+    """A settled result is not recomputed when its source table changes, unlike a cached DataFrame."""
     spark.range(0, 5).write.saveAsTable("reread")
     try:
         out = enrich_batch(spark.table("reread"), lookup, output=OUTPUT, resource=opener(service.port))
@@ -81,7 +81,7 @@ def test_a_result_survives_a_change_of_its_source_table(
 
 
 def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, service: EnrichService) -> None:
-    """Order, partitions and other columns of the rows are kept, although answers arrive in any order."""
+    """Order, partitions and other columns of the rows are unchanged, although answers arrive in any order."""
     service.script(delay=0.001, tail=[0.1, 0.05])
     df = spark.range(0, 200, 1, 3).selectExpr(
         "id", "struct(id as a, array(cast(id as string)) as b) as nested", "cast(id as decimal(20,3)) as d",
@@ -120,7 +120,7 @@ def test_unordered_rows_are_complete(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_results_have_the_declared_types_and_nullability(spark: SparkSession) -> None:
-    """Result columns have the declared types and nullability; since 4.1, Spark can check NOT NULL."""
+    """Result columns have the declared types and nullability. Since 4.1, Spark can check NOT NULL."""
 
     async def twice(row: Any) -> dict[str, Any]:
         return {"x": 2 * row["i.d"], "y": {"z": "a"}}
@@ -195,7 +195,7 @@ def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: En
 def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Rows without an answer fail the batch, not the task, so Spark does not repeat their calls."""
+    """Rows without an answer fail the batch instead of the task, so Spark does not repeat their calls."""
     service.script(rules=[rule("[37]", forever={"status": 500})])
     with pytest.raises(EnrichmentError) as caught:
         enrich_batch(spark.range(0, 10, 1, 2), lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE)
@@ -210,7 +210,7 @@ def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
 
 @pytest.mark.any_spark
 def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: EnrichService) -> None:
-    """The stored data of a failed batch is released at once."""
+    """The stored data of a failed batch is released immediately."""
     before = set(spark.sparkContext._jsc.getPersistentRDDs())
     service.script(rules=[rule("3", forever={"status": 500})])
     with pytest.raises(EnrichmentError):
@@ -219,7 +219,7 @@ def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: Enri
 
 
 def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, service: EnrichService) -> None:
-    """The same two failed rows are reported as nulls, in a column and as dead letters."""
+    """The same two failed rows are reported as nulls, in a column or as dead letters."""
     script = {"rules": [rule("[37]", forever={"status": 500})]}
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
     df = spark.range(0, 10, 1, 2)
@@ -249,7 +249,7 @@ def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, ser
 def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
     spark: SparkSession, service: EnrichService, ddl: Any, good: Any, bad: Any
 ) -> None:
-    """A null in a non-nullable nested type fails its row only; Spark's own check would fail the task."""
+    """A null in a non-nullable nested type fails only its row, while Spark's check would fail the task."""
 
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
@@ -284,7 +284,7 @@ def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSessi
 
 @pytest.mark.any_spark
 def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichService) -> None:
-    """A batch fails if the ratio of its failed rows exceeds the limit; the limit itself is allowed."""
+    """A batch fails if the ratio of failed rows exceeds the limit. A ratio equal to the limit is allowed."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
     service.script(rules=[rule("[37]", forever={"status": 500})])
     assert enrich_batch(spark.range(10), lookup, on_failure=OnFailure("null", max_ratio=0.2), **common).count() == 10
@@ -293,7 +293,7 @@ def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichSe
 
 
 def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkSession, service: EnrichService) -> None:
-    """The lazy form makes its calls in each computation; a row without an answer fails the task."""
+    """The lazy form makes its calls in each computation, and a row without an answer fails the task."""
     out = spark.range(0, 6, 1, 2).transform(enrich, lookup, output=OUTPUT, resource=opener(service.port))
     assert called(service) == {}
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(6)]
@@ -308,9 +308,9 @@ def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkS
 
 @pytest.mark.any_spark
 def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSession, service: EnrichService) -> None:
-    """After an outage, a new computation calls the destination again: its circuit breakers are closed.
+    """After an outage, a new computation calls the destination again, because its circuit breakers are closed.
 
-    Within a computation, each task detects the outage itself.
+    Within a computation, each task detects the outage separately.
     """
     service.script(rules=[rule(".*", forever={"status": 500})])
     out = enrich(
@@ -330,7 +330,7 @@ def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSes
 
 
 def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession, service: EnrichService) -> None:
-    """Calls of a key do not overlap and have the requested order, also across partitions."""
+    """Calls of a key do not overlap and have the requested order, even across partitions."""
     service.script(delay=0.01)
     df = spark.range(0, 60, 1, 4).selectExpr("id % 6 as k", "59 - id as n", "id")
 
@@ -349,8 +349,8 @@ def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession
     assert max(call.in_flight for call in calls) > 1
 
 
-def test_a_shuffle_that_loses_the_order_must_be_requested(spark: SparkSession, service: EnrichService) -> None:
-    """A batch with a key needs a shuffle, unless it has one partition or is partitioned by the key."""
+def test_a_shuffle_that_changes_the_order_must_be_requested(spark: SparkSession, service: EnrichService) -> None:
+    """A batch with a key needs a shuffle, unless it has one partition or is already partitioned by the key."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port)}
     with pytest.raises(InvalidPlanError, match="give Key"):
         enrich_batch(spark.range(0, 10, 1, 2), lookup, key="id", **common)
@@ -363,7 +363,7 @@ def test_a_shuffle_that_loses_the_order_must_be_requested(spark: SparkSession, s
 
 
 def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkSession) -> None:
-    """For keys, the direct result of a repartition is sufficient; a shuffle that Spark may split or repeat is not."""
+    """For keys, the direct result of a repartition is sufficient, but not a shuffle that Spark may split or repeat."""
 
     async def same(row: Any) -> dict[str, Any]:
         return {"name": None, "score": None}
@@ -371,7 +371,7 @@ def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkS
     df = spark.range(0, 10, 1, 2).selectExpr("id % 3 as k", "id % 5 as j", "id")
     by_key = df.repartition(3, "k")
     cached = df.repartition(4, "k").cache()
-    assert cached.count() == 10  # before the count, earlier Spark versions do not expose the partitioning
+    assert cached.count() == 10  # Before the count, earlier Spark versions do not expose the partitioning.
     names = spark.range(3).selectExpr("id as j", "id as other").hint("merge")
     df.createOrReplaceTempView("scattered_rows")
     scattered = [
@@ -394,7 +394,7 @@ def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkS
 
 
 def test_an_empty_batch_makes_no_call(spark: SparkSession, service: EnrichService) -> None:
-    """An empty batch makes no call, and its result has the new columns."""
+    """An empty batch makes no call, and its result contains the new columns."""
     out = enrich_batch(spark.range(0), lookup, output=OUTPUT, resource=opener(service.port))
     assert (out.columns, out.count()) == (["id", "name", "score"], 0)
     assert service.calls() == []
@@ -404,7 +404,7 @@ def test_an_empty_batch_makes_no_call(spark: SparkSession, service: EnrichServic
 def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Each row has its own idempotency key; rows in other partitions keep their keys."""
+    """Each row has its own idempotency key, which does not depend on its partition."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "replay": Replay(query="nightly", batch_id=3)}
     enrich_batch(spark.range(0, 40, 1, 2), lookup, **common)
     first = {call.key: call.idempotency_key for call in service.calls()}
@@ -421,7 +421,7 @@ def test_idempotency_keys_are_distinct_and_independent_of_partitions(
 def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
     spark: SparkSession, service: EnrichService, tmp_path: Path, storage: Any
 ) -> None:
-    """With storage on disk or in checkpoints, each row is called once; a failed batch leaves no files."""
+    """With storage on disk or in checkpoints, each row is called once. A failed batch leaves no files."""
     if storage == "replicated" and spark_version() < (4,):
         with pytest.raises(InvalidPlanError, match="needs Spark 4"):
             enrich_batch(spark.range(3), lookup, output=OUTPUT, limits=Limits(buffer=Buffer(storage=storage)))
@@ -450,7 +450,7 @@ def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
 def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """A batch that ends early deletes its files in the checkpoint directory and no files of other programs."""
+    """A batch that ends early deletes its files in the checkpoint directory, but no files of other programs."""
     spark.sparkContext.setCheckpointDir(str(tmp_path))
     kept = spark.range(3).checkpoint()
     before = set(tmp_path.glob("*/*"))
@@ -470,11 +470,12 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
         context = TaskContext.get()
         assert context is not None
         for batch in batches:
-            # Wait: a task that starts to write after the deletion would create its folder again.
+            # Wait, because a task that starts to write after the deletion would create its folder again.
             while context.partitionId() == 0 and not begun():
                 time.sleep(0.02)
             if context.partitionId() == 1:
-                # End by the file: Spark 3.5 may not kill a cancelled task's worker, which would occupy its slot.
+                # End the task by the file, because Spark 3.5 may not kill a cancelled task's worker, which would use
+                # its slot.
                 while (how == "cancelled" and not over.exists()) or not written():
                     time.sleep(0.02)
                 raise ValueError("a partition that cannot be read")
@@ -498,10 +499,10 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
 
 @pytest.mark.any_spark
 def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
-    """Concurrent tasks share the job's rate; this test has two slots and four partitions."""
+    """Concurrent tasks share the job's rate. This test has two slots and four partitions."""
 
     async def noted(row: Any, ctx: Any) -> dict[str, Any]:
-        # Record the time here, because on a busy machine a call arrives at the service later.
+        # Record the time before the call, because on a busy machine a call arrives later at the service.
         began = time.monotonic()
         await lookup(row, ctx)
         return {"part": row.id // 30, "began": began}
@@ -515,7 +516,7 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
     )
     rows = out.collect()
     assert called(service) == once_each(120)
-    # Each of two tasks may make fifteen calls per second, so no sixteenth call within a second.
+    # Each of two tasks may make fifteen calls per second, so the sixteenth call is not within the same second.
     for part in range(4):
         began = sorted(row.began for row in rows if row.part == part)
         assert len(began) == 30
@@ -536,7 +537,7 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
 
 @pytest.mark.any_spark
 def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Stored answers are reused until the version or the output changes; changed code is not detected."""
+    """Stored answers are reused until the version or the output changes. Changed code is not detected."""
 
     def make(prefix: str) -> Any:
         async def name(row: Any) -> dict[str, Any]:
@@ -556,7 +557,7 @@ def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession
 
 @pytest.mark.any_spark
 def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """A replay store never returns another row's answer, even if other identifying columns have equal values."""
+    """A replay store never returns the answer of another row, even if other identifying columns have equal values."""
     df = spark.createDataFrame([(1, 2, "DE", "FR"), (2, 1, "IT", "ES")], "a long, b long, buyer string, seller string")
 
     async def named(row: Any) -> dict[str, Any]:
@@ -581,10 +582,10 @@ def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.any_spark
-def test_a_damaged_replay_store_only_costs_calls(
+def test_a_damaged_replay_store_causes_only_repeated_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged replay store causes only repeated calls and one log message about its files for all tasks."""
+    """A damaged replay store causes only repeated calls, and one log message about its files for all tasks."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
 
     def run(batch_id: int) -> tuple[int, int, list[str]]:
@@ -608,7 +609,7 @@ def test_a_damaged_replay_store_only_costs_calls(
 
 @pytest.mark.any_spark
 def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
-    """Batch jobs of one query keep each other's results, because they may run at the same time."""
+    """Batch jobs of one query keep the results of other jobs, because the jobs may run at the same time."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
     ids = [Replay(query="nightly", batch_id=number) for number in range(2)]
     made = [enrich_batch(spark.range(3), lookup, replay=replay, **common) for replay in ids]

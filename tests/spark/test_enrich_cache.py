@@ -1,4 +1,4 @@
-"""Tests of the state that a worker process keeps between tasks, and of the rows and runs that share it."""
+"""Tests of the state that a worker process keeps between tasks, and of the rows and runs that share this state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     by_value(__name__)
-    # With one task at a time there is one worker and therefore one cache.
+    # With one task at a time, there is one worker and therefore one cache.
     with session(tmp_path_factory.mktemp("spark"), **{"spark.master": "local[1]"}) as made:
         yield made
 
@@ -39,7 +39,7 @@ def opener(address: str) -> Callable[[], Any]:
 
 
 async def another(row: Any, ctx: Any) -> dict[str, str]:
-    """Return a new value for each call, so that an equal answer must be from the cache."""
+    """Return a new value for each call, so an equal answer must come from the cache."""
     return {"answer": uuid.uuid4().hex}
 
 
@@ -77,7 +77,7 @@ ROW = "select 7 as id, 1 as home, 1 as work"
 def test_another_request_is_not_answered_from_the_cache(
     spark: SparkSession, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    """A request with other columns is not answered from the cache, even if its values are equal."""
+    """The cache does not answer a request with other columns, even if the values are equal."""
     first = answer(spark, **one)
     assert answer(spark, **other) != first
     assert answer(spark, **one) == first
@@ -85,14 +85,14 @@ def test_another_request_is_not_answered_from_the_cache(
 
 @pytest.mark.any_spark
 def test_columns_outside_the_request_do_not_affect_the_cache(spark: SparkSession) -> None:
-    """Columns outside the request, and a column's position and nullability, do not affect the cache."""
+    """Columns outside the request, and the position and nullability of columns, do not affect the cache."""
     first = answer(spark, "select 3 as only_here, 4 as more", input_cols="only_here")
     assert answer(spark, "select 'x' as more, if(rand() < 2, 3, null) as only_here", input_cols="only_here") == first
 
 
 @pytest.mark.any_spark
 def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None:
-    """Equal rows of a partition share one call; equal rows of several partitions need a shuffle by the columns."""
+    """Equal rows of a partition share one call. Equal rows of several partitions need a shuffle by the columns."""
     equal = spark.range(0, 40, 1, 4).selectExpr("id", "'DE' as country")
     for df, calls in ((equal, 4), (equal.repartition(4, "country"), 1)):
         made = enrich_batch(df, another, output="answer string", cache=Cache(by="country", ttl=0))
@@ -113,7 +113,7 @@ def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None
 def test_a_collated_column_cannot_identify_rows(
     spark: SparkSession, form: Callable[..., Any], text: str, collation: str
 ) -> None:
-    """A column with a collation, where `a` may equal `A`, is rejected as key and in cached requests."""
+    """A column with a collation, where `a` may equal `A`, is rejected as a key and in cached requests."""
     df = spark.sql(f"select 1 as id, {text} as name, 'b' collate UTF8_BINARY as plain")
     rows: dict[str, dict[str, Any]] = {
         "key": {"key": ["id", "name"]},
@@ -133,7 +133,7 @@ def test_a_collated_column_cannot_identify_rows(
 
 
 def client_of(url: str) -> Callable[[], Any]:
-    """Return a resource: an HTTP client of the service at this URL."""
+    """Return a resource that is an HTTP client of the service at this URL."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:
@@ -153,7 +153,7 @@ async def fetch(row: Any, ctx: Any) -> dict[str, int]:
 def test_retry_after_of_one_service_does_not_delay_another(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """Retry-After of one service does not delay calls to another by the same function with another resource."""
+    """Retry-After of one service does not delay calls to another service by the same function."""
     service.script(rules=[rule(".*", forever={"status": 429, "retry_after": 60})])
 
     def answered(url: str) -> int:
@@ -176,7 +176,7 @@ def test_retry_after_of_one_service_does_not_delay_another(
 @pytest.mark.any_spark
 @pytest.mark.parametrize("form", [enrich, enrich_batch])
 def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, form: Callable[..., Any]) -> None:
-    """An accumulator in the function counts every call of four tasks, although they share one worker."""
+    """An accumulator in the function counts every call of four tasks, although all tasks share one worker."""
     counter = spark.sparkContext.accumulator(0)
 
     async def counted(row: Any, ctx: Any) -> dict[str, int]:
@@ -189,7 +189,7 @@ def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, f
 
 @pytest.mark.any_spark
 def test_an_accumulator_in_the_resource_is_rejected(spark: SparkSession) -> None:
-    """An accumulator in the resource is rejected: Spark reads it when the task ends, but the resource lives on."""
+    """An accumulator in the resource is rejected, because it stays open after Spark has read the accumulator."""
     counter = spark.sparkContext.accumulator(0)
 
     @contextlib.asynccontextmanager

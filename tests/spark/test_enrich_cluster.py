@@ -1,4 +1,4 @@
-"""Tests of enrichment on separate executors that have a bare Python, while the test kills an executor."""
+"""Tests of enrichment on separate executors with a minimal Python, where tests kill an executor."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ BATCHES = range(3)
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Path of the Python of an environment that has only pyarrow."""
-    folder = tmp_path_factory.mktemp("bare")
+def minimal_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of an environment that contains only pyarrow."""
+    folder = tmp_path_factory.mktemp("minimal_python")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     spec = find_spec("pyarrow")
@@ -60,10 +60,15 @@ def service(tmp_path: Path) -> Iterator[EnrichService]:
 
 
 def start(
-    lab: Lab, service: EnrichService, bare: Path, *arguments: str, job: str = "enrich_cluster.py", **settings: str
+    lab: Lab,
+    service: EnrichService,
+    minimal_python: Path,
+    *arguments: str,
+    job: str = "enrich_cluster.py",
+    **settings: str,
 ) -> Run:
     # The driver's environment has all packages, and its path must not reach the executors.
-    env = {"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    env = {"PYSPARK_PYTHON": str(minimal_python), "PYSPARK_DRIVER_PYTHON": sys.executable}
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER, **settings}
     return lab.start(job, str(service.port), *arguments, defaults=defaults, env=env)
 
@@ -81,18 +86,20 @@ def rows_of(run: Run, batch: int) -> list[int]:
     return sorted(line["id"] for line in lines)
 
 
-def whole(run: Run) -> bool:
+def is_complete(run: Run) -> bool:
     """Return whether all batches are committed and contain every row exactly once."""
     assert run.commits("checkpoint") == list(BATCHES)
     return all(rows_of(run, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
 
 
-def test_executors_with_a_bare_python_enrich_and_reuse_resources(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """Executors without the package get it from the driver and open a resource once for three micro-batches."""
-    run = start(lab, service, bare, **BOTH)
+def test_executors_with_a_bare_python_enrich_and_reuse_resources(
+    lab: Lab, service: EnrichService, minimal_python: Path
+) -> None:
+    """Executors without the package receive it from the driver and open a resource once for three micro-batches."""
+    run = start(lab, service, minimal_python, **BOTH)
     truth = finished(run)
-    assert truth["there"] == [[["pyarrow"], os.path.realpath(bare.parent.parent)]] * 4
-    assert whole(run)
+    assert truth["there"] == [[["pyarrow"], os.path.realpath(minimal_python.parent.parent)]] * 4
+    assert is_complete(run)
     calls = Counter(call.key for call in service.calls())
     assert calls == Counter({str(row): 1 for row in range(ROWS * len(BATCHES))})
     opened = (run.folder / "opened").read_text(encoding="utf-8").split()
@@ -109,16 +116,18 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(lab: Lab, servi
         )
         assert event["spark.enrich.failures"] == event["spark.enrich.retries"] == 0
         assert 0 < event["spark.enrich.latency.p50_ms"] <= event["spark.enrich.latency.p99_ms"]
-    # The enrichment event of a batch comes before its commit.
+    # The enrichment event of a batch precedes the batch's commit.
     names = [e["name"] for e in run.events() if e["name"] in ("EnrichmentEvent", "BatchCommitEvent")]
     assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
 
 
-def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """An executor killed during a batch costs only calls with the same keys; the event counts each row once."""
-    # In the second batch each task blocks after half of its rows.
+def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
+    lab: Lab, service: EnrichService, minimal_python: Path
+) -> None:
+    """Killing an executor during a batch causes only calls with the same keys, and the event counts each row once."""
+    # In the second batch, each task blocks after half of its rows.
     service.script(rules=[rule("1[5-9].", HELD)])
-    run = start(lab, service, bare, **BOTH)
+    run = start(lab, service, minimal_python, **BOTH)
 
     def held() -> int:
         return sum(call.ended is None and int(call.key) >= ROWS + ROWS // 2 for call in service.calls())
@@ -131,12 +140,12 @@ def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: E
     run.signal(executors[0].pid, signal.SIGKILL)
     service.release()
     finished(run)
-    assert whole(run)
+    assert is_complete(run)
     calls = service.calls()
     counted = Counter(call.key for call in calls)
     assert set(counted) == {str(row) for row in range(ROWS * len(BATCHES))}
     again = [int(key) for key, number in counted.items() if number > 1]
-    # The kill hit the second batch: the first batch was committed, and the third had not started.
+    # The kill happened in the second batch: the first batch was committed, and the third had not started.
     assert all(ROWS <= row < 2 * ROWS for row in again)
     assert len(again) > IN_FLIGHT
     for key in map(str, again):
@@ -145,10 +154,10 @@ def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: E
 
 
 def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
-    lab: Lab, service: EnrichService, bare: Path
+    lab: Lab, service: EnrichService, minimal_python: Path
 ) -> None:
-    """If an executor with settled rows is lost, the batch fails: a rebuild would repeat their calls."""
-    run = start(lab, service, bare, "wait")
+    """If an executor with settled rows is lost, the batch fails, because a recomputation would repeat calls."""
+    run = start(lab, service, minimal_python, "wait")
     run.wait_until_announced("settled-1", DEADLINE_SECONDS)
     called = Counter(call.key for call in service.calls())
     for executor in run.executors():
@@ -160,8 +169,10 @@ def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
     assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
 
 
-def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """With dynamic allocation and no executors at first, the rate holds; lost results cause no new calls."""
+def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(
+    lab: Lab, service: EnrichService, minimal_python: Path
+) -> None:
+    """With dynamic allocation and no initial executors, the rate is kept, and lost results cause no new calls."""
     dynamic = {
         "enabled": "true",
         "shuffleTracking.enabled": "true",
@@ -172,7 +183,7 @@ def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service
     }
     settings = {f"spark.dynamicAllocation.{name}": value for name, value in dynamic.items()}
     service.script(rules=[rule("0|10", HELD)])
-    run = start(lab, service, bare, job="enrich_allocated.py", **settings, **{"spark.executor.cores": "1"})
+    run = start(lab, service, minimal_python, job="enrich_allocated.py", **settings, **{"spark.executor.cores": "1"})
     run.wait_for("both partitions at work", lambda: len(calls_of(service, "0", "10")) == 2, DEADLINE_SECONDS)
     let_go = released(service)
     run.wait_until_announced("settled", DEADLINE_SECONDS)
@@ -184,17 +195,17 @@ def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service
     assert run.wait() != 0
     assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
     assert run.output.count("spark.dynamicAllocation.cachedExecutorIdleTimeout is 1h: Spark removes an executor") == 1
-    # Each of the two tasks makes half of the ten calls per second, in any order of the executors.
+    # Each of two tasks makes half of the ten calls per second, in any order of the executors.
     check_halves_of_ten_a_second(service, let_go)
 
 
 @pytest.mark.parametrize("cluster", ["", "standalone"])
 def test_a_replacement_executor_keeps_the_rate(
-    lab: Lab, service: EnrichService, bare: Path, tmp_path: Path, cluster: str
+    lab: Lab, service: EnrichService, minimal_python: Path, tmp_path: Path, cluster: str
 ) -> None:
     """A replacement executor that starts during the batch does not increase the rate.
 
-    A standalone cluster does not announce the replacement, but it had two executors before.
+    A standalone cluster does not announce the replacement, but the cluster already had two executors.
     """
     service.script(rules=[rule("0|10", HELD)])
     # The executors' Java is a script, so that the test can delay their start.
@@ -206,7 +217,7 @@ def test_a_replacement_executor_keeps_the_rate(
     java.write_text(f'#!/bin/sh\nwhile [ -e "{closed}" ]; do sleep 0.05; done\nexec "{real}" "$@"\n')
     java.chmod(0o755)
     settings = {"spark.executorEnv.JAVA_HOME": str(java.parents[1])}
-    run = start(lab, service, bare, cluster, job="enrich_lost.py", **settings)
+    run = start(lab, service, minimal_python, cluster, job="enrich_lost.py", **settings)
     run.wait_until_announced("both", DEADLINE_SECONDS)
     closed.touch()
     run.signal(run.executors()[0].pid, signal.SIGKILL)
@@ -219,17 +230,18 @@ def test_a_replacement_executor_keeps_the_rate(
 
 
 def released(service: EnrichService) -> float:
-    """Release the held calls; return the time before the release."""
+    """Release the held calls and return the time before the release."""
     moment = time.monotonic()
     service.release()
     return moment
 
 
 def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
-    """Verify that two tasks of ten rows made one call per row and respected the rate.
+    """Verify that two tasks of ten rows made one call per row within the rate.
 
-    Each task makes one call at a time, and its first call is held until ``let_go``: the second call starts at that time
-    or later, and each further call at least a fifth of a second later. A slow machine only delays calls.
+    Each task makes one call at a time, and its first call is held until ``let_go``. The second call starts at that time
+    or
+    later, and each further call starts at least a fifth of a second later. A slow machine only delays calls.
     """
     calls = service.calls()
     assert Counter(call.key for call in calls) == Counter(map(str, range(20)))
@@ -239,13 +251,15 @@ def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
         assert [moment for moment, may in zip(began[1:], soonest, strict=True) if moment < may - 1e-6] == []
 
 
-def replaced(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
+def replaced(lab: Lab, service: EnrichService, minimal_python: Path, *arguments: str) -> Run:
     """Start a run in which each of two tasks of partition 0 has a held call of row 0.
 
     The executor of partition 1 is killed with its shuffle output. Spark attempts the stage again with all unfinished
     partitions, while partition 0 still runs on the other executor.
     """
-    run = start(lab, service, bare, *arguments, job="enrich_replaced.py", **BOTH, **{"spark.locality.wait": "0s"})
+    run = start(
+        lab, service, minimal_python, *arguments, job="enrich_replaced.py", **BOTH, **{"spark.locality.wait": "0s"}
+    )
     run.wait_for(
         "two partitions at work", lambda: {"0", "1"} <= {call.key for call in service.calls()}, DEADLINE_SECONDS
     )
@@ -264,12 +278,12 @@ def calls_of(service: EnrichService, *keys: str) -> list[Called]:
 REPLACED_ROWS = 12
 
 
-def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """If two attempts of a partition end with different results, every reader sees the same result."""
+def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
+    """If two attempts of a partition end with different results, every reader receives the same result."""
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
-    run = replaced(lab, service, bare)
+    run = replaced(lab, service, minimal_python)
     service.release("0")
-    # Executors have one core each: once the other partitions make calls, both tasks of partition 0 have ended.
+    # Executors have one core each. When the other partitions make calls, both tasks of partition 0 have ended.
     run.wait_for(
         "the ends of both",
         lambda: len(calls_of(service, "1")) == 2 and len(calls_of(service, "2")) == 1,
@@ -283,10 +297,10 @@ def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichServ
     assert all(read == reads[0] for read in reads)
 
 
-def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """A replaced task cancels its calls in flight, without a failure in Spark."""
+def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
+    """A replaced task cancels its calls in flight without a failure in Spark."""
     service.script(rules=[rule("[012]", forever=HELD)])
-    run = replaced(lab, service, bare, "notify")
+    run = replaced(lab, service, minimal_python, "notify")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")
     service.release()
     reads = finished(run)["reads"]

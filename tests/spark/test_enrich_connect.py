@@ -1,4 +1,4 @@
-"""Tests of enrichment with a Spark Connect server, and of the example; all run as programs."""
+"""Tests of enrichment with a Spark Connect server, and of the example, all of which run as programs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from enrich_service import EnrichService, rule
 from fakes import ROOT
 from spark.connect import connect_server
 from spark.harness import JOBS, Lab, committed, environment, spark_version
-from spark.test_enrich_cluster import bare as bare  # noqa: PLC0414
+from spark.test_enrich_cluster import minimal_python as minimal_python  # noqa: PLC0414
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Spark 3.5 stores a settled batch in another way.
+#: Spark 3.5 stores a settled batch in a different way.
 ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)
 
 
@@ -25,7 +25,7 @@ ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)
     "what",
     [
         pytest.param("everything", marks=ALWAYS_ON_3_5),
-        pytest.param("batches-on-a-bare-python", marks=pytest.mark.long),
+        pytest.param("batches-on-a-minimal-python", marks=pytest.mark.long),
     ],
 )
 def test_batches_and_streams_are_enriched_over_connect(
@@ -33,10 +33,10 @@ def test_batches_and_streams_are_enriched_over_connect(
 ) -> None:
     """Batches and streams over Connect make one call per row, as in classic Spark.
 
-    Workers without the package get it from the client; a missing query or batch id raises a clear error.
+    Workers without the package receive it from the client. A missing query or batch id raises an error.
     """
-    # The server runs foreachBatch in the same Python, which therefore needs Connect's packages.
-    env = {} if what == "everything" else {"PYSPARK_PYTHON": str(request.getfixturevalue("bare"))}
+    # The server runs foreachBatch in the same Python, which therefore needs the packages of Connect.
+    env = {} if what == "everything" else {"PYSPARK_PYTHON": str(request.getfixturevalue("minimal_python"))}
     server, port = connect_server(lab, env=env)
     with EnrichService(tmp_path / "calls.jsonl") as service:
         service.script(rules=[rule("66[67]", forever={"status": 500})])

@@ -1,4 +1,4 @@
-"""Tests of invalid input: it causes one clear message before a task runs or, if later, with the row's position."""
+"""Tests of invalid input, which causes one message, before a task runs or with the position of the row."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_invalid_arguments_are_rejected_before_a_task_runs(
 
 
 def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added(df: DataFrame) -> None:
-    """An earlier enrichment's failure column is rejected only if on_failure adds a column of the same name."""
+    """The failure column of an earlier enrichment is rejected only if on_failure adds a column with the same name."""
     failed = df.withColumnRenamed("twice", "failure")
     for on_failure in ("fail", "null"):
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
@@ -124,7 +124,7 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
 
 
 def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
-    """A DataFrame without columns is rejected, because Spark would lose its rows silently."""
+    """A DataFrame without columns is rejected, because Spark would silently lose its rows."""
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes no rows to fn"):
             form(spark.range(3).select(), fine, output="x long")
@@ -153,7 +153,7 @@ def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
 
 
 def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, df: DataFrame) -> None:
-    """enrich rejects options that need a settled batch; enrich_batch rejects a streaming DataFrame."""
+    """enrich rejects options that need a settled batch, and enrich_batch rejects a streaming DataFrame."""
     with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
         enrich(df, fine, output="x long", on_failure="dead_letter")
     with pytest.raises(InvalidPlanError, match=r"OnFailure\.max_ratio applies to a whole batch"):
@@ -192,7 +192,7 @@ def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
 def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
     df: DataFrame, answer: Any, output: str, message: str
 ) -> None:
-    """An invalid answer is reported with the row's partition and position, without the row's values."""
+    """The message about an invalid answer contains the row's partition and position, but not the row's values."""
     error = answering(df, answer, output)
     assert f"partition 1, row 1: OutputError: {message}" in error
     assert SECRET not in error
@@ -200,7 +200,7 @@ def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
 
 @pytest.mark.parametrize("zone", ["GMT+5", "PST"])
 def test_a_time_zone_unknown_to_python_fails_no_row(spark: SparkSession, zone: str) -> None:
-    """In a session time zone unknown to Python, the function gets the same instant and key as in UTC."""
+    """In a session time zone that Python does not know, the function receives the same instant and key as in UTC."""
 
     async def key(row: Any, ctx: Any) -> dict[str, Any]:
         return {"at": row.t["at"].timestamp(), "key": ctx.idempotency_key}
@@ -234,7 +234,7 @@ def test_a_programming_error_is_not_retried(df: DataFrame) -> None:
 
 
 def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataFrame) -> None:
-    """A resource that fails to open fails every row with the reason and is not opened again for each row."""
+    """If a resource fails to open, every row fails with the reason. The resource is not reopened for each row."""
 
     @contextlib.asynccontextmanager
     async def refusing() -> Any:
@@ -247,7 +247,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataF
 
 
 def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """A function that blocks the event loop, and with it all calls of its worker, is logged."""
+    """If a function blocks the event loop and all calls of its worker, the function is logged."""
 
     async def blocks(row: Any) -> dict[str, Any]:
         if row.id == 3:
@@ -262,7 +262,7 @@ def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest
 
 
 def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """A hot key is logged with its rows, because the most frequent key limits the speed of a batch."""
+    """A hot key is logged with its number of rows, because the most frequent key limits the speed of a batch."""
     df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
     enrich_batch(df, enough, output="x long", key="k")
     (message,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]

@@ -48,7 +48,7 @@ ANSWERED = [(number, 10 * number, number % 2, 100 + number, 100 + 10 * number) f
 
 
 def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
-    """Rows with special column names get their answers and keep the names, settled or lazy."""
+    """Rows with special column names receive their answers and keep the names, settled or lazy."""
     fine = df.where(col("k") >= 0).where("`a.b` < 5")
     for made in (enrich_batch(fine, both, output=OUTPUT), enrich(fine, both, output=OUTPUT)):
         assert made.columns == ["a.b", "c`d", "a", "k", "new.x", "new`y"]
@@ -57,7 +57,10 @@ def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
 
 
 def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
-    """A special column name outside the request is allowed; this is a regression test."""
+    """A column outside the request may have a special name.
+
+    Regression: such a name failed the query.
+    """
 
     async def fn(row: Any) -> dict[str, Any]:
         return {"x": row.k}
@@ -100,7 +103,7 @@ def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[st
 
 
 def test_sort_expressions_are_not_names(df: DataFrame) -> None:
-    """A sort expression is used as an expression: only strings are column names."""
+    """A sort expression is used as an expression, because only strings are column names."""
     made = enrich_batch(
         df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key=Key("k", order_by=col("`a.b`").desc())
     )
@@ -121,7 +124,7 @@ def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
 def test_names_that_differ_only_in_case_are_rejected_unless_case_sensitive(spark: SparkSession, first: str) -> None:
     """Names that differ only in case are rejected before the first call, unless Spark is case-sensitive.
 
-    With a name like `a.b`, Spark itself would raise an error only after all calls.
+    With a name such as `a.b`, Spark would raise an error only after all calls.
     """
     twins = spark.range(3).select(*(col("id").alias(name) for name in (first, "x", "X")))
 

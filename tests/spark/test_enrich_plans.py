@@ -1,4 +1,4 @@
-"""Tests of partitioning and number of partitions, which Spark's plan shows without running a job."""
+"""Tests of partitioning and the number of partitions, which Spark's plan contains without running a job."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def changed_frames(frames: Iterator[Any]) -> Iterator[Any]:
         lambda df: df.mapInArrow(changed, df.schema),
         lambda df: df.mapInPandas(changed_frames, df.schema),
         lambda df: df.mapInArrow(changed, df.schema).where("id > 1"),
-        # This function changes nothing, but the plan cannot show that.
+        # This function changes nothing, but the plan does not contain this information.
         lambda df: enrich(df, same, output="earlier string"),
     ],
 )
 def test_partitioning_is_unknown_after_a_function_over_batches(
     spark: SparkSession, through: Callable[[DataFrame], DataFrame]
 ) -> None:
-    """After a function over batches, partitioning is unknown: the function may have changed the key column."""
+    """After a function over batches, partitioning is unknown, because the function may have changed the key column."""
     df = spark.range(0, 40, 1, 2).selectExpr("id % 3 as k", "id").repartition(2, "k")
     enrich(df, same, output="answer string", key="k")
     with pytest.raises(InvalidPlanError, match="give Key"):
@@ -53,7 +53,7 @@ def test_partitioning_is_unknown_after_a_function_over_batches(
 
 @pytest.fixture(params=["false", "true"], ids=["as planned", "adaptive"])
 def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Run the test with and without adaptive execution, with sorts in several partitions."""
+    """Run the test with and without adaptive execution, using sorts in several partitions."""
     settings = {"spark.sql.adaptive.enabled": request.param, "spark.sql.shuffle.partitions": "3"}
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
@@ -90,7 +90,7 @@ def ordered(df: DataFrame) -> DataFrame:
 def test_defining_an_enrichment_runs_no_job(
     spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], planned: int | None
 ) -> None:
-    """Defining an enrichment runs no job for a sort, broadcast, subquery, cache or inner enrichment."""
+    """Defining an enrichment runs no job, even with a sort, broadcast, subquery, cache or inner enrichment."""
     df = made(spark.range(0, 40, 1, 2))
     before = jobs(spark)
     enrich(df, same, output="answer string", limits=Limits(rate_limit=100))

@@ -1,4 +1,4 @@
-"""Tests of enrichment in foreachBatch: the service's log and the checkpoint show commits, restarts and replays."""
+"""Tests of enrichment in foreachBatch, using the service's log and the checkpoint to detect commits and replays."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
 SECONDS = 240
-#: Step that never answers, so that only the caller can end the call.
+#: Step that never answers, so only the caller can end the call.
 HELD = {"held": True}
 WITHOUT_END = Limits(max_in_flight=2, timeout=None, total_timeout=None)
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Session in which Spark does not kill the workers of finished jobs; the default is two seconds."""
+    """Return a session in which Spark does not kill the workers of finished jobs; the default is two seconds."""
     by_value(__name__)
     with session(tmp_path_factory.mktemp("spark"), **{"spark.python.task.killTimeout": "1h"}) as made:
         yield made
@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Folder with two files of ten rows, one file per micro-batch."""
+    """Return a folder with two files of ten rows, one file per micro-batch."""
     folder = tmp_path / "source"
     folder.mkdir()
     for number in range(2):
@@ -85,7 +85,7 @@ def stored(spark: SparkSession) -> set[int]:
 
 
 def running_tasks(spark: SparkSession) -> int:
-    """Return the number of running tasks, including those of finished jobs."""
+    """Return the number of running tasks, including tasks of finished jobs."""
     (driver,) = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
     return int(driver.numRunningTasks())
 
@@ -166,7 +166,7 @@ def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
 def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Files in the checkpoint directory are deleted at the next batch and at the end; nothing else is stored."""
+    """Files in the checkpoint directory are deleted at the next batch and at the end. No other data is stored."""
     folder = tmp_path / "reliable"
     spark.sparkContext.setCheckpointDir(str(folder))
     write = writing(tmp_path / "sink", service, limits=Limits(buffer=Buffer(storage="reliable")))
@@ -185,7 +185,7 @@ def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
 
 
 def test_a_batch_may_set_job_groups(spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path) -> None:
-    """Results that settle in one job group are available to the next group, also in parallel threads."""
+    """Results that settle in one job group are available in the next group and in parallel threads."""
     before = stored(spark)
     port = service.port
     seen: list[tuple[int, int]] = []
@@ -246,7 +246,7 @@ def test_a_replay_makes_only_missing_calls(
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     assert sorted(call.key for call in service.calls()) == ["13", "16"]
     assert written(tmp_path / "sink", 1) == [{"id": n, "name": f"n{n}", "score": n / 2} for n in range(10, 20)]
-    # `os.walk` ignores folders that disappear.
+    # `os.walk` ignores folders that are deleted during the walk.
     wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
 
 
@@ -254,7 +254,7 @@ def test_a_replay_makes_only_missing_calls(
 def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stored answers of another definition cause one message with their number; two enrichments cause none."""
+    """Stored answers of another definition cause one message with their number. Two enrichments cause no message."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("13", forever={"status": 500})])
@@ -279,7 +279,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
 def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A retry within a batch uses the stored answers; they are cleared when the batch is committed."""
+    """A retry within a batch uses the stored answers, which are deleted when the batch is committed."""
     store = tmp_path / "store"
     write = writing(tmp_path / "sink", service, retry=ONCE, replay=Replay(store=store.as_uri()))
     service.script(rules=[rule("1?3", forever={"status": 500})])
@@ -304,7 +304,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
 def test_the_schema_and_the_function_may_change_across_restarts(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A restarted query may change columns, types and endpoint: the checkpoint has no data of the enrichment."""
+    """A restarted query may change columns, types and endpoint, because its checkpoint has no enrichment data."""
 
     async def other(row: Any, ctx: Any) -> dict[str, Any]:
         await ctx.resource.get(f"v2-{row.id}")
@@ -325,12 +325,12 @@ def test_the_schema_and_the_function_may_change_across_restarts(
     assert sorted(call.key for call in service.calls()[20:]) == [f"v2-{row}" for row in range(20, 30)]
 
 
-def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
+def test_threads_of_foreach_batch_without_a_batch_are_rejected(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Threads in foreachBatch know their batch if they inherit Spark's properties; plain threads are rejected.
+    """Threads in foreachBatch know their batch if they inherit Spark's properties. Plain threads are rejected.
 
-    A plain thread is allowed with an explicit Replay, and for work unrelated to the stream.
+    A plain thread is allowed with an explicit Replay, and for work that is unrelated to the stream.
     """
     port = service.port
     ways: dict[str, Callable[[Callable[[], None]], Any]] = {
@@ -380,7 +380,7 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
 def test_a_stopped_query_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A stopped query notifies its workers: they cancel calls in flight, and neither calls nor commits follow."""
+    """A stopped query notifies its workers, which cancel calls in flight. No calls or commits follow."""
     service.script(rules=[rule(".*", forever=HELD)])
     process = writing(tmp_path / "sink", service, limits=WITHOUT_END)
     spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(2)
@@ -398,7 +398,7 @@ def test_a_stopped_query_makes_no_further_calls(
 def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """A job that ends early, cancelled or by a failed partition, makes no further calls."""
+    """A job that is cancelled or ends because of a failed partition makes no further calls."""
     service.script(rules=[rule(".*", forever=HELD)])
     flag = tmp_path / "flag"
 
@@ -428,7 +428,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
             enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), limits=WITHOUT_END)
         ended.result()
     wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
-    # The reading task gets no notification, because it is not an enrichment task; wait for its end.
+    # The reading task receives no notification, because it is not an enrichment task. Wait for its end.
     flag.touch()
     wait_for("the tasks to end", lambda: not running_tasks(spark))
     assert outcomes(service) == ["gone"] * 2
@@ -437,7 +437,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
 def test_a_stream_without_foreach_batch_is_enriched_lazily(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Without foreachBatch, a stream is enriched lazily; each checkpoint has its own idempotency keys."""
+    """Without foreachBatch, a stream is enriched lazily, and each checkpoint has its own idempotency keys."""
     df = spark.readStream.schema("id long").json(str(source))
     enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port))
 
@@ -463,7 +463,7 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
 def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Only the micro-batch during the outage has null rows; for the next batch, the same worker calls again."""
+    """Only the micro-batch during the outage has null rows. For the next batch, the same worker calls again."""
     add_file(source, 2)
     service.script(rules=[rule("[0-9]", forever={"status": 500})])
     enriched = enrich(

@@ -1,4 +1,4 @@
-"""Tests without worker reuse: each task has a new process, which must close its resource."""
+"""Tests without worker reuse, where each task has a new process that must close its resource."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def opener(path: Path) -> Callable[[], Any]:
-    """Resource that records its process id when it opens and when it closes."""
+    """Resource that records its process id when it is opened and when it is closed."""
     log = str(path)
 
     def note(what: str) -> None:
@@ -54,7 +54,7 @@ async def refused(row: Any, ctx: Any) -> dict[str, int]:
 
 
 def test_every_task_closes_its_resource(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Every task's process closes its resource although it runs no exit handlers; the driver logs a warning."""
+    """Every task's process closes its resource although it runs no exit handlers, and the driver logs a warning."""
     log = tmp_path / "log"
     with caplog.at_level(logging.WARNING, "spark_events"):
         settled = enrich_batch(spark.range(0, 6, 1, 3), answered, output="answer long", resource=opener(log))

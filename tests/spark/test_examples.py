@@ -22,7 +22,7 @@ def python(lab: Lab, *arguments: str | Path) -> Run:
 
 
 def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
-    """The notebook runs from top to bottom, and each cell does what its heading announces."""
+    """The notebook runs from top to bottom, and each cell does what its heading says."""
     done = python(lab, EXAMPLES / "notebook.py")
     output = done.output
     assert "INFO BatchCommitEvent: notebook: query 'clicks' committed batch 0" in output
@@ -50,7 +50,7 @@ def test_the_example_tests_pass(lab: Lab) -> None:
 
 
 def test_a_job_in_plain_sql(lab: Lab) -> None:
-    """A job in plain SQL reports its events with two lines of configuration and no program."""
+    """A job in plain SQL reports its events with two lines of configuration and without a program."""
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
     done = lab.run("", "-f", str(EXAMPLES / "sql_job" / "report.sql"), program=("spark-sql",), defaults=defaults)
     assert done.process.returncode != 0

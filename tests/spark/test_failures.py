@@ -1,4 +1,4 @@
-"""Tests of real failures, live and replayed: the root cause and its label."""
+"""Tests of the root cause and label of real failures, live and replayed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SPARK = {
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """Finished job with failures of all kinds."""
+    """Return the finished job with failures of all kinds."""
     defaults = {**two_lines(), **PATIENT, **SPARK, **file_reporter(Path("{folder}/events.jsonl"))}
     found = lab.run("failures.py", defaults=defaults)
     assert found.process.returncode == 0, found.tail()
@@ -49,7 +49,7 @@ def run(lab: Lab) -> Run:
 
 @pytest.fixture(scope="module", params=["live", "replayed"])
 def events(request: pytest.FixtureRequest, run: Run) -> list[dict[str, Any]]:
-    """Events of the run, live from the listener or replayed from the event log."""
+    """Return the events of the run, live from the listener or replayed from the event log."""
     if request.param == "live":
         return run.events()
     (log,) = [path for path in run.folder.glob("local-*") if path.suffix != ".crc"]
@@ -71,7 +71,7 @@ def failures(events: list[dict[str, Any]], entity: str, description: str) -> lis
 
 @pytest.mark.parametrize("description", FAILURES)
 def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]], description: str) -> None:
-    """A failed job has its first error, the error's line in the user's code, and the label of who must act."""
+    """A failed job has its first error, the error's line in the user's code, and the label of the responsible side."""
     cause, label = FAILURES[description]
     found = failures(events, "job", description)
     attributes = found[0]
@@ -85,7 +85,7 @@ def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]],
 
 @pytest.mark.parametrize("description", [name for name in FAILURES if name != "cancelled"])
 def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], description: str) -> None:
-    """Each failed job has one failed stage with the same cause; a parallel stage that retried a task has none."""
+    """Each failed job has one failed stage with the same cause. A parallel stage that retried a task has no failure."""
     cause, label = FAILURES[description]
     (attributes,) = failures(events, "stage", description)
     assert attributes["failure.root_cause"].startswith(cause)
@@ -93,7 +93,7 @@ def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], descrip
 
 
 def test_a_fetch_failure_names_the_executor(events: list[dict[str, Any]]) -> None:
-    """The event of a fetch failure names the executor of the missing shuffle output, and the stage's retry."""
+    """The event of a fetch failure names the executor of the missing shuffle output and the retry of the stage."""
     (attributes,) = failures(events, "stage", "missing shuffle output")
     assert attributes["failure.will_retry"] is True
     assert attributes["failure.executor.id"] == "driver"

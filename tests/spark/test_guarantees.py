@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PROBES = {"PYTHONPATH": str(REPORTERS)}
 TERMINAL = Path(__file__).with_name("terminal.py")
-#: Delay of the slow reporter, and timeout of the hung reporter; both far exceed the delays of a slow machine.
+#: Delay of the slow reporter and timeout of the hung reporter, which far exceed the delays of a slow machine.
 SLOW_SECONDS, TIMEOUT_SECONDS = 4.0, 10.0
 GOOD_JOBS = 10
 
@@ -41,13 +41,13 @@ def spooled(folder: Path) -> dict[str, str]:
 
 
 def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
-    """Kill the first run while the destination fails; the second run has a working destination."""
+    """Kill the first run while the destination fails. The second run has a working destination."""
     folder = lab.folder / "two-runs"
     folder.mkdir()
     (folder / "away").touch()
     first = lab.start("ending.py", "wait", defaults=spooled(folder), env=PROBES)
     first.wait_until_announced("counted")
-    # Wait until the sidecar is ready, possibly after the job: before, no event is in the spool.
+    # Wait until the sidecar is ready, possibly after the job, because no event is spooled earlier.
     first.wait_for("an event to be tried", (folder / "tried").exists)
     first.signal(first.driver(), signal.SIGKILL)
     first.wait()
@@ -59,7 +59,7 @@ def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
 
 @pytest.fixture(scope="module")
 def killed(lab: Lab) -> Future[tuple[list[dict[str, Any]], Run, Path]]:
-    """Two runs of one application; the first run is killed."""
+    """Return two runs of one application, of which the first is killed."""
     return lab.background(two_runs, lab)
 
 
@@ -99,7 +99,7 @@ def slow(lab: Lab) -> Future[Run]:
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[Run]:
     """Run with a guaranteed reporter that never returns."""
-    # The application ends while Spark waits for the reporter; this wait may use half of the shutdown timeout.
+    # The application ends while Spark waits for the reporter, which may use half of the shutdown timeout.
     shutdown = 2 * TIMEOUT_SECONDS + 2
     times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
     return lab.background(guaranteed, lab, "1h", **times)
@@ -149,7 +149,7 @@ ENDINGS: dict[str, tuple[Callable[[Lab], Run], str]] = {
 
 @pytest.fixture(scope="module")
 def ended(lab: Lab, killed: Future[Any], slow: Future[Run], hung: Future[Run]) -> dict[str, Future[Run]]:
-    """Run one application per ending, two at a time."""
+    """Run one application for each ending, two at a time."""
     return {how: lab.background(start, lab) for how, (start, _) in ENDINGS.items()}
 
 
@@ -157,7 +157,7 @@ def ended(lab: Lab, killed: Future[Any], slow: Future[Run], hung: Future[Run]) -
 
 
 def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
-    """The second run delivers the first run's events in order and before its own, including LOST."""
+    """The second run delivers the first run's events, including LOST, in order and before its own events."""
     events, second, folder = killed.result()
     runs = list(dict.fromkeys(event["attributes"]["spark.app.id"] for event in events))
     assert len(runs) == 2
@@ -174,7 +174,7 @@ def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[lis
 
 
 def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
-    """Events that the first run counted as spooled are counted by the second run as accepted and delivered."""
+    """The second run counts the events that the first run counted as spooled as accepted and delivered."""
     events, _, _ = killed.result()
     first, second = (e["attributes"] for e in events if e["name"] == "DispatcherReportEvent")
     runs = [first["spark.app.id"], second["spark.app.id"]]
@@ -186,14 +186,14 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
 
 
 def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
-    """The slow guaranteed reporter gets the failures of two jobs and their stages, and no other event."""
+    """The slow guaranteed reporter receives the failures of two jobs and their stages, and no other event."""
     reported = answered(slow.result(), "pager")
     assert {one["name"] for one in reported} == {"JobFailureEvent"}
     assert len(reported) == 4
 
 
 def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> None:
-    """After a failed job, no reporter gets later events before the slow reporter has delivered the failure."""
+    """After a failed job, no reporter receives later events before the slow reporter has delivered the failure."""
     run = slow.result()
     (first, second) = sorted({one["job"] for one in answered(run, "pager") if one["job"] is not None})
     for failed in (first, second):
@@ -211,11 +211,11 @@ def test_successful_jobs_are_not_delayed(slow: Future[Run]) -> None:
     assert max(before) - min(before) < slow.result().truth()["before"] + SLOW_SECONDS / 2
 
 
-def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None:
-    """A hung guaranteed reporter causes one timeout in total and one log message; others get every event."""
+def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> None:
+    """A hung guaranteed reporter causes one timeout and one log message. Other reporters receive every event."""
     run = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Exclude the sidecar's final report, which it makes after the wait for the end.
+    # Exclude the sidecar's final report, which is made after the wait for the end.
     reported = [one for one in answered(run, "all") if one["name"] != "DispatcherReportEvent"]
     ends = [one for one in reported if one["job"] is not None and one["status"] in ("FINISHED", "FAILED")]
     assert len(ends) == 2 * GOOD_JOBS + 2
@@ -223,19 +223,19 @@ def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None
     came = [one["came"] for one in reported[failed:]]
     gaps = [later - earlier for earlier, later in pairwise(came)]
     first, second = sorted(range(len(gaps)), key=gaps.__getitem__, reverse=True)[:2]
-    # Later events wait from the time of Spark's event, which precedes each delivery.
+    # The delay of later events is counted from the time of Spark's event, which precedes each delivery.
     assert came[first + 1] - reported[failed]["happened"] >= TIMEOUT_SECONDS
     assert gaps[first] < TIMEOUT_SECONDS + 5
     assert gaps[second] < TIMEOUT_SECONDS - 0.5
-    # The shim also logs the timeout if the sidecar gets no processor for another half second.
+    # The shim also logs the timeout if the sidecar gets no processor time for another half second.
     messages = [message for message in run.own_messages if "sync.timeout" in message]
     assert len([message for message in messages if "reporter pager" in message]) == 1
     assert len([message for message in messages if "reporter pager" not in message]) <= 1
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_everything_is_drained_for_every_ending(ended: dict[str, Future[Run]], how: str) -> None:
-    """For every ending, all events are delivered in order, the spool is empty, and no sidecar is left."""
+def test_all_events_are_delivered_for_every_ending(ended: dict[str, Future[Run]], how: str) -> None:
+    """For every ending, all events are delivered in order, the spool is empty, and no sidecar remains."""
     run = ended[how].result()
     events = run.events()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)
 
 
 class Services(http.server.BaseHTTPRequestHandler):
-    """User service and language model of the guides; user 3 is unknown, and one answer is not JSON."""
+    """User service and language model of the guides. User 3 is unknown, and one answer is not JSON."""
 
     protocol_version = "HTTP/1.1"
     prompts: list[str] = []  # noqa: RUF012 (the server makes a handler for each request)
@@ -62,7 +62,7 @@ def services() -> Iterator[str]:
 
 
 def process_of(guide: str, folder: Path) -> Any:
-    """Run a guide's code and return the function ``process`` from it; the function writes below the folder."""
+    """Run a guide's code and return its function ``process``, which writes below the folder."""
     page = (ROOT / "docs/guides" / f"{guide}.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     code = re.sub(r'(parquet\(|store=)"(\w+)"', rf'\1"{folder}/\2"', code)
@@ -72,7 +72,7 @@ def process_of(guide: str, folder: Path) -> Any:
 
 
 def test_http(spark: SparkSession, services: str, tmp_path: Path) -> None:
-    """A row that the service rejects is a dead letter, and all other rows are enriched."""
+    """A row that the service rejects becomes a dead letter, and all other rows are enriched."""
     spark.sparkContext.environment["USERS_URL"] = services
     process_of("enrich-with-http", tmp_path)(spark.range(40).withColumnRenamed("id", "user_id"), 0)
     found = {row.user_id: row.country for row in spark.read.parquet(f"{tmp_path}/enriched").collect()}
@@ -82,7 +82,7 @@ def test_http(spark: SparkSession, services: str, tmp_path: Path) -> None:
 
 
 def test_database(spark: SparkSession, tmp_path: Path) -> None:
-    """A row whose key the table lacks has a null."""
+    """If the table lacks a row's key, the row has a null."""
     server = PostgreSQL()
     try:
         server.start()
@@ -97,7 +97,7 @@ def test_database(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> None:
-    """Equal texts cause one call; an answer that is not JSON fails its row."""
+    """Equal texts cause one call, and an answer that is not JSON fails its row."""
     spark.sparkContext.environment.update(LLM_URL=services, LLM_KEY="key", LLM_MODEL="small")
     texts = ["My bill is wrong!", "My bill is right", "My bill is wrong!", "?"]
     (tmp_path / "in").mkdir()

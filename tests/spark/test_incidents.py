@@ -24,7 +24,7 @@ LOG = {
     "spark.eventLog.rolling.enabled": "false",
     "spark.yarn.historyServer.address": "history:18080",
 }
-#: Long settle time: on a slow machine, the application may end later after a failure than the default allows.
+#: The settle time is long, because on a slow machine the application may end late after a failure.
 PATIENTLY = {"events.incident.settle": "1min", "spark.ui.enabled": "true", "spark.ui.port": "0"}
 LINES = {**two_lines(), **PATIENT, **LOG, **PATIENTLY}
 HOW = ("udf", "caught", "query", "cancelled")
@@ -43,7 +43,7 @@ def alarms(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def members(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """Return entity, severity and role of all events that belong to an incident."""
+    """Return the entity, severity and role of all events that belong to an incident."""
     about = [(event["severity"], event["attributes"]) for event in events]
     return [(a["spark.entity"], severity, a["incident.role"]) for severity, a in about if "incident.id" in a]
 
@@ -56,8 +56,11 @@ def replayed(run: Run) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_failing_udf_is_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
-    """A failing UDF is one alarm of the application, with root cause, line and links; others are consequences."""
+def test_a_failing_udf_causes_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
+    """A failing UDF causes one alarm of the application, with root cause, line and links.
+
+    Other events are consequences.
+    """
     run = runs["udf"].result()
     assert run.process.returncode == 1, run.tail()
     (alarm,) = alarms(run.events())
@@ -80,16 +83,16 @@ def test_a_failing_udf_is_one_alarm_of_its_application(runs: dict[str, Future[Ru
     assert alarm["attributes"]["spark.history.url"] == f"http://history:18080/history/{application}/jobs/"
 
 
-def test_a_caught_exception_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
-    """If the program catches an exception and runs another job, the failure is no alarm."""
+def test_a_caught_exception_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
+    """If the program catches an exception and runs another job, the failure is not an alarm."""
     run = runs["caught"].result()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
     assert members(run.events())[-1] == ("job", "WARN", "survived")
 
 
-def test_a_failing_query_is_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
-    """The alarm of a failed query names the query, its batch and the cause, and has the query's incident key."""
+def test_a_failing_query_causes_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
+    """The alarm of a failed query contains the query, its batch, the cause, and the query's incident key."""
     run = runs["query"].result()
     assert run.process.returncode == 1, run.tail()
     (alarm,) = alarms(run.events())
@@ -101,8 +104,8 @@ def test_a_failing_query_is_one_alarm_of_its_application(runs: dict[str, Future[
     assert query["attributes"]["incident.id"] == alarm["attributes"]["incident.id"]
 
 
-def test_a_cancelled_job_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
-    """A cancelled job raises no alarm, because no work failed."""
+def test_a_cancelled_job_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
+    """A cancelled job causes no alarm, because no work failed."""
     run = runs["cancelled"].result()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
@@ -111,7 +114,7 @@ def test_a_cancelled_job_is_no_alarm(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str) -> None:
-    """A replay has the live severities; if the log has no outcome, the job or query is the alarm instead."""
+    """A replay has the same severities as the live run. If the log has no outcome, the job or query is the alarm."""
     run = runs[how].result()
     live, replay = run.events(), replayed(run)
     assert len(alarms(replay)) == len(alarms(live))
@@ -123,7 +126,7 @@ def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str
 
 
 def test_a_query_that_fails_three_times_and_commits_is_one_alert(lab: Lab) -> None:
-    """A query that fails three times and then commits opens one alert and closes it, at Alertmanager and PagerDuty."""
+    """A query that fails three times and then commits opens and closes one alert at Alertmanager and PagerDuty."""
     with Alertmanager() as alertmanager, Receiver() as pagerduty:
         alerts = {
             "events.reporters": "audit,alerts,page",

@@ -1,4 +1,4 @@
-"""Tests of the choice of the sidecar's Python, and of how this Python finds the package."""
+"""Tests of the selection of the sidecar's Python, and of the location in which this Python finds the package."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ PROBE = {
 
 
 def make_environment(folder: Path) -> Path:
-    """Create a virtual environment with the package and its dependencies; return its site-packages."""
+    """Create a virtual environment with the package and its dependencies, and return its site-packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     shutil.copytree(Path(spark_events.__file__).parent, site / "spark_events")
-    # Python searches paths in a .pth file after the folder itself, and not for further .pth files.
+    # Python searches paths in a .pth file after the folder itself, and reads no .pth files in these paths.
     (site / "dependencies.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n", encoding="utf-8")
     return site
 
 
 @pytest.fixture(scope="module")
 def site(lab: Lab) -> Path:
-    """Path of the site-packages of an environment that is not activated."""
+    """Return the site-packages of an environment that is not activated."""
     return make_environment(lab.folder / "elsewhere")
 
 
@@ -81,7 +81,7 @@ def test_the_configured_python_is_used(runs: dict[str, Future[Run]], site: Path)
     assert finished(runs["named"]).truth("interpreter")["executable"] == str(site.parents[2] / "bin" / "python")
 
 
-def test_jupyter_is_not_used(runs: dict[str, Future[Run]], lab: Lab) -> None:
+def test_the_sidecar_does_not_use_jupyter(runs: dict[str, Future[Run]], lab: Lab) -> None:
     """The sidecar never runs with jupyter from PYSPARK_DRIVER_PYTHON, but with PYSPARK_PYTHON."""
     assert finished(runs["jupyter"]).truth("interpreter")["executable"] == sys.executable
     assert "-c" not in (lab.folder / "jupyter-calls").read_text().split()
@@ -95,5 +95,5 @@ def test_the_environment_of_the_jar_is_used_without_activation(runs: dict[str, F
 
 
 def test_these_tests_run_in_another_environment(site: Path) -> None:
-    """Control: these tests run in another environment than the sidecars."""
+    """Control: these tests run in a different environment than the sidecars."""
     assert Path(sysconfig.get_path("purelib")).resolve() != site.resolve()

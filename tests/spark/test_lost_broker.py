@@ -1,4 +1,4 @@
-"""Test of a Kafka broker that disappears: the query hangs in its source, and an event names the source."""
+"""Test of an unreachable Kafka broker: the query hangs in its source, and an event names the source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JARS = ROOT / ".tools" / "kafka-connector" / "jars"
 
 @pytest.fixture
 def broker() -> Iterator[Kafka]:
-    """Broker with a topic that has one message."""
+    """Yield a broker with a topic that contains one message."""
     if not _JARS.is_dir():
         missing("there is no Kafka source for Spark in .tools/kafka-connector; make kafka-connector fetches it")
     broker = Kafka()
@@ -36,8 +36,8 @@ def broker() -> Iterator[Kafka]:
         broker.remove()
 
 
-def test_a_broker_that_disappears_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
-    """A query that hangs because its broker disappeared is reported as overdue in Spark's Kafka source."""
+def test_a_stopped_broker_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
+    """If a query hangs because its broker was stopped, it is reported as overdue in Spark's Kafka source."""
     settings = {
         **two_lines(),
         **PATIENT,

@@ -1,4 +1,4 @@
-"""Tests of output lost with its executor on a real cluster: the time of the status change, live and replayed."""
+"""Tests of output that is lost with its executor on a real cluster: the time of the status change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def edges(run: Run) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """Finished job, during which the test killed the executor of one of two finished tasks of the first stage."""
+    """Return the finished job, during which the test killed the executor of a finished task of the first stage."""
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))
@@ -65,13 +65,13 @@ def run(lab: Lab) -> Run:
 
 @pytest.fixture(scope="module")
 def log(run: Run) -> Path:
-    """Spark's own event log."""
+    """Return Spark's event log."""
     (path,) = run.folder.glob("app-*")
     return path
 
 
 def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
-    """The status change has the time of the loss; Spark reports the earlier time when the task had finished."""
+    """The status change has the time of the loss, although Spark reports the earlier end of the task."""
     reported = edges(run)
     assert [edge["attributes"]["spark.status.new"] for edge in reported] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -89,10 +89,10 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
 
 
 def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
-    """A replay has the same status changes, with the same times and ids.
+    """A replay has the same status changes with the same times and ids.
 
-    Only the numbers may differ: two threads of Spark report the loss of the executor and of its output, and the
-    listener and the log may see them in different orders.
+    Only the numbers may differ: two threads of Spark report the loss of the executor and the loss of its output, so the
+    listener and the log may receive them in different orders.
     """
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "AllSubtasksStatusChangeEvent"]

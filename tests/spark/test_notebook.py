@@ -1,4 +1,4 @@
-"""Tests in a real notebook kernel: cells that run twice, cells that await, and displayed events."""
+"""Tests in a real notebook kernel: repeated cells, cells that await, and displayed events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Cell = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
-    """Return a function that runs a cell and returns its result by MIME type, with its output as ``stdout``."""
+    """Return a function that runs a cell.
+
+    The function returns the cell's result by MIME type, and the output as ``stdout``.
+    """
     manager = pytest.importorskip("jupyter_client.manager")
     pytest.importorskip("ipykernel")
     folder = tmp_path_factory.mktemp("notebook")
@@ -65,8 +68,8 @@ ADD = (
 )
 
 
-def test_cells_that_run_twice_duplicate_nothing(cell: Cell) -> None:
-    """A cell that runs twice replaces its stream, and its callback of the same name, and duplicates nothing."""
+def test_repeated_cells_duplicate_no_event(cell: Cell) -> None:
+    """A repeated cell replaces its stream and its callback with the same name, and duplicates no event."""
     cell(START)
     cell(CALLBACK)
     cell(CALLBACK)
@@ -75,17 +78,17 @@ def test_cells_that_run_twice_duplicate_nothing(cell: Cell) -> None:
     cell("first = events")
     cell(START)
     cell(ADD.format(n=2))
-    # Wait for the call: a replaced callback's queued events are not passed to its replacement.
+    # Wait for the call, because queued events of a replaced callback are not passed to its replacement.
     cell(CALLED)
     cell(CALLBACK)
     cell(ADD.format(n=3))
     shown = cell("events.stop()\nprint(first.is_running, sorted(heard))")
-    # The callback was registered with the second stream and appended the second event to the second list.
+    # The second stream registered the callback again, which appended the second event to the second list.
     assert shown["stdout"].split("\n")[0] == "False [2, 3]"
 
 
 def test_a_cell_can_await(cell: Cell) -> None:
-    """A cell can await an event in the kernel's own event loop."""
+    """A cell can await an event in the event loop of the kernel."""
     cell(START)
     shown = cell(
         "spark_events.add_event(spark_events.EventBuilder('a.b', 'Awaited'))\n"

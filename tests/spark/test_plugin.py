@@ -1,4 +1,4 @@
-"""Tests of the plugin, which registers the listener once and publishes figures in Spark's metrics system."""
+"""Tests of the plugin, which registers the listener once and publishes metrics in Spark's metrics system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = {
     "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
     "spark.metrics.conf.*.sink.csv.period": "1",
 }
-#: The listener's queue is small, so that Spark drops events, and Spark publishes their number.
+#: The listener's queue is small, so Spark drops events and publishes their number.
 OVERFLOWING = {
     "spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink",
     "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10",
@@ -40,7 +40,7 @@ def watched(lab: Lab) -> Run:
 
 
 def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
-    """Fill Spark's own listener queue by the dispatcher sync and a slow sidecar."""
+    """Fill Spark's listener queue with the dispatcher sync and a slow sidecar."""
     folder = lab.folder / "slow"
     lines = {**two_lines(), **make(folder, "is slow"), "events.dispatcher.type": "sync"}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **OVERFLOWING})
@@ -56,7 +56,7 @@ def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> Future[Run]:
-    """Run with the plugin and no listener in spark.extraListeners."""
+    """Run with the plugin and without a listener in spark.extraListeners."""
     return lab.background(lab.run, "listening.py", defaults={**ALONE, **REPORTER})
 
 
@@ -68,7 +68,7 @@ def both(lab: Lab) -> Future[Run]:
 
 @pytest.fixture(scope="module")
 def listening(lab: Lab) -> dict[str, Future[Run]]:
-    """Runs that record the queue of the listener, with and without waits for reporters."""
+    """Return runs that record the queue of the listener, with and without waits for reporters."""
     audit = "events.reporter.audit.delivery.guarantee"
     ways = {
         "async-queued": {**two_lines(), **REPORTER},
@@ -80,25 +80,25 @@ def listening(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module")
 def several(lab: Lab) -> Future[Run]:
-    """Run with plugin and listener that has several contexts one after another."""
+    """Return a run with plugin and listener that has several consecutive contexts."""
     at_once = {"events.shutdown.outcome-timeout": "0ms"}
     return lab.background(lab.run, "contexts.py", defaults={**two_lines(), **PLUGIN, **REPORTER, **at_once})
 
 
 @pytest.fixture(scope="module")
 def prometheus(lab: Lab) -> Future[Run]:
-    """Job with Spark's Prometheus servlet and CSV sink, and a sidecar with known figures."""
+    """Return a job with Spark's Prometheus servlet and CSV sink, and a sidecar with known metrics."""
     return lab.background(watched, lab)
 
 
 @pytest.fixture(scope="module")
 def flood(lab: Lab) -> Future[tuple[Run, list[dict[str, Any]]]]:
-    """Job whose slow listener makes Spark's queue overflow."""
+    """Return a job whose slow listener makes Spark's queue overflow."""
     return lab.background(flooded, lab)
 
 
 def assert_reported_once(run: Run) -> None:
-    """Verify that the application and its jobs are reported from start to end, once each."""
+    """Verify that the application and its jobs are each reported once from start to end."""
     assert run.process.returncode == 0, run.tail()
     reported = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
     facts = [(a["spark.entity"], a.get("spark.job.id"), a["spark.status.new"]) for a in reported]
@@ -112,12 +112,12 @@ def assert_reported_once(run: Run) -> None:
 
 
 def metrics_of(run: Run) -> dict[str, float]:
-    """Return the gauges of spark-events in the Prometheus text, by the end of their names."""
+    """Return the gauges of spark-events in the Prometheus text by the suffix of their names."""
     found = re.findall(r"_driver_plugin_io_sparkevents_EventsPlugin_(\w+)_Value\S* (\S+)", run.truth())
     return {name: float(value) for name, value in found}
 
 
-def test_the_plugin_alone_misses_nothing(alone: Future[Run]) -> None:
+def test_the_plugin_alone_reports_all_events(alone: Future[Run]) -> None:
     """With the plugin and no configured listener, all events from start to end are reported."""
     assert_reported_once(alone.result())
 
@@ -129,7 +129,7 @@ def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
 
 @pytest.mark.parametrize("way", ["async-queued", "sync", "guaranteed"])
 def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], way: str) -> None:
-    """The listener is in the queue for ``spark.extraListeners``, never in a queue of Spark's own listeners."""
+    """The listener is in the queue for ``spark.extraListeners``, never in a queue of Spark's listeners."""
     run = listening[way].result()
     assert_reported_once(run)
     assert "shared" in run.truth("queues")
@@ -137,7 +137,7 @@ def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], 
 
 @pytest.mark.any_spark
 def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
-    """Each application of a JVM with several contexts is reported once, one after another."""
+    """Each application of a JVM with several consecutive contexts is reported once."""
     run = several.result()
     assert run.process.returncode == 0, run.tail()
     names = [
@@ -148,8 +148,8 @@ def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
 
 
 @pytest.mark.any_spark
-def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
-    """No thread, process or pipe remains after a context has stopped or failed to start."""
+def test_a_context_leaves_no_thread_process_or_pipe(several: Future[Run]) -> None:
+    """After a context has stopped or failed to start, no thread, process or pipe remains."""
     after = several.result().truth()
     assert [left["threads"] for left in after] == [[]] * 4
     assert after[-1]["children"] == after[0]["children"]
@@ -157,18 +157,18 @@ def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
 
 
 def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Prometheus has the queue's drops, usage and size and the restarts, with names like those of FLIP-545."""
+    """Prometheus has the drops, usage and size of the queue and the restarts, with names like those of FLIP-545."""
     run = prometheus.result()
     assert run.process.returncode == 0, run.tail()
     metrics = metrics_of(run)
-    assert metrics["events_droppedCount"] == 1  # the reporter's figures
+    assert metrics["events_droppedCount"] == 1  # These gauges are the metrics of the reporter.
     assert 0 <= metrics["events_dispatcher_queue_currentUsage"] <= 1
     assert metrics["events_dispatcher_queue_size"] == 2048
     assert metrics["events_sidecar_restarts"] == 0
 
 
 def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Prometheus has a reporter's figures, although the reporter's name is known only at run time."""
+    """Prometheus has the metrics of a reporter, although the reporter's name is known only at run time."""
     metrics = metrics_of(prometheus.result())
     audit = {name.removeprefix("events_reporter_audit_"): v for name, v in metrics.items() if "_audit_" in name}
     assert audit == {
@@ -183,8 +183,8 @@ def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None
     assert metrics["events_reporter_on_call_deliveredCount"] == 7
 
 
-def test_other_sinks_have_the_figures(prometheus: Future[Run]) -> None:
-    """Other sinks have the same figures: Spark's CSV sink writes one file per figure."""
+def test_other_sinks_have_the_metrics(prometheus: Future[Run]) -> None:
+    """Other sinks have the same metrics: Spark's CSV sink writes one file for each metric."""
     names = {path.name.partition(".EventsPlugin.")[2] for path in (prometheus.result().folder / "csv").iterdir()}
     assert {
         "events.droppedCount.csv",
@@ -196,7 +196,7 @@ def test_other_sinks_have_the_figures(prometheus: Future[Run]) -> None:
 
 
 def test_drops_of_spark_s_queue_are_reported(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
-    """If Spark's listener queue drops events, records have their number, and the log first has one warning."""
+    """If Spark's listener queue drops events, records contain their number, and the log has one warning."""
     run, reported = flood.result()
     assert run.process.returncode == 0, run.tail()
     assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in reported)

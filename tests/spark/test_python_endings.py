@@ -22,7 +22,7 @@ SUBMIT, PYTHON = "spark-submit", sys.executable
 
 
 class Failing(NamedTuple):
-    """One way in which a program fails: its exit code, and the expected status, severity, reason and exception."""
+    """Failure of a program, with its exit code and the expected status, severity, reason and exception."""
 
     start: Callable[[Lab], Run]
     code: int
@@ -84,7 +84,10 @@ def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
 
 
 def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the application's last status event (a late stream adds a start event) and its failure events."""
+    """Return the application's last status event and its failure events.
+
+    A stream that starts late adds a start event.
+    """
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
     return event, run.named("JobFailureEvent", spark_entity="application")
 
@@ -110,7 +113,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 
 @pytest.mark.parametrize("how", WITHOUT_HOOKS)
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """Without exit hooks, a failed program has the outcome of spark-submit and the kernel's exit code."""
+    """Without exit hooks, a failed program has the outcome of spark-submit and the exit code from the kernel."""
     if how.startswith("plain") and not EXIT_STATUS_IS_READABLE:
         pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
     check(runs[how].result(), WITHOUT_HOOKS[how], EXIT_STATUS_IS_READABLE)
@@ -119,12 +122,12 @@ def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None
 @pytest.mark.any_spark
 @pytest.mark.parametrize("how", WITH_HOOKS)
 def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """With exit hooks, the events of a failed program have exception and exit code on any kernel."""
+    """With exit hooks, the events of a failed program contain the exception and the exit code on any kernel."""
     check(runs[how].result(), WITH_HOOKS[how], True)
 
 
 def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, Future[Run]]) -> None:
-    """A driver that Spark exits with 52 after an OutOfMemoryError is FAILED, with the label RESOURCE."""
+    """A driver that Spark ends with exit code 52 after an OutOfMemoryError is FAILED, with the label RESOURCE."""
     run = runs["out-of-memory"].result()
     assert run.process.returncode == 52, run.tail()
     event, (failure,) = ended(run)
@@ -139,7 +142,7 @@ def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, 
 @pytest.mark.any_spark
 @pytest.mark.parametrize("how", GOOD)
 def test_a_program_with_hooks_that_succeeds(runs: dict[str, Future[Run]], how: str) -> None:
-    """Exit hooks do not change a successful program's exit code and ignore a caught SystemExit."""
+    """Exit hooks do not change the exit code of a successful program, and they ignore a caught SystemExit."""
     run = runs[how].result()
     assert run.process.returncode == 0
     event, failures = ended(run)

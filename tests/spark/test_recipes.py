@@ -26,7 +26,7 @@ RECIPES = ROOT / "examples" / "recipes"
 
 
 def recipe(name: str) -> ModuleType:
-    """Import a recipe; workers cannot import it, so its classes are pickled by value."""
+    """Import a recipe, whose classes are pickled by value because workers cannot import the recipe."""
     spec = importlib.util.spec_from_file_location(f"recipe_{name}", RECIPES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -38,7 +38,7 @@ def recipe(name: str) -> ModuleType:
 
 
 class Service:
-    """The services that the recipes call; it counts the requests."""
+    """Services that the recipes call, which count the requests."""
 
     def __init__(self) -> None:
         self.logins = 0
@@ -54,7 +54,7 @@ class Service:
         return web.json_response({"token": f"t{self.logins}"})
 
     async def score(self, request: web.Request) -> web.Response:
-        """Answer ten times for each token, then 401."""
+        """Answer ten requests for each token, and further requests with 401."""
         token = request.headers["Authorization"]
         self.uses[token] = self.uses.get(token, 0) + 1
         if self.uses[token] > 10:
@@ -63,7 +63,7 @@ class Service:
         return web.json_response({"score": int(request.match_info["id"]) / 2})
 
     async def completions(self, request: web.Request) -> web.Response:
-        """Answer like an OpenAI-compatible server; reject every fifth request."""
+        """Answer like an OpenAI-compatible server, and reject every fifth request."""
         body = await request.json()
         schema = body["response_format"]["json_schema"]["schema"]
         assert set(schema["required"]) == {"topic", "urgent"}
@@ -78,7 +78,7 @@ class Service:
         return web.json_response({**answer, "choices": [choice], "usage": usage})
 
     async def batch_get(self, request: web.Request) -> web.Response:
-        """Return at most 40 items, and the other keys as unprocessed."""
+        """Return at most 40 items, and the remaining keys as unprocessed."""
         keys = (await request.json())["keys"]
         self.bulk.append(len(keys))
         items = [{"id": key, "price": key * 1.5} for key in keys[:40] if key != 7]
@@ -115,7 +115,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """Running services of the recipes."""
+    """Yield the running services of the recipes."""
     made, ready = Service(), Future[asyncio.AbstractEventLoop]()
     thread = threading.Thread(target=made.serve, args=(ready,))
     thread.start()
@@ -143,7 +143,7 @@ def test_an_expired_token_is_renewed(spark: SparkSession, service: Service) -> N
 
 
 def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
-    """A lookup reads a hundred rows in one query; a missing row has nulls."""
+    """A lookup reads a hundred rows in one query, and a missing row has nulls."""
     server = PostgreSQL()
     try:
         server.start()
@@ -160,7 +160,7 @@ def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
 
 
 def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) -> None:
-    """Rejected requests are repeated; each row has its structured answer and its tokens."""
+    """Rejected requests are repeated, and each row has its structured answer and its number of tokens."""
     texts = spark.createDataFrame(
         [(n, "db is down" if n % 2 else "an invoice") for n in range(20)], "id int, text string"
     )
@@ -172,7 +172,7 @@ def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) 
 
 
 def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) -> None:
-    """A request has at most 100 keys; keys that are returned as unprocessed are requested again."""
+    """A request contains at most 100 keys. Keys that are returned as unprocessed are requested again."""
     rows = recipe("bulk_reads").enriched(spark.range(0, 250, 1, 1), service.url).orderBy("id").collect()
     assert [row.price for row in rows] == [None if n == 7 else n * 1.5 for n in range(250)]
     assert max(service.bulk) == 100
@@ -180,7 +180,7 @@ def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) 
 
 
 def test_a_blocking_client_runs_in_threads(spark: SparkSession, service: Service) -> None:
-    """Equal customers cause one call; the failure of a call is reported in its row."""
+    """Equal customers cause one call, and the failure of a call is reported in its row."""
     rows = [(n, f"c{n % 5}") for n in range(50)]
     customers = spark.createDataFrame(rows, "id int, customer string").coalesce(1)
     found = recipe("legacy_service").enriched(customers, service.url).collect()

@@ -1,4 +1,4 @@
-"""Compare live and replayed events: from the listener of a real run, and from its event log."""
+"""Tests that events from the listener of a real run equal the replayed events from its event log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Forms of the event log; one of them is Spark's default, depending on its version.
+#: Forms of the event log, one of which is Spark's default, depending on the version.
 LOGS = {
     "plain": {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
     "rolling-zstd": {
@@ -24,7 +24,7 @@ LOGS = {
         "spark.eventLog.compression.codec": "zstd",
     },
 }
-#: Settings that enable all kinds of events, so that the tests compare all of them.
+#: Settings that enable all kinds of events, which are all compared.
 EVERYTHING = {
     "events.streaming-jobs.enabled": "true",
     "events.streaming-stages.enabled": "true",
@@ -32,8 +32,8 @@ EVERYTHING = {
     "events.incident.settle": "0ms",
 }
 
-# Data that only live events can have; the same list is in docs/replay.md.
-#: Of an application's end, the event log has neither the reason nor the outcome.
+# Data that only live events contain; docs/replay.md has the same list. For an application's end, the event log contains
+# neither the reason nor the outcome.
 END = {
     "event_id",
     "body",
@@ -70,7 +70,7 @@ def _run(lab: Lab, conf: dict[str, str]) -> Run:
 
 @pytest.fixture(scope="module", params=LOGS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Finished job with one form of the event log."""
+    """Return the finished job with one form of the event log."""
     found = runs[request.param].result()
     assert found.process.returncode == 0, found.tail()
     return found
@@ -88,14 +88,14 @@ def replay(
 
 @pytest.fixture(scope="module")
 def replayed(run: Run) -> list[dict[str, Any]]:
-    """Events that a replay makes from the run's event log."""
+    """Return the events that a replay makes from the run's event log."""
     done = replay(run, run.folder / "eventlog")
     assert done.returncode == 0, done.stderr
     assert "damaged" not in done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def only_live_knows(event: dict[str, Any]) -> set[str]:
+def live_only_fields(event: dict[str, Any]) -> set[str]:
     """Return the fields and attributes of an event in which a replay may differ."""
     entity, says = event["attributes"].get("spark.entity"), event["attributes"]
     if entity == "application" and says.get("spark.status.new") != "RUNNING":
@@ -112,12 +112,12 @@ def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
     flat = [{**event, **event["attributes"], "attributes": None} for event in (live, again)]
     for key in sorted(flat[0].keys() | flat[1].keys()):
         one, other = (event.get(key) for event in flat)
-        if one != other and key not in only_live_knows(live):
+        if one != other and key not in live_only_fields(live):
             yield f"{live['name']} {live['attributes'].get('spark.entity')} {key}: {one!r} != {other!r}"
 
 
 def of_the_run(run: Run) -> list[dict[str, Any]]:
-    """Return the run's events without the dispatcher's own events, which no record of Spark causes."""
+    """Return the run's events without the dispatcher's events, which no record of Spark causes."""
     return [event for event in run.events() if event["class_scope"] != "spark_events.dispatch"]
 
 
@@ -130,10 +130,10 @@ def test_the_log_has_the_expected_form(run: Run) -> None:
 
 
 def test_a_replay_has_the_live_events_in_order(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """A replay has the same events as the live run, in the same order."""
+    """A replay has the same events as the live run in the same order."""
     live = of_the_run(run)
     assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
-    ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not only_live_knows(e) & END]
+    ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not live_only_fields(e) & END]
     assert [one for one, _ in ids] == [other for _, other in ids]
     # Control: the comparison includes every kind of event.
     assert {event["name"] for event in live} == {
@@ -145,32 +145,32 @@ def test_a_replay_has_the_live_events_in_order(run: Run, replayed: list[dict[str
     assert {event["attributes"].get("spark.entity") for event in live} >= {"application", "query", "job", "stage"}
 
 
-def test_replayed_events_are_equal_to_live_ones(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """Replayed events equal live events in all fields and attributes, except those that a log cannot have."""
+def test_replayed_events_equal_live_events(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """Replayed events equal live events in all fields and attributes, except data that a log does not contain."""
     live = of_the_run(run)
     found = [text for one, other in zip(live, replayed, strict=True) for text in differences(one, other)]
     assert not found, "\n".join(found[:20])
 
 
 def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """In a replay, a query ends slightly earlier, and the first line of a job's stack trace is the same."""
+    """In a replay, a query ends slightly earlier, and the first line of a job's stack trace is unchanged."""
     for live, again in zip(of_the_run(run), replayed, strict=True):
-        if only_live_knows(live) == TERMINATED:
+        if live_only_fields(live) == TERMINATED:
             assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
-        if only_live_knows(live) == JOB_FAILURE:
+        if live_only_fields(live) == JOB_FAILURE:
             traces = [event["attributes"]["exception.stacktrace"].splitlines()[0] for event in (live, again)]
             assert traces[0] == traces[1]
 
 
 def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
-    """A replayed application ends with status ENDED, because the event log does not have its outcome."""
+    """A replayed application ends with status ENDED, because the event log does not contain its outcome."""
     (end,) = [e for e in replayed if e["attributes"].get("spark.entity") == "application" and e["sequence"] > 1]
     assert end["attributes"]["spark.status.new"] == "ENDED"
     assert end["attributes"]["spark.app.end_reason"] == "UNKNOWN"
 
 
-def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """A replay of a log that is cut within a line or a compressed block has the events before the cut."""
+def test_a_truncated_log_has_the_events_before_the_truncation(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """If a log is truncated within a line or a compressed block, its replay has the events before the truncation."""
     files = [path for path in (run.folder / "eventlog").rglob("*local-*") if path.is_file()]
     (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
     cut = run.folder / "cut-off"
@@ -184,8 +184,8 @@ def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: lis
     assert events == replayed[: len(events)]
 
 
-def test_a_replay_has_events_of_the_clock_before_a_query_s_end(lab: Lab) -> None:
-    """A replay has the IDLE event of a query that becomes idle and stops between two progress events."""
+def test_a_replay_has_timer_events_before_a_query_s_end(lab: Lab) -> None:
+    """A replay contains the IDLE event of a query that becomes idle and stops between two progress events."""
     settings = {"events.watermark.idle-timeout": "8s"}
     seldom = {"spark.sql.streaming.noDataProgressEventInterval": "2500"}
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "{folder}", **LOGS["plain"]}

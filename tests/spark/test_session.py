@@ -1,4 +1,4 @@
-"""Tests of events in the application's own Python: plain scripts."""
+"""Tests of events in the Python process of the application, using plain scripts."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ def run(lab: Lab, job: str, *arguments: str) -> tuple[Run, Any]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> tuple[Run, Any]:
-    """Run of a script that uses all functions, without a sidecar."""
+    """Return the run of a script that uses all functions without a sidecar."""
     return run(lab, "session_alone.py")
 
 
 @pytest.fixture(scope="module")
 def with_stream(lab: Lab) -> tuple[Run, Any]:
-    """Run of a script that has a sidecar and calls the functions with every kind of mistake."""
+    """Return the run of a script that has a sidecar and calls the functions with every kind of error."""
     return run(lab, "session_with_sidecar.py")
 
 
 @pytest.fixture(scope="module")
 def rounds(lab: Lab) -> Any:
-    """Run of a script that starts and stops streams repeatedly."""
+    """Return the run of a script that starts and stops streams repeatedly."""
     return run(lab, "session_rounds.py", str(ROUNDS))[1]
 
 
 @pytest.mark.any_spark
 def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
-    """A stream that ends while Spark's listener waits for it ends this wait at once."""
+    """If a stream ends while Spark's listener waits for its answer, the wait ends immediately."""
     _, took = run(lab, "session_ends.py")
-    assert took < 30  # the listener's own timeout is a minute
+    assert took < 30  # The listener's timeout is one minute.
 
 
 @pytest.mark.any_spark
 def test_stop_respects_its_time_limit(lab: Lab) -> None:
     """stop() respects its time limit even if events in Spark's queue wait for a slow reporter."""
     _, took = run(lab, "session_stops.py")
-    assert took < 8  # the limit is 5 s; a former version took twice as long plus the time of the last answer
+    assert took < 8  # The limit is 5 s. An earlier version needed twice the limit plus the time of the last answer.
 
 
-def test_configure_sets_everything(alone: tuple[Run, Any]) -> None:
-    """configure registers the listener without a sidecar; the stream ignores other configured reporters."""
+def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:
+    """configure registers the listener without a sidecar, and the stream ignores other configured reporters."""
     done, truth = alone
     assert truth["is_configured"] == ["io.sparkevents.EventsListener", "false"]
     assert not (done.folder / "never.jsonl").exists()
@@ -68,7 +68,7 @@ def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
 
 
 def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
-    """A reporter object, a configured reporter and the history get the same events, each once."""
+    """A reporter object, a configured reporter and the history receive the same events, each once."""
     done, truth = alone
     reported = [tuple(one) for one in truth["history"]]
     assert len(reported) == len(set(reported)) > 10
@@ -82,14 +82,14 @@ def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, 
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
     assert not any(on_main for _, on_main in truth["calls"])
-    # Only the job's event is the alarm, not its stage's event.
+    # Only the job's event is the alarm, not the event of its stage.
     assert len(truth["pages"]) == 1
     assert [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
     assert all("ZeroDivisionError" in page for page in truth["pages"])
 
 
 def test_callbacks_that_raise_or_block_do_not_affect_others(alone: tuple[Run, Any]) -> None:
-    """A callback that raises is called once per event; the job and other callbacks continue."""
+    """A callback that raises is called once per event, and the job and other callbacks continue."""
     done, truth = alone
     names = {event_id: name for name, event_id in truth["history"]}
     broken = truth["broken"]
@@ -109,7 +109,7 @@ def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
-    """A custom event is ordered between the jobs before and after it and has the application's attributes."""
+    """A custom event has its position between the previous and the next job, and the application's attributes."""
     _, truth = alone
     assert truth["mine"] == [12, "alone", "WARN"]
     assert truth["order"] == [True, True]
@@ -125,17 +125,17 @@ def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> 
 
 
 def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
-    """spark.stop() waits until the last events are delivered and leaves no thread."""
+    """spark.stop() waits until the last events are delivered, and leaves no thread."""
     _, truth = alone
     assert truth["last"][0] == "Application 'alone' finished: its own code stopped it"
     assert truth["last"][1].startswith("alone: events by reporter: ")
     assert not truth["is_running"]
     assert truth["threads"] == []
-    assert truth["stop_seconds"] < 60  # Spark's own timeout is two minutes
+    assert truth["stop_seconds"] < 60  # Spark's timeout is two minutes.
 
 
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
-    """A callback and a reporter of the same name have separate counts in the report."""
+    """A callback and a reporter with the same name have separate counts in the report."""
     run, truth = alone
     reported = len(run.events(run.folder / "e.jsonl"))
     # The counts do not include the report itself, which is built from them.
@@ -144,7 +144,7 @@ def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, 
 
 
 def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, Any]) -> None:
-    """A stream and a sidecar report the same events once; the sidecar continues after the stream's end."""
+    """A stream and a sidecar report the same events once. The sidecar continues after the stream's end."""
     done, truth = with_stream
     in_file = [(e["name"], e["event_id"]) for e in done.events()]
     assert len(in_file) == len(set(in_file))
@@ -157,7 +157,7 @@ def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, A
     assert set(reported) <= set(in_file)
     assert truth["mine"] in [event_id for _, event_id in in_file]
     last = done.events()[-2]
-    # The script ends without stop(): its exit hooks do not know the exit code, but the kernel may report it.
+    # The script ends without stop(). Its exit hooks do not know the exit code, but the kernel may report it.
     status = "FINISHED" if EXIT_STATUS_IS_READABLE else "ENDED"
     assert (last["name"], last["attributes"]["spark.status.new"]) == ("JobStatusChangeEvent", status)
 
@@ -169,7 +169,7 @@ def test_a_failed_start_restores_the_thread_s_properties(with_stream: tuple[Run,
 
 
 def test_scala_and_java_can_add_events(with_stream: tuple[Run, Any]) -> None:
-    """Events added by Scala and Java have the same attributes and order as events added by Python."""
+    """Events from Scala and Java have the same attributes and order as events from Python."""
     done, truth = with_stream
     assert truth["added"] is True
     details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
@@ -210,29 +210,29 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_raises_one_clear_error(with_stream: tuple[Run, Any], mistake: str) -> None:
-    """A mistake raises one error with the argument, the value and the allowed values; the job continues."""
+def test_an_invalid_call_raises_one_error(with_stream: tuple[Run, Any], mistake: str) -> None:
+    """An invalid call raises one error with the argument, the value and the allowed values, and the job continues."""
     _, truth = with_stream
     assert set(truth["mistakes"]) == set(MISTAKES)
     assert all(part in truth["mistakes"][mistake] for part in MISTAKES[mistake]), truth["mistakes"][mistake]
 
 
 @pytest.mark.any_spark
-def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
+def test_a_hundred_starts_and_stops_leave_no_resources(rounds: Any) -> None:
     """A hundred starts and stops leave no thread, process or descriptor, even if callbacks used Spark."""
     assert rounds["rounds"] == list(range(ROUNDS))
     before, after = rounds["before"], rounds["after"]
     assert after["jvm_own_threads"] == before["jvm_own_threads"] == []
     assert (after["threads"], after["descriptors"]) == (before["threads"], before["descriptors"])
     assert after["processes"] == before["processes"]
-    # The number of Spark's own threads varies.
+    # The number of Spark's threads varies.
     assert after["jvm_threads"] <= before["jvm_threads"] + 3
     assert after["jvm_descriptors"] <= before["jvm_descriptors"] + 3
 
 
 @pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
-    """Two Spark sessions share one stream; a second stream is rejected or replaces the first stream."""
+    """Two Spark sessions share one stream. A second stream is rejected or replaces the first stream."""
     assert "already has an event stream, started in " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True
@@ -247,7 +247,7 @@ def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
-    """Events that several threads add arrive once, in the order of each thread."""
+    """Events that several threads add are reported once, in the order of each thread."""
     reported = rounds["from_threads"]
     assert sorted(reported) == list(range(200))
     for thread in range(4):
@@ -257,7 +257,7 @@ def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None
 
 @pytest.mark.any_spark
 def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
-    """A stopped stream raises a clear error; a new context is a separate application with its own stream."""
+    """A stopped stream raises an error. A new context is a separate application with its own stream."""
     assert rounds["stopped"] == rounds["stopped_add"] == "the SparkSession was stopped: start a new one"
     first, second = rounds["applications"]
     assert first != second
@@ -265,7 +265,7 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
 
 
 @pytest.mark.any_spark
-def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> None:
+def test_a_script_without_stop_delivers_all_events(lab: Lab, tmp_path: Path) -> None:
     """A script that stops neither its stream nor its session delivers every event."""
     script, reported = tmp_path / "ends.py", tmp_path / "reported.jsonl"
     script.write_text(
@@ -284,7 +284,7 @@ def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> 
 
 @pytest.mark.any_spark
 def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> None:
-    """After its Python is killed, the JVM ends as without a stream, and not after `shutdown.timeout`."""
+    """If its Python is killed, the JVM exits as without a stream, before the end of `shutdown.timeout`."""
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, spark_events\n"
@@ -302,7 +302,7 @@ def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> Non
 
 @pytest.mark.any_spark
 def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Path) -> None:
-    """The error about a missing jar names the configuration line to add and the alternative."""
+    """The error about a missing jar contains the missing line of the configuration and the alternative."""
     script = tmp_path / "bare.py"
     script.write_text(
         "import sys, spark_events\n"

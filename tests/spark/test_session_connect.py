@@ -1,4 +1,4 @@
-"""Tests with Spark Connect: the listener runs in the server; a client gets events of its own queries."""
+"""Tests with Spark Connect, where the listener runs in the server and a client gets events of its own queries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ since_4 = pytest.mark.skipif(IS_3_5, reason="3.5 runs its clients' listeners on 
 
 @pytest.fixture(scope="module")
 def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
-    """Server with the two lines of configuration, and the events of its client."""
+    """Run a server with the two lines of configuration, and return the server and the events of its client."""
     folder = tmp_path_factory.mktemp("client")
     server, port = connect_server(lab, {**two_lines(), **PATIENT, **file_reporter(folder / "server.jsonl")})
     command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), port]
@@ -35,7 +35,7 @@ def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
     return server, truth
 
 
-def test_the_server_reports_everything(connected: tuple[Run, Any]) -> None:
+def test_the_server_reports_all_events(connected: tuple[Run, Any]) -> None:
     """The server reports its application, the client's queries and a query's failure."""
     _, truth = connected
     bodies = [event["body"] for event in truth["server"]]
@@ -47,8 +47,8 @@ def test_the_server_reports_everything(connected: tuple[Run, Any]) -> None:
 
 
 @since_4
-def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
-    """A client's callbacks and reporters get its own queries from start to end, with the server's application."""
+def test_a_client_receives_its_own_queries(connected: tuple[Run, Any]) -> None:
+    """A client's callbacks and reporters receive its own queries from start to end, with the server's application."""
     _, truth = connected
     assert truth["kind"] == "pyspark.sql.connect.session"
     assert ": query 'good' committed batch " in truth["commit"]
@@ -64,15 +64,15 @@ def test_a_client_sees_its_own_queries(connected: tuple[Run, Any]) -> None:
 
 @since_4
 def test_a_client_and_the_server_report_the_same_ids(connected: tuple[Run, Any]) -> None:
-    """A client and the server report the same event ids, so that a destination can remove duplicates."""
+    """A client and the server report the same event ids, so a destination can remove duplicates."""
     _, truth = connected
     queries = [e for e in truth["client"] if e["attributes"].get("spark.entity") == "query"]
     assert len(queries) >= 4
     assert {e["event_id"] for e in queries} <= {e["event_id"] for e in truth["server"]}
 
 
-def test_unsupported_calls_raise_clear_errors(connected: tuple[Run, Any]) -> None:
-    """A Connect client gets one warning at the start and a clear error at each unsupported call."""
+def test_unsupported_calls_raise_errors(connected: tuple[Run, Any]) -> None:
+    """A Connect client logs one warning at the start and raises an error at each unsupported call."""
     _, truth = connected
     if IS_3_5:
         assert truth["start"].startswith("Spark Connect 3.5.")

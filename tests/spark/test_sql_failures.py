@@ -70,7 +70,7 @@ def statuses(run: Run, entity: str) -> list[str]:
 def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Run]]) -> None:
     """SQL that fails in the driver has one event: a missing table, an existing path or a broadcast timeout.
 
-    SQL that fails because of its job has no event besides the job's failure.
+    SQL that fails because of its job has only the event of the job's failure.
     """
     run = runs["driver"].result()
     assert len(run.truth()) == 4
@@ -85,7 +85,7 @@ def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Ru
 
 
 def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Run]]) -> None:
-    """A driver out of memory in collect is an error of the SQL execution, although its job succeeds."""
+    """If the driver runs out of memory in collect, the SQL execution has an error, although its job succeeds."""
     run = runs["memory"].result()
     assert run.truth()
     (event,) = failures(run, "sql")
@@ -96,7 +96,7 @@ def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Ru
 
 
 def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[Run]]) -> None:
-    """A failed application has the same cause and error type as the SQL that failed it."""
+    """A failed application has the same cause and error type as the SQL execution that failed it."""
     run = runs["exists"].result()
     (sql,), (application,) = failures(run, "sql"), failures(run, "application")
     assert sql["attributes"]["error.type"] == application["attributes"]["error.type"] == "PATH_ALREADY_EXISTS"
@@ -105,7 +105,7 @@ def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[R
 
 
 def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
-    """A job is CANCELLED by cancelAllJobs and by the end of its application."""
+    """cancelAllJobs and the end of the application cancel a job, which is then CANCELLED."""
     run = runs["cancelled"].result()
     assert statuses(run, "job") == ["RUNNING", "CANCELLED", "RUNNING", "CANCELLED"]
     assert failures(run, "sql") == []
@@ -124,7 +124,7 @@ def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
 def test_the_failed_statement_of_spark_sql_is_the_reason(
     runs: dict[str, Future[Run]], how: str, error: str, message: str
 ) -> None:
-    """The failed statement is the application's failure or, without Spark's exit code, its outcome hint."""
+    """The failed statement is the application's failure, or its hint if Spark does not know the exit code."""
     run = runs[how].result()
     assert run.process.returncode == 1
     if SPARK_4:

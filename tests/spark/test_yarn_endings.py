@@ -26,7 +26,7 @@ _JARS = ROOT / ".tools" / "yarn" / "jars"
 _SOURCES = Path(__file__).parent / "yarn"
 _DEADLINE_SECONDS = 600
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: JDK packages that Hadoop's YARN client needs; here the client runs in the cluster's process.
+#: JDK packages that Hadoop's YARN client needs, which runs in the cluster's process here.
 _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
 
 
@@ -61,7 +61,7 @@ PROGRAMS = {
 
 
 def _compile(java: Path, classes: Path, path: str) -> Path:
-    """Compile the cluster and the Java program; return the jar of the program."""
+    """Compile the cluster and the Java program, and return the jar of the program."""
     classes.mkdir()
     sources = sorted(_SOURCES.glob("*.java"))
     subprocess.run([java / "javac", "-nowarn", "-cp", path, "-d", classes, *sources], check=True)
@@ -71,7 +71,7 @@ def _compile(java: Path, classes: Path, path: str) -> Path:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Settings of small drivers without executors; executors would not affect the ends."""
+    """Return the settings of small drivers without executors, which would not affect the ends."""
     dynamic = "spark.dynamicAllocation"
     return {
         **two_lines(),
@@ -96,7 +96,7 @@ def _settings(folder: Path) -> dict[str, str]:
 def _packed(folder: Path) -> dict[str, str]:
     """Pack an environment with spark-events, and return the settings of docs/platforms/yarn.md.
 
-    The settings contain no path of this machine's own environment, neither of its Python nor of its jar.
+    The settings contain no path of this machine's environment, neither of its Python nor of its jar.
     """
     venv.create(folder / "environment")
     (site,) = (folder / "environment").glob("lib/python3*/site-packages")
@@ -124,7 +124,7 @@ def _own_settings(name: str, folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the cluster, with one subfolder per program, named after the program."""
+    """Return the folder of the cluster, with one subfolder for each program, named after the program."""
     if not _JARS.is_dir():
         missing("there is no YARN cluster in .tools/yarn; make yarn fetches it")
     return tmp_path_factory.mktemp("yarn")
@@ -132,7 +132,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def states(folder: Path) -> dict[str, str]:
-    """Run all programs at once; return the state that YARN reports by program."""
+    """Run all programs at the same time, and return the state that YARN reports for each program."""
     java = Path(os.environ["JAVA_HOME"]) / "bin"
     path = os.pathsep.join([str(folder), str(folder / "classes"), f"{_JARS}/*", f"{pyspark_home()}/jars/*"])
     jar = _compile(java, folder / "classes", path)
@@ -169,7 +169,7 @@ def _of_the_application(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: str) -> None:
-    """The outcome equals YARN's state; the events have the exit code and the exception."""
+    """The outcome equals YARN's state, and the events contain the exit code and the exception."""
     expected = PROGRAMS[name]
     assert states[name] == expected.state
     events = _of_the_application(folder / name)
@@ -187,7 +187,7 @@ def test_the_outcome_equals_yarn_s(states: dict[str, str], folder: Path, name: s
 
 
 def test_each_attempt_of_the_application_master_is_reported(states: dict[str, str], folder: Path) -> None:
-    """A failed first attempt is reported as FAILED, although a second attempt makes YARN report FINISHED."""
+    """A failed first attempt is reported as FAILED, although YARN reports FINISHED after the second attempt."""
     assert states["python-raise-first"] == "FINISHED"
     attempts = [
         (event["attributes"]["spark.app.attempt_id"], event["attributes"]["spark.status.new"])

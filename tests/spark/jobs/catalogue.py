@@ -1,4 +1,4 @@
-"""Job that produces every kind of event once and writes down Spark's own data for comparison."""
+"""Job that produces every kind of event once and records Spark's data for comparison."""
 
 import json
 import os
@@ -58,13 +58,13 @@ def start_clicks() -> StreamingQuery:
     )
 
 
-# A query with event time and a watermark, in two runs with one checkpoint.
+# A query with event time and a watermark has two runs with one checkpoint.
 put(source, 1, clicks(1, 5))
 query = start_clicks()
 query.processAllAvailable()
 put(source, 2, clicks(5, 7))
 query.processAllAvailable()
-put(source, 3, clicks(1, 3))  # late: older than the watermark
+put(source, 3, clicks(1, 3))  # late rows, older than the watermark
 query.processAllAvailable()
 query.stop()
 note(query, "clicks")
@@ -78,7 +78,7 @@ query.stop()
 note(query, "clicks")
 
 
-# A query that fails in the user's code, then restarts with the fix.
+# A query fails in the user's code and restarts with the fix.
 def check(row: Row) -> None:
     if row.v > 2:
         raise ValueError(f"cannot take {row.v}")  # the streaming error
@@ -117,14 +117,14 @@ query.processAllAvailable()
 query.stop()
 note(query, "careful")
 
-# A query without a name.
+# A query has no name.
 query = stream().writeStream.format("noop").option("checkpointLocation", os.path.join(FOLDER, "unnamed")).start()
 query.processAllAvailable()
 query.stop()
 note(query, "unnamed")
 
 
-# Two batch jobs: one succeeds, one fails in the user's code. No job is cancelled.
+# One of two batch jobs succeeds, the other fails in the user's code. No job is cancelled.
 @F.udf("int")
 def broken(value: int) -> int:
     return 1 // value  # the batch error

@@ -1,4 +1,4 @@
-"""Several SparkContexts one after another in one JVM; the first one fails to start.
+"""Several consecutive SparkContexts in one JVM, of which the first fails to start.
 
 After each context has stopped, the job records the threads of spark-events and the JVM's open pipes.
 """
@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 def pipes(folder: str) -> int:
     count = 0
     for name in os.listdir(folder):
-        with contextlib.suppress(OSError):  # closed in the meantime
+        with contextlib.suppress(OSError):  # another thread has closed this descriptor
             count += os.readlink(os.path.join(folder, name)).startswith("pipe:")
     return count
 

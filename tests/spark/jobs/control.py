@@ -1,4 +1,4 @@
-"""Let a job and its test communicate through files in the run's folder, the job's first argument."""
+"""Communication of a job with its test through files in the run's folder, the job's first argument."""
 
 import json
 import os

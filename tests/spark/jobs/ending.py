@@ -1,4 +1,4 @@
-"""Small job whose second argument selects how it ends."""
+"""Small job whose second argument selects its ending."""
 
 import os
 import signal

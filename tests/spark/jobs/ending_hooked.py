@@ -1,4 +1,4 @@
-"""Program with the exit hooks of configure or start; its argument selects how it ends."""
+"""Program with the exit hooks of configure or start, whose argument selects its ending."""
 
 import os
 import signal

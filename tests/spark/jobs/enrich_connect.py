@@ -1,4 +1,7 @@
-"""Enrichment with Spark Connect: batches and a stream. Arguments: the folder, the service's port, the mode."""
+"""Enrichment of batches and a stream with Spark Connect.
+
+Arguments: the folder, the service's port and the mode.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Batch with a rate limit; it starts after one of two executors is lost, before its replacement registers.
+"""Batch with a rate limit that starts after the loss of one of two executors.
+
+The batch starts before the replacement of this executor registers.
 
 Arguments: the folder, the service's port, and optionally `standalone`: a cluster without an executor limit.
 """
@@ -12,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from spark.enriching import at_ten_a_second, by_value
+from spark.enriching import by_value, enrich_at_ten_a_second
 
 logging.basicConfig()
 folder = Path(sys.argv[1])
@@ -21,7 +23,7 @@ by_value(__name__)
 builder = SparkSession.builder.appName("enrich-lost")
 cluster = None
 if "standalone" in sys.argv[3:]:
-    # Start the Master and Worker of local-cluster, but give the application only the Master's address.
+    # Start the Master and Worker of local-cluster, but pass only the Master's address to the application.
     SparkContext._ensure_initialized()
     assert SparkContext._jvm is not None
     cluster = SparkContext._jvm.org.apache.spark.deploy.LocalSparkCluster.apply(2, 1, 1024, SparkConf()._jconf)
@@ -39,7 +41,7 @@ def wait_for_slots(number: int) -> None:
 wait_for_slots(2)
 (folder / "both").touch()
 wait_for_slots(1)
-at_ten_a_second(spark, port)
+enrich_at_ten_a_second(spark, port)
 spark.stop()
 if cluster is not None:
     cluster.stop()

@@ -1,4 +1,4 @@
-"""Batch with keys after a shuffle; the job reads the batch's result several times.
+"""Batch with keys after a shuffle, whose result the job reads several times.
 
 Arguments: the folder, the service's port, and optionally `notify`: the driver notifies replaced tasks.
 """
@@ -23,7 +23,7 @@ by_value(__name__)
 spark = SparkSession.builder.appName("enrich-replaced").getOrCreate()
 PARTITIONS, ROWS, READS = 3, 12, 8
 
-# Choose one key per partition; all rows of the key are in that partition.
+# Choose one key per partition, which contains all rows of this key.
 numbers = spark.range(100).withColumnRenamed("id", "k").repartition(PARTITIONS, "k")
 keys = {row.p: row.k for row in numbers.select("k", functions.spark_partition_id().alias("p")).collect()}
 key_of = functions.create_map(*(functions.lit(one) for pair in keys.items() for one in pair))

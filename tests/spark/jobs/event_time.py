@@ -51,7 +51,7 @@ def start(policy: str) -> StreamingQuery:
 
 
 def drive(query: StreamingQuery) -> None:
-    """Run one query at a time: a query that waits for the other query would be idle."""
+    """Run one query at a time, because a query that waits for the other query would be idle."""
 
     def give(side: str, number: int, second: int) -> None:
         put(os.path.join(FOLDER, query.name, side), number, rows(second))

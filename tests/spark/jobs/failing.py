@@ -1,4 +1,4 @@
-"""Successful jobs, a failed job, and successful jobs again; the program measures their durations."""
+"""Successful jobs before and after a failed job, whose durations the program measures."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Failures of many kinds, one job each; the job's description is the name of the failure."""
+"""Failures of many kinds, with one job for each failure, whose description is the failure's name."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def killed(_: int) -> int:
 
 def misleading(_: int) -> int:
     class PaymentError(Exception):
-        """Exception class defined inside a function: its Python name contains ``<locals>``."""
+        """Exception class in a function, whose qualified name contains ``<locals>``."""
 
     raise PaymentError("payment failed\nCaused by: com.acme.Bank: no money\nmore")  # the misleading error
 
@@ -62,7 +62,7 @@ def cancel_when_it_runs() -> None:
 
 
 def once(value: int) -> int:
-    """Work of a stage that succeeds: the first attempt of one task fails, and the other tasks are slow."""
+    """Run a stage that succeeds: one task fails at its first attempt, and the other tasks are slow."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0 and context.partitionId() == 0:
@@ -95,7 +95,7 @@ attempt("cancelled", lambda: with_udf(slow).collect())
 healthy = with_udf(once).groupBy("v").count()
 attempt("beside a healthy stage", lambda: healthy.union(with_udf(broken).groupBy("v").count()).collect())
 
-# The second job reads the first job's shuffle output, which is missing; Spark recomputes the output.
+# The second job reads the first job's shuffle output. This output is missing, so Spark recomputes it.
 spark.sparkContext.setJobDescription("missing shuffle output")
 grouped = spark.sparkContext.parallelize(range(10), 2).map(lambda v: (v % 2, v)).groupByKey(2)
 grouped.count()

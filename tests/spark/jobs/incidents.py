@@ -1,4 +1,4 @@
-"""One failure of a chosen kind; the program catches the error or fails with it."""
+"""Failure of a selected kind. The program catches the error or fails because of it."""
 
 import sys
 import threading

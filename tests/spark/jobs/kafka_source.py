@@ -1,4 +1,4 @@
-"""Query that reads a Kafka topic, until the test ends the job."""
+"""Query that reads a Kafka topic until the test ends the job."""
 
 import sys
 

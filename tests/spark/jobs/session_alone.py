@@ -1,4 +1,4 @@
-"""Events in the driver's own Python without a sidecar, as in a notebook."""
+"""Events in the Python process of the driver without a sidecar, as in a notebook."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type"
 commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
-# The callbacks below must not receive this query's end.
+# The callbacks that are added below must not receive this query's end.
 events.wait_for(
     "JobStatusChangeEvent", where=lambda e: e.attributes.get("spark.status.new") == "FINISHED", timeout=1200
 )
@@ -43,7 +43,7 @@ release = threading.Event()
 
 
 class Abandoned(logging.StreamHandler):  # type: ignore[type-arg]  # it takes none before Python 3.11
-    """Log handler that notices when a blocked thread is abandoned."""
+    """Log handler that detects when a blocked thread is abandoned."""
 
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
@@ -67,7 +67,7 @@ async def page(event: Event) -> None:
 
 @events.on("OrdersImported")
 def audit(event: Event) -> None:
-    """Callback that has the same name as a reporter."""
+    """Callback with the same name as a reporter."""
 
 
 @events.on
@@ -100,7 +100,7 @@ spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribu
 spark.sparkContext.parallelize([1], 1).count()
 mine = events.wait_for("OrdersImported", timeout=120)
 truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mine.severity.value
-# Wait for the event in the history; another reporter may get it later.
+# Wait for the event in the history. Another reporter may receive the event later.
 jobs = [e for e in events.history if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
 truth["order"] = [
     any(job.sequence < mine.sequence and job.attributes["spark.status.new"] == "FINISHED" for job in jobs[-4:]),

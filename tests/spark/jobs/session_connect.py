@@ -1,4 +1,4 @@
-"""Spark Connect client: the events it gets, its warnings about missing ones, and unsupported calls."""
+"""Spark Connect client: its events, its warnings about missing events, and unsupported calls."""
 
 import contextlib
 import json
@@ -69,7 +69,7 @@ def unwatched() -> None:
     while not query.recentProgress:
         time.sleep(0.1)
     query.stop()
-    with contextlib.suppress(Exception):  # this query fails on purpose; the client asks the server for the reason
+    with contextlib.suppress(Exception):  # This query fails on purpose; the client requests the reason from the server.
         start("bad", failing).awaitTermination(300)
 
 

@@ -1,4 +1,4 @@
-"""Starts and stops in one process: repeatedly, with new contexts, in a fork, and from threads."""
+"""Starts and stops in one process: repeated, with new contexts, in a fork, and in several threads."""
 
 import gc
 import json
@@ -88,7 +88,7 @@ truth["replaced"] = first.is_running, replaced.is_running
 spark_events.add_event(EventBuilder("a.b", "After"))
 truth["counted_on"] = replaced.wait_for("After", after=before, timeout=120).sequence > before.sequence
 
-# A forked child has no stream, and its end does not affect the parent's.
+# A forked child has no stream, and its exit does not affect the stream of its parent.
 child = os.fork()
 if child == 0:
     replaced.stop()

@@ -1,4 +1,4 @@
-"""Stream together with a sidecar, and a user's mistakes; Python ends without stop()."""
+"""Stream together with a sidecar, and errors of a user. Python exits without stop()."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ mistake("no event", lambda: spark_events.add_event({"name": "C"}))  # type: igno
 spark.sparkContext.parallelize(range(4), 2).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))
 truth["mine"] = events.wait_for("OrdersImported", timeout=120).event_id
-# Use the event builder in the JVM, as Scala and Java code does.
+# Use the event builder in the JVM, as Scala and Java programs do.
 assert spark._jvm is not None
 built = spark._jvm.io.sparkevents.Events.builder("shop.orders", "FromTheJvm").severity("WARN").body("12 orders")
 details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}

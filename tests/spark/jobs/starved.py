@@ -1,4 +1,4 @@
-"""Job that waits for an executor in vain until the test releases the program."""
+"""Job that waits for an executor that never starts, until the test releases the program."""
 
 from threading import Thread
 

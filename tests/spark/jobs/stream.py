@@ -1,6 +1,6 @@
-"""Stream that commits batches one after the other until it is stopped.
+"""Stream that commits consecutive batches until it is stopped.
 
-Arguments: the folder, and the number of batches after which the stream stops by itself (0: never).
+Arguments: the folder, and the number of batches after which the stream stops (0: never).
 """
 
 import itertools

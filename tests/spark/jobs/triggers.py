@@ -1,4 +1,7 @@
-"""Stream with a trigger every 150 ms. Arguments: the folder, and the number of commits after which it stops."""
+"""Stream with a trigger every 150 ms.
+
+Arguments: the folder, and the number of commits after which the stream stops.
+"""
 
 import os
 import sys

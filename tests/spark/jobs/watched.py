@@ -1,4 +1,4 @@
-"""Run until Spark's metrics show the reporters of spark-events; record the servlet's output."""
+"""Run until Spark's metrics contain the reporters of spark-events, and record the servlet's output."""
 
 import os
 import re
@@ -16,14 +16,14 @@ deadline = time.monotonic() + 300
 text = ""
 
 
-def all_is_shown() -> bool:
-    """Return whether both sinks have the metrics of the second reporter, which appear last."""
+def all_metrics_are_published() -> bool:
+    """Return whether both sinks contain the metrics of the second reporter, which appear last."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
     delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
     return delivered and any("on-call.oldest" in name for name in files)
 
 
-while not all_is_shown():
+while not all_metrics_are_published():
     if time.monotonic() > deadline:
         break
     assert spark.range(3).count() == 3

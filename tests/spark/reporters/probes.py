@@ -1,4 +1,4 @@
-"""Reporters for tests; the sidecar finds them through PYTHONPATH."""
+"""Reporters for tests, which the sidecar finds through PYTHONPATH."""
 
 import asyncio
 import dataclasses
@@ -20,7 +20,7 @@ class InterpreterConfig:
 
 
 class Interpreter(Reporter):
-    """Records the path of the sidecar's Python and the location of the package."""
+    """Reporter that records the path of the sidecar's Python and the location of the package."""
 
     Config = InterpreterConfig
 
@@ -50,7 +50,7 @@ class FileWithSigns(FileReporter):
 
 
 class GatedFile(FileWithSigns):
-    """Blocks at the end of the application: creates ``held`` and waits for ``go``."""
+    """Reporter that blocks at the end of the application: it creates ``held`` and waits for ``go``."""
 
     async def report(self, events: Sequence[Event]) -> None:
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
@@ -62,7 +62,7 @@ class GatedFile(FileWithSigns):
 
 
 class AwayFile(FileWithSigns):
-    """Fails while the file ``away`` exists; creates ``tried`` at the first attempt."""
+    """Reporter that fails while the file ``away`` exists and creates ``tried`` at its first attempt."""
 
     def report(self, events: Sequence[Event]) -> None:
         if (self.signs / "away").exists():
@@ -78,7 +78,7 @@ class TimedConfig:
 
 
 class Timed(Reporter):
-    """Delivers with a delay; records when each event arrived and when its delivery ended."""
+    """Reporter with a delay that records when each event arrives and when its delivery ends."""
 
     Config = TimedConfig
 

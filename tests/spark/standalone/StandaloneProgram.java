@@ -2,7 +2,7 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import org.apache.spark.sql.SparkSession;
 
-/** A program that starts Spark and creates the file of its first argument; the second argument selects how it ends. */
+/** Program that starts Spark and creates the file of its first argument. The second argument selects its ending. */
 public final class StandaloneProgram {
   private StandaloneProgram() {}
 

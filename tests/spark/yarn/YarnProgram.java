@@ -2,7 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 
-/** A program whose argument selects how it ends. */
+/** Program whose argument selects its ending. */
 public final class YarnProgram {
   private YarnProgram() {}
 

@@ -1,4 +1,4 @@
-"""Program whose argument selects how it ends."""
+"""Program whose argument selects its ending."""
 
 import sys
 
