@@ -1,4 +1,4 @@
-"""Event with contents that destinations may reject or misinterpret."""
+"""Event whose contents destinations may reject or misinterpret."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ IMPATIENT = {"retry.initial": "20ms", "retry.max": "50ms", "circuit-breaker.fail
 
 
 class Running:
-    """Running reporter. A context manager that stops the reporter and verifies its counters.
+    """Running reporter, as a context manager that stops the reporter and verifies its counters.
 
     Args:
         type_name: type of the reporter.
@@ -61,7 +61,7 @@ class Running:
         eventually(lambda: self.counters.failures >= before + count, what=f"{count} failures after {before}")
 
     def stop(self, within: float = 10) -> float:
-        """Stop the reporter; return the time at which the stop began."""
+        """Stop the reporter and return the time at which the stop began."""
         self._stopped = True
         began = time.monotonic()
         self._dispatcher.stop(began + within)

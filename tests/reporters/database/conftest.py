@@ -1,4 +1,4 @@
-"""PostgreSQL server shared by all tests; each test gets its own database."""
+"""PostgreSQL server that all tests share, where each test has its own database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
-    """Running PostgreSQL server."""
+    """Yield a running PostgreSQL server."""
     server = PostgreSQL()
     try:
         server.start()
@@ -27,7 +27,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 @pytest.fixture
 def in_postgresql(postgresql: PostgreSQL) -> Iterator[OfPostgreSQL]:
-    """Empty database of a running PostgreSQL server."""
+    """Yield an empty database of a running PostgreSQL server."""
     if not postgresql.server.is_running:
         postgresql.start()
     name = f"events{next(_NUMBERS)}"
@@ -39,7 +39,7 @@ def in_postgresql(postgresql: PostgreSQL) -> Iterator[OfPostgreSQL]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """Empty database, once for SQLite and once for PostgreSQL."""
+    """Yield an empty database, once for SQLite and once for PostgreSQL."""
     if request.param == "sqlite":
         return OfSQLite(tmp_path / "events.db")
     found: OfPostgreSQL = request.getfixturevalue("in_postgresql")

@@ -1,4 +1,4 @@
-"""Tests of dashboards/: queries on a real PostgreSQL equal the report; Grafana and the Collector accept the files."""
+"""Tests of dashboards/: queries equal the report, and Grafana and the Collector accept the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RULES = {rule["uid"]: rule for rule in _RULES["groups"][0]["rules"]}
 
 
 class History:
-    """A day of events in PostgreSQL, its report, and the rows of each panel for the report's period."""
+    """Day of events in PostgreSQL, with its report and the rows of each panel for the report's period."""
 
     def __init__(self, database: OfPostgreSQL, report: dict[str, Any]) -> None:
         self.database, self.report = database, report
@@ -44,7 +44,7 @@ class History:
         self.unused = set(self.panels)
 
     def rows(self, title: str, **variables: str) -> list[dict[str, Any]]:
-        """Run the query of a panel as Grafana does, after the variables are replaced."""
+        """Run the query of a panel as Grafana does after replacing the variables."""
         self.unused.discard(title)
         names = {one["name"] for one in self.report["applications"]}
         known = {
@@ -57,7 +57,7 @@ class History:
         return self.run(re.sub(r"\$\{[\w:]+\}|\$\w+", lambda found: known[found[0]], self.panels[title]))
 
     def run(self, statement: str) -> list[dict[str, Any]]:
-        # One column, because the columns' names matter.
+        # The test selects one column, because the columns' names matter.
         return [row for (row,) in self.database.query(f"SELECT row_to_json(panel) FROM ({statement}) AS panel")]
 
     @property
@@ -67,13 +67,13 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(postgresql: PostgreSQL) -> History:
-    """History of a day with everything that the report shows."""
+    """Return the history of a day that contains every part of the report."""
     if not postgresql.server.is_running:
         postgresql.start()
     postgresql.psql("CREATE DATABASE dashboards", database="postgres")
     database = OfPostgreSQL(postgresql, "dashboards")
     story = busy_day()
-    # Another application is lost, has limits, and a reporter whose destination is down.
+    # Another application is lost, has limits, and has a reporter whose destination is down.
     end = max(event.observed_ts_millis for event in story.events)
     other = story.application("other", "application_3_0001")
     other.status("RUNNING", end - 90 * MINUTE)
@@ -105,7 +105,7 @@ def _report(url: str) -> dict[str, Any]:
 
 
 def test_uptime_equals_the_report(history: History) -> None:
-    """Uptime, downtime, availability, runs and outcome of each application and query."""
+    """Uptime, downtime, availability, runs and outcome of each application and query equal the report."""
     keys = ("kind", "name", "uptime_ms", "downtime_ms", "failed_runs", "outcome", "run_count")
     expected = sorted(tuple(one[key] for key in keys) for one in history.subjects)
     columns = ("entity", "name", "uptime_ms", "downtime_ms", "failed_runs", "status", "runs")
@@ -122,7 +122,7 @@ def test_uptime_equals_the_report(history: History) -> None:
 
 
 def test_failures_equal_the_report(history: History) -> None:
-    """Number of failures, of each cause, its first and last time; lost executors and records."""
+    """Numbers and times of failures and causes, lost executors and lost records equal the report."""
     assert history.rows("Failures") == [{"failures": history.report["failure_count"]}]
     groups = {
         (one["key"] if one["key"] == "LOST" else one["cause"], one["count"], one["first"], one["last"])
@@ -136,7 +136,7 @@ def test_failures_equal_the_report(history: History) -> None:
 
 
 def test_incidents_cover_the_failures_of_the_report(history: History) -> None:
-    """Each failure is in one incident; overdue work and breakers that the report lists are incidents as well."""
+    """Each failure is in one incident. Overdue work and breakers in the report are also incidents."""
     rows = history.rows("Incidents")
     failures = [row for row in rows if row["kind"] == "failure"]
     assert sum(row["alarms"] for row in failures) == history.report["failure_count"]
@@ -147,7 +147,7 @@ def test_incidents_cover_the_failures_of_the_report(history: History) -> None:
 
 
 def test_commits_equal_the_report(history: History) -> None:
-    """Commits, batches, rows, quantiles and violated limits of each query, in the table and in the charts."""
+    """Commits, batches, rows, quantiles and violated limits of each query equal the report, in tables and charts."""
     queries = {one["name"]: one for one in history.report["queries"]}
     rows = {row["query"]: row for row in history.rows("Commits")}
     assert rows.keys() == queries.keys()
@@ -171,21 +171,21 @@ def test_commits_equal_the_report(history: History) -> None:
     violated = history.rows("Violated limits")
     assert sum(row["kind"] == "commit" for row in violated) == over == 2
     assert {row["limit_ms"] for row in violated} == {30_000, 300_000}
-    # With intervals of an hour, no row and no batch is lost between two buckets.
+    # With intervals of one hour, no row and no batch is lost between two buckets.
     by_hour = history.rows("Input rows", **{"$__interval_ms": "3600000"})
     assert len(by_hour) > len(queries)
     assert sum(row["value"] for row in by_hour) == sum(query["commits"]["rows"] for query in queries.values())
 
 
 def test_enrichment_equals_the_report(history: History) -> None:
-    """Batches, calls, retries, rows without an answer and p99 of each function."""
+    """Batches, calls, retries, rows without an answer and p99 of each function equal the report."""
     names = {"function": "function", "batches": "batches", "failed_batches": "failed_batches", "calls": "calls"}
     names |= {"retries": "retries", "unanswered_rows": "unanswered_rows", "p99": "p99_ms"}
     expected = [{key: one[known] for key, known in names.items()} for s in history.subjects for one in s["enrichment"]]
     assert [{key: row[key] for key in names} for row in history.rows("Enrichment")] == expected
 
 
-def test_rules_fire_for_what_the_report_says_is_wrong(history: History) -> None:
+def test_rules_fire_for_problems_in_the_report(history: History) -> None:
     """Each rule on PostgreSQL returns one row per alert, with one number and the labels that its texts use."""
     found: dict[str, Sequence[dict[str, Any]]] = {}
     for uid, rule in RULES.items():
@@ -207,13 +207,13 @@ def test_rules_fire_for_what_the_report_says_is_wrong(history: History) -> None:
 
 
 def test_every_panel_is_compared(history: History) -> None:
-    """The tests above have run the query of every panel."""
+    """The tests of this module have run the query of every panel."""
     assert not history.unused
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_grafana_s_models_accept_the_dashboards(path: Path) -> None:
-    """Grafana's own models decode and encode a dashboard without a loss; panels do not overlap."""
+    """Grafana's models decode and encode a dashboard without loss, and its panels do not overlap."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
     from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -233,7 +233,7 @@ def test_grafana_s_models_accept_the_dashboards(path: Path) -> None:
 
 
 def _lost(given: Any, again: Any, place: str = "") -> list[str]:
-    """Return the places whose value is missing or different."""
+    """Return the paths whose value is missing or different."""
     if isinstance(given, dict) and isinstance(again, dict):
         return [lost for key in given for lost in _lost(given[key], again.get(key), f"{place}/{key}")]
     if isinstance(given, list) and isinstance(again, list) and len(given) == len(again):
@@ -243,7 +243,7 @@ def _lost(given: Any, again: Any, place: str = "") -> list[str]:
 
 @pytest.mark.parametrize("uid", RULES)
 def test_grafana_s_models_accept_the_rules(uid: str) -> None:
-    """A rule is decoded and encoded without a loss; its query has no variable, which Grafana would replace."""
+    """Grafana's models decode and encode a rule without loss. Its query has no variable for Grafana to replace."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.models.alerting import Rule
 
@@ -266,7 +266,7 @@ def test_dashboards_rules_and_sources_name_the_same_uids() -> None:
 
 
 def test_the_page_lists_every_panel_and_rule() -> None:
-    """The page of the example says what each panel answers, in the words of the panel, and when each rule fires."""
+    """The page of the example describes each panel in the panel's words, and each rule's condition."""
     page = (EXAMPLE / "README.md").read_text(encoding="utf-8")
     for path in DASHBOARDS:
         dashboard = json.loads(path.read_text(encoding="utf-8"))
@@ -277,8 +277,8 @@ def test_the_page_lists_every_panel_and_rule() -> None:
     assert alerts[1:] == [rule["title"] for rule in RULES.values()]
 
 
-def test_the_example_mounts_what_exists() -> None:
-    """Every mounted file exists, and the data sources' variables are set."""
+def test_the_example_mounts_existing_files() -> None:
+    """Every mounted file exists, and the variables of the data sources are set."""
     compose = yaml.safe_load((EXAMPLE / "compose.yaml").read_text(encoding="utf-8"))
     for service in compose["services"].values():
         assert re.fullmatch(r"[\w./-]+:\d[\w.]*", service["image"])
@@ -290,7 +290,10 @@ def test_the_example_mounts_what_exists() -> None:
 
 
 def test_a_collector_accepts_the_example_s_configuration(tmp_path: Path) -> None:
-    """A real Collector validates it; the one for tests has a file exporter instead of OTLP over HTTP."""
+    """A real Collector validates the configuration.
+
+    The Collector of the tests has a file exporter instead of OTLP over HTTP.
+    """
     if not BINARY.exists():
         pytest.skip("no OpenTelemetry Collector: run `make collector`")
     config = yaml.safe_load((EXAMPLE / "collector.yaml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Tests of the reporter ``database`` with SQLite and a real PostgreSQL: the stored rows."""
+"""Tests of the rows that the reporter ``database`` stores in SQLite and in a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITER = (
 
 
 def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
-    """An event is a row with its fields and common attributes in columns and all attributes in a JSON column."""
+    """An event becomes a row, with its fields and common attributes in columns and all attributes as JSON."""
     attributes = {
         "spark.app.id": "app-1",
         "spark.streaming.query.name": "clicks",
@@ -52,7 +52,7 @@ def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
 
 
 def test_a_redelivered_event_is_one_row(database: Database) -> None:
-    """An event that is delivered again, also by another driver, is one row, identified by the event id."""
+    """An event that is delivered again, even by another driver, is one row, which the event id identifies."""
     events = [event(n) for n in range(5)]
     for _ in range(2):
         with Running("database", database.settings) as running:
@@ -62,7 +62,7 @@ def test_a_redelivered_event_is_one_row(database: Database) -> None:
 
 
 def test_every_character_arrives(database: Database) -> None:
-    """Characters that no database can store are replaced; all other characters are stored unchanged."""
+    """Characters that no database can store are replaced. All other characters are stored unchanged."""
     attributes = {"text": f"{AWKWARD}\udfff", "key\0": "v", 'it\'s "%(x)s"': "w"}
     odd = awkward_event(attributes, name="N\0", event_id="id\0\ud800", observed_ts_millis=1)
     with Running("database", database.settings) as running:
@@ -76,7 +76,7 @@ def test_every_character_arrives(database: Database) -> None:
 
 
 def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
-    """Long bodies are stored in full; indexed columns are truncated and truncated ids stay unique."""
+    """Long bodies are stored completely. Indexed columns are truncated, and truncated ids remain unique."""
     long = "x" * 3_000_000
     odd = [
         Event(
@@ -105,7 +105,7 @@ def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_constraint_rejects_only_the_violating_events(database: Database, isolation: str) -> None:
-    """Events that violate a constraint on the table are counted as rejected; the others are stored."""
+    """Events that violate a constraint of the table count as rejected. Other events are stored."""
     with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
         running.deliver([event(0)])
         if isinstance(database, OfPostgreSQL):
@@ -122,7 +122,7 @@ def test_a_constraint_rejects_only_the_violating_events(database: Database, isol
 
 
 def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL) -> None:
-    """A trigger that raises rejects only its own event."""
+    """A trigger that raises rejects only one event."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.query(
@@ -159,7 +159,7 @@ def test_characters_outside_the_database_s_encoding_are_rejected(
             "ALTER TABLE spark_events DROP CONSTRAINT spark_events_pkey",
             "ALTER TABLE spark_events ADD PRIMARY KEY (event_id, observed_ts_millis)",
         ],
-        # This role may insert rows, but not read them.
+        # This role may insert rows but not read them.
         [
             "ALTER TABLE spark_events ENABLE ROW LEVEL SECURITY",
             "CREATE POLICY add ON spark_events FOR INSERT WITH CHECK (true)",
@@ -168,7 +168,7 @@ def test_characters_outside_the_database_s_encoding_are_rejected(
     ids=["parts", "policies"],
 )
 def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgreSQL, changes: list[str]) -> None:
-    """Delivery works if the table's owner partitions the table or restricts reading."""
+    """Delivery works even if the table's owner partitions the table or restricts reading."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
     for change in (*WRITER, *changes):
@@ -184,7 +184,7 @@ def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgr
 
 
 def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
-    """Eight drivers that start concurrently on an empty database all succeed, and every event is stored."""
+    """If eight drivers start concurrently with an empty database, all of them succeed and every event is stored."""
     with contextlib.ExitStack() as drivers:
         running = [drivers.enter_context(Running("database", {**database.settings, **IMPATIENT})) for _ in range(8)]
         for number, driver in enumerate(running):
@@ -198,7 +198,7 @@ def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
 
 
 def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
-    """Only the owner can read a new SQLite file and the journal files next to it."""
+    """Only the owner can read a new SQLite file and its journal files."""
     with Running("database", {"url": f"sqlite:///{tmp_path / 'e.db'}"}) as running:
         running.deliver([event(1)])
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``database``: clear errors, and no loss of events that can be retried."""
+"""Tests of failures of the reporter ``database``: errors are clear, and no event that can be retried is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bodies(database: Database) -> list[int]:
 def test_a_restarted_server_gets_every_event_in_order(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that is stopped and restarted during delivery gets one row per event, in order."""
+    """If a server is stopped and restarted during delivery, it gets one row per event, in order."""
     in_postgresql.query("CREATE TABLE arrivals (n SERIAL, body TEXT)")
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "batch.size": "7"}) as running:
         running.deliver([event(n) for n in range(20)])
@@ -59,7 +59,7 @@ def test_a_restarted_server_gets_every_event_in_order(
 
 
 def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql: OfPostgreSQL) -> None:
-    """If the connection is lost within a batch, the reporter retries the whole batch, without duplicate rows."""
+    """If the connection is lost within a batch, the reporter retries the whole batch without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.query("CREATE SEQUENCE cuts")
@@ -75,10 +75,10 @@ def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql:
 
 
 @pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
-def test_a_frozen_server_costs_a_thread_but_no_event(
+def test_a_frozen_server_loses_a_thread_but_no_event(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a frozen server does not answer, a new thread delivers the events later, without duplicate rows."""
+    """If a frozen server does not answer, a new thread delivers the events later without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         in_postgresql.server.freeze()
@@ -88,7 +88,7 @@ def test_a_frozen_server_costs_a_thread_but_no_event(
         running.deliver()
         assert running.counters.delivered == 5
     assert bodies(in_postgresql) == list(range(5))
-    # The abandoned thread leaves an open connection; collect the connection within this test.
+    # The abandoned thread leaves an open connection. Free this connection within this test.
     eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "spark-events-peer"])
     del running
     gc.collect()
@@ -96,7 +96,7 @@ def test_a_frozen_server_costs_a_thread_but_no_event(
 
 @pytest.mark.usefixtures("patience")
 def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> None:
-    """On a locked table, PostgreSQL itself cancels the statement, so the reporter's thread is free to retry."""
+    """On a locked table, PostgreSQL cancels the statement, so the reporter's thread can retry."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         url = in_postgresql.server.url(in_postgresql.name)
@@ -137,7 +137,7 @@ def test_a_reader_does_not_delay_writes(tmp_path: Path) -> None:
 def test_wrong_credentials_are_logged_once_and_events_wait(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Wrong credentials are logged once, without the password; after a password change, delivery resumes."""
+    """Wrong credentials are logged once without the password. After a password change, delivery resumes."""
     wrong = {**in_postgresql.settings, "password": "letmein#7"}
     in_postgresql.query("DROP ROLE IF EXISTS bob")
     in_postgresql.query("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
@@ -154,7 +154,7 @@ def test_wrong_credentials_are_logged_once_and_events_wait(
 
 
 def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """The rights to insert and to read the schema version suffice; without INSERT, events are retried."""
+    """The rights to insert and to read the schema version are sufficient. Without INSERT, events are retried."""
     with Running("database", in_postgresql.settings):
         pass
     in_postgresql.query("DROP ROLE IF EXISTS eve")
@@ -179,7 +179,7 @@ def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplo
 def test_events_wait_while_the_database_is_read_only(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a read-only database, such as a standby, the error is logged, and events wait until it accepts writes."""
+    """If the database is read-only, such as a standby, the error is logged, and events wait for a writable database."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         name = in_postgresql.name
@@ -196,7 +196,7 @@ def test_events_wait_while_the_database_is_read_only(
 
 
 def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the SQLite file is read-only, events wait, and the log has SQLite's message and the path."""
+    """If the SQLite file is read-only, events wait, and the log contains SQLite's message and the path."""
     path = tmp_path / "events.db"
     with Running("database", {"url": f"sqlite:///{path}"}) as running:
         running.deliver([event(0)])
@@ -209,7 +209,7 @@ def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.
 
 
 def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
-    """The reporter notices that its file was deleted and creates a new file for later events."""
+    """The reporter detects that its file was deleted and creates a new file for later events."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
@@ -274,7 +274,7 @@ print(json.dumps(errors))
 
 
 def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
-    """While the disk is full, each attempt is a TransientError; later, all events are stored once and in order."""
+    """While the disk is full, each attempt is a TransientError. Later, all events are stored once and in order."""
     database = OfSQLite(tmp_path / "events.db")
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(database.path)],
@@ -290,7 +290,7 @@ def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_does_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """With an unreachable server, the reporter stops by its deadline, and the log has the address."""
+    """If the server is unreachable, the reporter stops by its deadline, and the log contains the address."""
     port = free_port()
     running = Running("database", {"url": f"postgresql://ada@127.0.0.1:{port}/events", **IMPATIENT})
     running.put([event(1)])
@@ -321,21 +321,21 @@ def problem(**settings: str) -> str:
     ],
 )
 def test_an_unsupported_url_is_rejected_with_the_allowed_values(url: str) -> None:
-    """The message about an unsupported URL has the key and the allowed values, but not the URL and its password."""
+    """The message about an unsupported URL contains the key and the allowed values, but not the URL."""
     message = problem(url=url)
     assert message.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
     assert "s3cret" not in message
 
 
 def test_an_unparsable_url_is_rejected_without_quoting_it() -> None:
-    """The message about an unparsable URL, for example with an unescaped password, quotes no part of the URL."""
+    """The message about an unparsable URL, for example with an unescaped password, contains no part of the URL."""
     message = problem(url="postgresql://ada:s3cret@db:port/events")
     assert message.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: not a valid URL")
     assert "s3cret" not in message
 
 
 def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """A percent-encoded password in the URL works, and errors show the URL without the password."""
+    """A percent-encoded password in the URL works, and errors contain the URL without the password."""
     escaped = quote(PASSWORD, safe="")
     url = in_postgresql.server.url(in_postgresql.name).replace("ada@", f"ada:{escaped}@")
     with Running("database", {"url": url, **IMPATIENT}) as running:
@@ -358,8 +358,11 @@ def test_a_missing_library_is_reported_with_the_install_command(module: str, mon
     assert message.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
 
 
-def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database) -> None:
-    """An added column keeps rows and recreates views; a second upgrade is a no-op; an older driver stops."""
+def test_an_older_schema_is_upgraded_and_a_newer_schema_is_rejected(database: Database) -> None:
+    """An upgrade that adds a column keeps all rows and recreates the views.
+
+    A second upgrade changes nothing, and an older driver stops.
+    """
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
     password = database.settings.get("password")
@@ -395,7 +398,7 @@ def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database
 
 
 def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
-    """A failed schema upgrade, which is one transaction, changes nothing: drivers of the old version continue."""
+    """If a schema upgrade fails, its transaction changes nothing, and drivers of the old version continue."""
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
         password = database.settings.get("password")
@@ -416,7 +419,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
 
 
 def test_the_statement_timeout_equals_the_reporter_timeout() -> None:
-    """The key timeout has the same default in the dispatcher's and in the database reporter's config."""
+    """The key timeout has the same default in the configs of the dispatcher and of the database reporter."""
     from spark_events.dispatch.config import DeliveryConfig
 
     assert DatabaseConfig().timeout == DeliveryConfig().timeout

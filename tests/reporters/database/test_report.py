@@ -18,7 +18,7 @@ from spark_events.reporters.database.reporter import DatabaseReporter
 
 
 def _uptime(since: int, until: int, **dialect: str) -> str:
-    """Return the documented query for any window."""
+    """Return the documented query for any time window."""
     text = (ROOT / "docs" / "reporters" / "database.md").read_text(encoding="utf-8")
     found = re.search(r"```sql\n(-- Any window.*?)```", text, re.DOTALL)
     assert found is not None
@@ -31,7 +31,7 @@ def _plain(value: object) -> object:
 
 
 def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
-    """A report on a database counts all events and has the runs and failures of the database's views."""
+    """A report from a database counts all events and contains the runs and failures of the database's views."""
     password = database.settings.get("password")
     url = database.settings["url"]
     config = DatabaseConfig(database_url.parse(url), None if password is None else Secret(password))

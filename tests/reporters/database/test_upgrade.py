@@ -1,4 +1,4 @@
-"""Tests of the upgrade of a database of schema version 1, and of the setting retention."""
+"""Tests of the upgrade of a database with schema version 1, and of the setting retention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attributes_of(database: Database, name: str, more: str = "") -> dict[str, An
 
 
 def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
-    """An upgrade gives attributes their names of version 2, and the views work on old and new events.
+    """An upgrade renames attributes to their names of version 2, and the views include old and new events.
 
     A second start changes nothing.
     """
@@ -71,7 +71,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
 
 
 def test_the_renamed_attributes_are_those_of_the_page() -> None:
-    """The upgrade renames exactly the attributes in the table of docs/events.md."""
+    """The upgrade renames exactly the attributes that docs/events.md lists."""
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     table = text.partition("## Attribute names of schema version 1")[2]
     rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", table, re.MULTILINE))
@@ -85,7 +85,7 @@ def test_the_renamed_attributes_are_those_of_the_page() -> None:
 
 
 def old_and_new(now: float) -> list[Event]:
-    """Return events of an application that has run for a hundred days, and of an application that has ended."""
+    """Return events of an application that has run for a hundred days and of an application that has ended."""
     running: dict[str, Any] = {"entity": "application", "app": "a", "app_name": "shop"}
     ended: dict[str, Any] = {"entity": "application", "app": "b", "app_name": "old"}
     return [
@@ -99,7 +99,7 @@ def old_and_new(now: float) -> list[Event]:
 def test_events_older_than_the_retention_are_deleted(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events older than the retention are deleted in parts, after new events are stored.
 
-    The start of a running application stays, because the views need it.
+    The start of a running application is kept, because the views need it.
     """
     monkeypatch.setattr(schema, "MOST_DELETED", 1)
     now = time.time()
@@ -118,7 +118,7 @@ def test_events_older_than_the_retention_are_deleted(database: Database, monkeyp
 def test_without_the_right_to_delete_new_events_are_stored(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without the right to delete, new events are stored, and one warning an hour has the reason."""
+    """Without the right to delete, new events are stored, and one warning per hour contains the reason."""
     with Running("database", in_postgresql.settings) as running:
         running.deliver(old_and_new(time.time()))
     for change in (

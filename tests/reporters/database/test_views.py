@@ -1,4 +1,4 @@
-"""Tests of the views of the reporter ``database``: uptime, failures, incidents, violated limits."""
+"""Tests of the views of the reporter ``database``: uptime, failures, incidents and violated limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event
 
 
 def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
-    """Build the status changes of one run of the query ``q1`` named clicks."""
+    """Build the status changes of one run of the query ``q1``, which has the name clicks."""
     about: dict[str, Any] = {
         "entity": "query",
         "app": app,
@@ -38,7 +38,7 @@ def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
 
 def written(database: Database, *events: Event) -> None:
     with Running("database", database.settings) as running:
-        # Write in random order, because two drivers may write to one table.
+        # Write the events in random order, because two drivers may write to one table.
         running.deliver(sorted(events, key=lambda event: event.event_id))
         assert running.counters.failures == 0
 
@@ -51,7 +51,7 @@ RUNS = "SELECT status, started_ts_millis / 1000, ended_ts_millis / 1000, uptime_
 
 
 def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -> None:
-    """The time from a failure to the next start is downtime; the time after a normal end is not."""
+    """The time from a failure to the next start is downtime; the time after a normal end is not downtime."""
     written(
         database,
         *query("a", "r1", (100, "RUNNING"), (110, "FAILED")),
@@ -72,7 +72,7 @@ def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -
 
 
 def test_a_batch_application_is_never_down(database: Database) -> None:
-    """A nightly run that failed counts as a failed run; an application with a query is down until its next run."""
+    """A failed nightly run counts only as a failed run. An application with a query is down until its next run."""
     written(
         database,
         *application("nightly", "a", (100, "RUNNING"), (110, "FINISHED")),
@@ -90,7 +90,7 @@ def test_a_batch_application_is_never_down(database: Database) -> None:
 
 
 def test_uptime_has_windows(database: Database) -> None:
-    """A query that failed two days ago and restarted an hour later has downtime in the week, not in the last day."""
+    """A query that failed two days ago and restarted an hour later has downtime in the last week, not the last day."""
     now = time.time()
     failed, restarted = now - 48 * HOUR, now - 47 * HOUR
     written(
@@ -110,7 +110,7 @@ def test_uptime_has_windows(database: Database) -> None:
 
 
 def test_overlapping_runs_count_once(database: Database) -> None:
-    """Two drivers of one application: uptime while at least one runs, and no downtime while the other still runs."""
+    """For two drivers of one application, time counts as uptime while at least one driver runs."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "FINISHED")),
@@ -123,7 +123,7 @@ def test_overlapping_runs_count_once(database: Database) -> None:
 
 
 def test_a_replay_into_a_live_database_adds_no_second_end(database: Database) -> None:
-    """The end has one id, however it was seen; the first one stays."""
+    """The end of a run has one id in live events and in replays, and the first row is kept."""
     live = Translator()
     records = [application_start(), application_end(exit_code=3)]
     failed = [event for record in records for event in live.translate(decoded(record))]
@@ -150,7 +150,7 @@ def test_a_query_ends_with_its_application(database: Database) -> None:
 
 
 def test_uptime_and_downtime_last_until_now(database: Database) -> None:
-    """Uptime and downtime last until now by the database's clock, so they grow between two reads."""
+    """Uptime and downtime last until the current time of the database's clock, so they grow between two reads."""
     written(
         database,
         *application("alive", "a", (100, "RUNNING")),
@@ -179,7 +179,7 @@ def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
 
 
 def test_failures_have_entity_and_cause(database: Database) -> None:
-    """The failures view has one row per failure, with entity and cause in columns."""
+    """The failures view contains one row per failure, with the entity and cause in columns."""
     about: dict[str, Any] = {
         "failure.label.type": "USER",
         "failure.root_cause": "ValueError: no currency",
@@ -196,7 +196,7 @@ def test_failures_have_entity_and_cause(database: Database) -> None:
 
 
 def test_a_lost_application_is_a_failure(database: Database) -> None:
-    """It reports no JobFailureEvent; its incident is open until a run finishes."""
+    """A lost application reports no JobFailureEvent. Its incident is open until a run finishes."""
     lost: dict[str, Any] = {"entity": "application", "app_name": "nightly", "status": "LOST"}
     written(
         database,
@@ -227,7 +227,7 @@ def failure(
 
 
 def test_failures_are_grouped_by_cause(database: Database) -> None:
-    """The fingerprint groups; the latest failure describes; consequences are no alarms."""
+    """Failures are grouped by fingerprint and described by the latest failure. Consequences are not alarms."""
     consequence: dict[str, Any] = {"failure.fingerprint": "Value", "incident.role": "consequence"}
     written(
         database,
@@ -245,7 +245,7 @@ def test_failures_are_grouped_by_cause(database: Database) -> None:
 
 
 def test_a_query_that_fails_three_times_and_commits_is_one_incident(database: Database) -> None:
-    """The incident closes with the first commit of a later run; the next failure is another incident."""
+    """An incident closes with the first commit of a later run, and the next failure is another incident."""
     about: dict[str, Any] = {"query": "q1", "query_name": "clicks", "app_name": "shop"}
     events = []
     for run, second in (("r1", 100), ("r2", 200), ("r3", 300), ("r4", 400)):
@@ -262,7 +262,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(database: Da
 
 
 def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> None:
-    """They close when the work is on time, the breaker closes, or the application ends."""
+    """Such incidents close when the work is on time, the breaker closes, or the application ends."""
     late: dict[str, Any] = {
         "app": "a",
         "app_name": "shop",
@@ -290,8 +290,8 @@ def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> Non
     assert rows_of(database, violations) == [("batch", 60_000, 60_000)]
 
 
-def test_limits_are_those_of_the_driver_that_wrote_the_event(database: Database) -> None:
-    """Two drivers with different limits; an event for several batches is compared by its mean."""
+def test_an_event_is_compared_with_the_limits_of_its_driver(database: Database) -> None:
+    """Each event is compared with its driver's limits. The mean of an event for several batches is compared."""
     commits = [(1, 59_000, 30_000, True), (2, 59_000, 600_000, False), (3, 90_000, 30_000, True)]
     written(
         database,

@@ -1,4 +1,4 @@
-"""Tests of watching a database for applications whose heartbeats have stopped."""
+"""Tests of watching a database for applications without recent heartbeats."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def watcher_of(config: DatabaseConfig, sink: Kept) -> Watcher:
 
 
 def test_a_lost_application_is_reported_once_and_recorded_in_the_database(database: Database) -> None:
-    """Two watchers that report a lost application leave one row, and the views show the loss."""
+    """If two watchers report a lost application, the database has one row, and the views contain the loss."""
     config = config_of(database)
     write(config, "good", ends=True)
     write(config, "bad")
@@ -80,7 +80,7 @@ def test_a_lost_application_is_reported_once_and_recorded_in_the_database(databa
 
 
 def test_the_applications_of_one_name(database: Database) -> None:
-    """Given an application's name, the database returns the sightings of this application only."""
+    """For the name of an application, the database returns only the heartbeats of this application."""
     config = config_of(database)
     write(config, "a")
     write(config, "b")

@@ -1,4 +1,4 @@
-"""Kafka broker shared by all tests; each test gets its own topic."""
+"""Kafka broker that all tests share, where each test has its own topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    """Running Kafka broker."""
+    """Yield a running Kafka broker."""
     broker = Kafka()
     try:
         broker.start()
@@ -26,7 +26,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture
 def topic(kafka: Kafka) -> Topic:
-    """Empty topic of a running broker."""
+    """Yield an empty topic of a running broker."""
     if not kafka.server.is_running:
         kafka.start()
     return Topic(kafka, f"events{next(_NUMBERS)}")

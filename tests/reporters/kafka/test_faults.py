@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``kafka``: clear errors, order kept, no loss of events that can be retried."""
+"""Tests of failures of the reporter ``kafka``: errors are clear, order is kept, and no retryable event is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl
 def test_a_restarted_broker_gets_every_event_once_and_in_order(
     kafka: Kafka, topic: Topic, how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker that is stopped or killed during delivery and restarted gets every event once and in order."""
+    """A broker that is stopped or killed during delivery and restarted receives every event once and in order."""
     with Running("kafka", {**topic.settings, "batch.size": "7", "timeout": "2s"}) as running:
         running.deliver([event(n) for n in range(20)])
         kafka.stop(how)
@@ -39,7 +39,7 @@ def test_a_restarted_broker_gets_every_event_once_and_in_order(
 
 
 def test_messages_of_a_timed_out_attempt_are_sent_once(kafka: Kafka, topic: Topic) -> None:
-    """With a frozen broker, messages stay in librdkafka's queue over several attempts and are sent once."""
+    """If the broker is frozen, messages stay in librdkafka's queue during several attempts and are sent once."""
     with Running("kafka", {**topic.settings, "timeout": "300ms"}) as running:
         running.deliver([event(0)])
         kafka.server.send(signal.SIGSTOP)
@@ -53,7 +53,7 @@ def test_messages_of_a_timed_out_attempt_are_sent_once(kafka: Kafka, topic: Topi
 
 
 def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
-    """If the topic's limit rejects a request, the reporter sends each message alone and loses only the large one."""
+    """If the topic's limit rejects a request, the reporter sends each message separately and loses only one."""
     topic = Topic(kafka, "narrow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 13 else 200)) for n in range(40)]
     with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:
@@ -76,7 +76,7 @@ def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
 
 
 def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    """While the topic is missing, the log names it, and events wait until it is created."""
+    """If the topic is missing, the log names the topic, and events wait until the topic is created."""
     settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}
     with Running("kafka", settings) as running:
         running.put([event(n) for n in range(5)])
@@ -90,7 +90,7 @@ def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.Log
 
 
 def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """While rights are revoked, events wait; then all of them are delivered in order."""
+    """While rights are revoked, events wait. Later, all events are delivered in order."""
     kafka.allow_eve(topic.name)
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": PASSWORD}
     with Running("kafka", {**settings, "batch.size": "5"}) as running:
@@ -108,7 +108,7 @@ def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog
 def test_a_wrong_password_is_reported_but_not_logged(
     kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a wrong password, the attempt fails before its timeout, events wait, and the log has no password."""
+    """With a wrong password, the attempt fails before its timeout, events wait, and the log contains no password."""
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": "wr0ng"}
     with Running("kafka", {**settings, "timeout": "1min"}) as running:
         running.put([event(1)])
@@ -122,7 +122,7 @@ def test_a_wrong_password_is_reported_but_not_logged(
 def test_a_certificate_that_does_not_match_is_rejected(
     kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker whose certificate does not contain the configured host name is rejected."""
+    """If a broker's certificate does not contain the configured host name, the connection is rejected."""
     elsewhere = kafka.with_tls.replace("localhost", "127.0.0.1")
     tls = {"bootstrap.servers": elsewhere, "security.protocol": "ssl", "ssl.ca.location": str(kafka.authority)}
     with Running("kafka", {**topic.settings, **tls, "timeout": "1min"}) as running:
@@ -133,7 +133,7 @@ def test_a_certificate_that_does_not_match_is_rejected(
 
 
 def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """With unreachable brokers, the reporter stops by its deadline and counts lost events; they are logged once."""
+    """With unreachable brokers, the reporter stops by its deadline. Lost events are counted and logged once."""
     port = free_port()
     running = Running("kafka", {"bootstrap.servers": f"localhost:{port}", "topic": "t", **QUICK})
     running.put([event(n) for n in range(100)])
@@ -145,8 +145,8 @@ def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixt
     assert caplog.text.count("Connection refused") == 1
 
 
-def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topic) -> None:
-    """A broker that restarts between two events causes no failed delivery."""
+def test_a_broker_restart_between_events_is_not_a_failure(kafka: Kafka, topic: Topic) -> None:
+    """If a broker restarts between two events, no delivery fails."""
     with Running("kafka", topic.settings) as running:
         running.deliver([event(0)])
         kafka.stop(signal.SIGKILL)
@@ -172,7 +172,7 @@ def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topi
     ],
 )
 def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[str, str], message: str) -> None:
-    """spark-events validates its own settings, librdkafka validates its properties."""
+    """spark-events validates its settings, and librdkafka validates its properties."""
     given = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t", **settings}
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.k.{key}": value for key, value in given.items()}))
@@ -183,7 +183,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[st
 
 
 def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
-    """A reporter opens no connection when it is built, so that settings can be checked outside the cluster."""
+    """Building a reporter opens no connection, so settings can be checked outside the cluster."""
     keys = {"type": "kafka", "bootstrap.servers": kafka.servers, "topic": "t"}
     import psutil
 
@@ -197,7 +197,7 @@ def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
 
 
 def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the library is missing, the error has the install command and is raised before the first event."""
+    """If the library is missing, the error contains the install command and is raised before the first event."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     keys = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t"}
     with pytest.raises(ConfigError, match=r"confluent_kafka is not installed; run: pip install '.*\[kafka\]'"):

@@ -10,7 +10,7 @@ from reporters.running import IMPATIENT
 
 __all__ = ["QUICK", "Topic"]
 
-#: Short back-off, so that librdkafka reconnects to a restarted broker at once.
+#: The short back-off makes librdkafka reconnect immediately to a restarted broker.
 QUICK = {
     **IMPATIENT,
     "properties": "reconnect.backoff.ms=50; reconnect.backoff.max.ms=200; topic.metadata.refresh.fast.interval.ms=100"
@@ -22,7 +22,7 @@ class Topic:
     """Topic with one partition.
 
     Args:
-        kafka: broker on which to create the topic.
+        kafka: broker that contains the topic.
         name: topic name.
     """
 

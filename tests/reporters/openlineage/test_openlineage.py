@@ -40,7 +40,7 @@ def translated(*records: dict[str, Any], heartbeats: int = 0) -> list[Event]:
 
 
 def sent(events: list[Event], **settings: str) -> list[dict[str, Any]]:
-    """Deliver the events; return the run events, each valid against the specification's schema."""
+    """Deliver the events and return the run events, each of which must match the specification's schema."""
     with Receiver() as receiver, Running("openlineage", {"url": receiver.url, **IMPATIENT, **settings}) as running:
         running.deliver(events)
         assert running.counters.delivered == len(events)
@@ -60,7 +60,7 @@ def types(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
     [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "FAIL"), ("SIGTERM", "ABORT"), ("GATEWAY_CLOSED", "ABORT")],
 )
 def test_an_application_is_a_run(end: str, last: str) -> None:
-    """An application is one run: it ends with COMPLETE only after a known success, and with FAIL after a failure."""
+    """An application is one run, which ends with COMPLETE only after a known success, and with FAIL after a failure."""
     found = sent(translated(application_start(), application_end(end)))
     assert types(found) == [("shop", "START"), ("shop", last)]
     assert len({one["run"]["runId"] for one in found}) == 1
@@ -80,13 +80,13 @@ def test_a_failed_query_is_a_failed_run_with_its_error() -> None:
 
 @pytest.mark.parametrize(("end", "state"), [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "ABORT")])
 def test_queries_that_spark_ends_with_the_application_have_an_end(end: str, state: str) -> None:
-    """A query whose end Spark does not report ends with its application: COMPLETE if that finished, else ABORT."""
+    """A query without a reported end ends with its application: COMPLETE if that application finished, else ABORT."""
     found = sent(translated(application_start(), query_started(run=RUN), application_end(end)))
     assert ("shop.clicks", state) in types(found)
 
 
 def test_commits_are_throttled() -> None:
-    """Only one of a stream's commits in each interval is sent as RUNNING."""
+    """In each interval, only one of a stream's commits is sent as RUNNING."""
     commits = [query_progress(batch, run=RUN, timestamp=f"2026-11-21T12:14:{batch + 31}.000Z") for batch in range(29)]
     events = [
         event
@@ -105,7 +105,7 @@ def test_heartbeats_keep_a_run_alive() -> None:
 
 
 def test_the_parent_is_the_run_that_submitted_the_application() -> None:
-    """The parent run is read from spark.openlineage.parent…, and the nominal time from the setting."""
+    """The parent run is read from spark.openlineage.parent…, and the nominal time is read from the setting."""
     start = application_start(links=PARENT)
     found = sent(translated(start, query_started(run=RUN)), **{"nominal-time": "2026-01-31T03:00:00Z"})
     facets = found[0]["run"]["facets"]
@@ -123,7 +123,7 @@ def test_send_test_sends_a_run_without_a_state() -> None:
 
 
 def test_the_api_key_is_a_bearer_token() -> None:
-    """The API key is sent as a bearer token in the header Authorization."""
+    """The API key is sent as a bearer token in the Authorization header."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "api-key": "s3cret", **IMPATIENT}
         with Running("openlineage", settings) as running:
@@ -132,7 +132,7 @@ def test_the_api_key_is_a_bearer_token() -> None:
 
 
 def test_a_failing_server_gets_every_run_event_once() -> None:
-    """After a server error, the dispatcher retries; a run event that the server rejects is dropped and counted."""
+    """After a server error, the dispatcher retries. A run event that the server rejects is dropped and counted."""
     events = translated(application_start(), application_end("STOPPED"))
     script = [Answer(503, headers={"Retry-After": "0"}), Answer(500), Answer(200), Answer(422, "no such namespace")]
     with Receiver(script) as receiver:

@@ -1,4 +1,4 @@
-"""Ways to send events: one attempt, or a complete delivery with retries."""
+"""Functions that send events in one attempt or in a complete delivery with retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config(protocol: str, endpoint: str, **changes: Any) -> OtlpConfig:
 
 
 def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
-    """Make one attempt per batch; raise the reporter's error."""
+    """Make one attempt per batch and raise the reporter's error."""
 
     async def attempts() -> None:
         reporter = OtlpReporter(settings)
@@ -43,7 +43,7 @@ def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
 
 @contextlib.contextmanager
 def delivery(settings: OtlpConfig, *, patience: float = 5.0, **changes: Any) -> Iterator[Delivery]:
-    """Run a delivery with short retry pauses; stop it within ``patience`` seconds."""
+    """Run a delivery with short retry pauses, and stop it within ``patience`` seconds."""
     sizes = {"retry_initial": 0.02, "retry_max": 0.1, "batch_size": 10, **changes}
     patient = BreakerConfig(failures=1000)
     made = Delivery("otlp", lambda: OtlpReporter(settings), DeliveryConfig(**sizes), 10_000, breaker=patient)

@@ -1,4 +1,4 @@
-"""Tests of metrics over OTLP: a real sidecar exports them to a real OpenTelemetry Collector."""
+"""Tests of metrics over OTLP, which a real sidecar exports to a real OpenTelemetry Collector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def commits() -> list[dict[str, Any]]:
 
 
 def run(folder: Path, endpoint: str) -> list[dict[str, Any]]:
-    """Run a sidecar with an application of two commits; return its messages to the driver."""
+    """Run a sidecar with an application of two commits, and return its messages to the driver."""
     settings = {
         "events.reporter.all.type": "file",
         "events.reporter.all.path": str(folder / "events.jsonl"),
@@ -46,7 +46,7 @@ def values(metric: dict[str, Any]) -> list[tuple[dict[str, Any], float]]:
 
 
 def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
-    """Metrics of batches, delivery and circuit breakers are exported with the application's resource."""
+    """Metrics of batches, delivery and circuit breakers are exported with the resource of the application."""
     with Collector(tmp_path) as collector:
         run(tmp_path, collector.endpoint("http/protobuf"))
     found = {one.record["name"]: one for one in collector.metrics()}
@@ -77,7 +77,7 @@ def test_a_silent_receiver_of_metrics_delays_nothing(tmp_path: Path, witness: Wi
 
 
 def test_without_the_extra_events_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra, events are reported, and one error has the command that installs the extra."""
+    """Without the extra, events are reported, and one error contains the command that installs the extra."""
     hidden = tmp_path / "opentelemetry"
     hidden.mkdir()
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no', name='opentelemetry')")

@@ -39,7 +39,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def guarded(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
-    """Collector with TLS that requires client certificates."""
+    """Yield a Collector with TLS that requires client certificates."""
     certificate, key = certificates.issued("127.0.0.1")
     tls = {"cert_file": certificate, "key_file": key, "client_ca_file": certificates.trusted}
     with Collector(tmp_path_factory.mktemp("guarded"), tls=tls) as started:
@@ -69,7 +69,7 @@ def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: st
 def test_a_certificate_that_does_not_match_is_logged(
     certificates: Certificates, guarded: Collector, protocol: str, host: str, trusts: bool, message: str
 ) -> None:
-    """If a certificate does not match, the error is transient and has the reason, so that the events wait."""
+    """If a certificate does not match, the error is transient and contains the reason, so the events wait."""
     endpoint = guarded.endpoint(protocol, "https").replace("127.0.0.1", host)
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
     assert isinstance(refusal, UnavailableError)
@@ -78,7 +78,7 @@ def test_a_certificate_that_does_not_match_is_logged(
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_an_invalid_certificate_file_is_named(certificates: Certificates, tmp_path: Path, protocol: str) -> None:
-    """The error about a missing or invalid certificate file has the path of the file."""
+    """The error about a missing or invalid certificate file contains the path of the file."""
     missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
     garbage.write_text("hello")
     own, _ = certificates.issued("driver")

@@ -83,14 +83,14 @@ def test_finished_jobs_and_batches_are_spans() -> None:
 
 
 def test_the_parent_s_trace_is_continued() -> None:
-    """The spans have the trace id of a given traceparent and the parent's span as parent."""
+    """With a traceparent, the spans have its trace id and its span as their parent."""
     spans = exported(life(), parent=TRACEPARENT)
     assert {span.trace_id.hex() for span in spans.values()} == {"4bf92f3577b34da6a3ce929d0e0e4736"}
     assert {span.parent_span_id.hex() for span in spans.values()} == {"00f067aa0ba902b7"}
 
 
-def test_a_span_that_was_refused_is_exported_again() -> None:
-    """If the receiver rejects an export, the dispatcher repeats it, with the same span ids."""
+def test_a_rejected_span_is_exported_again() -> None:
+    """If the receiver rejects an export, the dispatcher repeats the export with the same span ids."""
     with Receiver([Answer(400, "no"), Answer(200)]) as receiver:
         settings = {"endpoint": traces_of(receiver), **IMPATIENT}
         with Running("otlp-traces", settings) as running:
@@ -101,7 +101,7 @@ def test_a_span_that_was_refused_is_exported_again() -> None:
 
 
 def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
-    """Jobs and stages of a batch are its children: the parent's id is derived from query run and batch."""
+    """Jobs and stages of a batch are children of the batch, whose span id is derived from the query run and batch."""
     spans = Spans(None)
     about: dict[str, Any] = {"spark.app.id": "a", "spark.streaming.query.run_id": "r", "spark.batch.id": 3}
     batch = event(**{**about, "spark.batch.duration.trigger_execution_ms": 5})
@@ -115,7 +115,10 @@ def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
 
 
 def test_events_name_the_span_of_their_job() -> None:
-    """An event of a job has the job's span id before the span is exported; an application's event has no span id."""
+    """An event of a job has the job's span id before the span is exported.
+
+    An event of an application has no span id.
+    """
     first, *_ = [one for one in life() if one.attributes.get("spark.job.id") == 1]
     assert ids(first, None) == ids(first, None)
     assert ids(first, Parent(7, 9))[0] == 7
@@ -123,8 +126,8 @@ def test_events_name_the_span_of_their_job() -> None:
 
 
 @pytest.mark.parametrize("given", ["", "abc", TRACEPARENT[:-3], f"00-{'0' * 32}-{'1' * 16}-01", f"ff{TRACEPARENT[2:]}"])
-def test_an_invalid_traceparent_is_refused(given: str) -> None:
-    """An invalid traceparent raises a ValueError, from which the message with the key is made."""
+def test_an_invalid_traceparent_is_rejected(given: str) -> None:
+    """An invalid traceparent raises a ValueError, which becomes the message with the key."""
     with pytest.raises(ValueError, match="traceparent"):
         traceparent.parse(given)
 

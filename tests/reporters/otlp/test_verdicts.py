@@ -1,4 +1,4 @@
-"""Tests of responses that the ``otlp`` reporter gets: rejected, throttled and retried events."""
+"""Tests of the responses to the ``otlp`` reporter, which reject, throttle or fail events."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ THROTTLED = [
 
 
 def serving(answer: object) -> tuple[str, Any]:
-    """Return the protocol of a response, and a receiver that always returns this response."""
+    """Return the protocol of a response and a receiver that always returns this response."""
     if isinstance(answer, Response):
         return HTTP, http_receiver(lambda _: answer)
     return GRPC, grpc_receiver(lambda _: answer)
@@ -96,7 +96,7 @@ def serving(answer: object) -> tuple[str, Any]:
 
 @pytest.mark.parametrize(("answer", "message"), UNAVAILABLE)
 def test_errors_not_about_the_events_are_retried(answer: object, message: str) -> None:
-    """Errors of outages, credentials, paths and proxies do not concern the events, so the events are retried."""
+    """Errors of outages, credentials, paths and proxies do not concern the events, which are retried."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -106,7 +106,7 @@ def test_errors_not_about_the_events_are_retried(answer: object, message: str) -
 
 @pytest.mark.parametrize(("answer", "message"), REFUSED)
 def test_errors_about_the_events_are_permanent(answer: object, message: str) -> None:
-    """Errors about the events are permanent, as the specification requires: a retry would fail again."""
+    """Errors about the events are permanent, as the specification requires, because a retry would fail again."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -116,7 +116,7 @@ def test_errors_about_the_events_are_permanent(answer: object, message: str) -> 
 
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
 def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> None:
-    """The delay in RetryInfo or in either form of Retry-After is used, up to five minutes."""
+    """The delay in RetryInfo or in either form of Retry-After is used up to five minutes."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(ThrottledError) as caught:
         send(config(protocol, endpoint), [event(1)])
@@ -125,7 +125,7 @@ def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> Non
 
 @pytest.mark.parametrize("value", ["soon", "-1", "1.5", ""])
 def test_an_invalid_retry_after_is_ignored(value: str) -> None:
-    """An invalid Retry-After is ignored, so that the reporter's own back-off applies."""
+    """An invalid Retry-After is ignored, and the reporter's back-off applies."""
     with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(UnavailableError):
         send(config(HTTP, endpoint), [event(1)])
 
@@ -152,7 +152,7 @@ def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
-    """The reporter bisects a rejected batch: one event counts as rejected, the others arrive once and in order."""
+    """The reporter bisects a rejected batch: one event counts as rejected, all others are delivered once in order."""
 
     def answer(bodies: list[str]) -> object:
         if "17" in bodies:
@@ -170,7 +170,7 @@ def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
 
 
 def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> None:
-    """If a receiver rejects every part of a batch, the reporter stops to bisect before each event is alone."""
+    """If a receiver rejects every part of a batch, the reporter stops bisecting before it sends single events."""
     with grpc_receiver(lambda _: Status(Codes.INVALID_ARGUMENT)) as (receiver, endpoint):
         with pytest.raises(PermanentError, match="512 of 512 events"):
             send(config(GRPC, endpoint), [event(number) for number in range(512)])
@@ -179,7 +179,7 @@ def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> N
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_partial_success_is_counted(protocol: str) -> None:
-    """A partial success is not retried; its rejected events do not count as delivered."""
+    """A partial success is not retried, and its rejected events do not count as delivered."""
     message = partial(3, "too old")
     answer: object = message if protocol == GRPC else Response(body=message.SerializeToString())
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
@@ -193,7 +193,7 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
 
 
 def test_a_partial_success_in_json_is_counted() -> None:
-    """A partial success in JSON is counted: some receivers answer in JSON to a request in protobuf."""
+    """A partial success in JSON is counted, because some receivers answer a protobuf request in JSON."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
     expected = pytest.raises(PermanentError, match="2 of 3 events refused: too old")
@@ -203,7 +203,7 @@ def test_a_partial_success_in_json_is_counted() -> None:
 
 
 def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A success with a message and no rejected event is logged; the specification calls it a warning."""
+    """A success with a message and without a rejected event is logged, because the specification calls it a warning."""
     with grpc_receiver(lambda _: partial(0, "please upgrade")) as (_, endpoint):
         send(config(GRPC, endpoint), [event(1)])
     assert [record.getMessage() for record in caplog.records if "please upgrade" in record.getMessage()]
@@ -221,8 +221,8 @@ def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -
         assert to.counters().lost == 0
 
 
-def test_only_the_event_that_is_too_large_is_lost(tmp_path: Path) -> None:
-    """Only the event that is too large is lost; the error has its size and the limit."""
+def test_only_the_event_that_exceeds_the_limit_is_lost(tmp_path: Path) -> None:
+    """Only the event that exceeds the limit is lost, and the error contains its size and the limit."""
     with Collector(tmp_path) as collector:
         settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
         sent = [event(0), event(1, text="x" * 100_000), event(2)]
@@ -243,7 +243,7 @@ def test_a_long_text_is_truncated_with_a_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: str) -> None:
-    """Requests that the collector's real memory limiter rejects are retried."""
+    """Requests that the Collector's memory limiter rejects are retried."""
     with Collector(tmp_path, is_short_of_memory=True) as collector:
         refusal = eventually(lambda: verdict(config(protocol, collector.endpoint(protocol))))
     assert isinstance(refusal, UnavailableError)
@@ -252,7 +252,7 @@ def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: st
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str) -> None:
-    """Events wait while the credentials are invalid and are delivered afterwards."""
+    """Events wait while the credentials are invalid, and are delivered afterwards."""
     token = tmp_path / "token"
     token.write_text("abc")
     with Collector(tmp_path, token=token) as collector:
@@ -265,7 +265,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
             put(to, [event(number) for number in range(10)])
             assert to.wait_until_settled(20)
             token.write_text("another")
-            # Wait until the collector has reloaded the file.
+            # Wait until the Collector has reloaded the file.
             eventually(
                 lambda: verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer abc"))),
                 what="the old token to be refused",
@@ -283,7 +283,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
-    """Headers such as a tenant and a token, percent-encoded, are in every request and never logged."""
+    """Percent-encoded headers, such as a tenant and a token, are in every request and are never logged."""
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
     settings = config(protocol, "http://x", headers=Secret("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D"))
     with make(lambda _: None) as (receiver, endpoint):
@@ -304,7 +304,7 @@ def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
     ids=str,
 )
 def test_headers_that_a_receiver_quotes_are_not_logged(answer: object) -> None:
-    """If a receiver's message quotes the request's headers, the logged error does not have them."""
+    """If a receiver's message quotes the headers of the request, the logged error does not contain them."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(Exception, match=r"no: \*\*\*") as caught:
         send(config(protocol, endpoint, headers=Secret("authorization=Bearer%20s3cret%3D")), [event(1)])
@@ -325,7 +325,7 @@ def test_unusable_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch
     [(GRPC, "http://127.0.0.1:9"), (HTTP, "http://127.0.0.1:9"), (GRPC, "http://no-such-host.invalid:4317")],
 )
 def test_an_unreachable_endpoint_is_reported(protocol: str, endpoint: str) -> None:
-    """If no server listens at the endpoint, the error is transient and has the system's reason."""
+    """If no server listens at the endpoint, the error is transient and contains the system's reason."""
     refusal = verdict(config(protocol, endpoint))
     assert isinstance(refusal, UnavailableError)
     assert any(word in str(refusal) for word in ("refused", "failed", "resolution")), refusal

@@ -1,1 +1,1 @@
-"""Real servers for the reporter tests, started and stopped by the tests on loopback."""
+"""Real servers for the reporter tests, which tests start and stop on loopback."""

@@ -1,4 +1,4 @@
-"""Real Alertmanager that records its notifications, and PagerDuty's rules, applied to recorded requests."""
+"""Real Alertmanager that records its notifications, and PagerDuty's rules for recorded requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BINARY = ROOT / ".tools" / "alertmanager"
 
 
 class Alertmanager:
-    """Real Alertmanager, without a cluster. A context manager."""
+    """Real Alertmanager without a cluster, as a context manager."""
 
     def __init__(self) -> None:
         if not BINARY.exists():
@@ -59,14 +59,14 @@ class Alertmanager:
             return [one for one in json.load(answer) if one["labels"]["spark_app_name"] == application]
 
     def notifications(self, application: str) -> list[tuple[str, str]]:
-        """Return status and summary of the notifications about an application, in order."""
+        """Return the status and summary of the notifications about an application, in order."""
         alerts = [alert for body in self._receiver.bodies() for alert in body["alerts"]]
         about = [alert for alert in alerts if alert["labels"]["spark_app_name"] == application]
         return [(alert["status"], alert["annotations"].get("summary", "")) for alert in about]
 
 
 class Incident(NamedTuple):
-    """One incident at PagerDuty; every trigger after the first only adds to its log."""
+    """Incident at PagerDuty, where each trigger after the first only extends the log."""
 
     key: str
     summary: str
@@ -74,7 +74,10 @@ class Incident(NamedTuple):
 
 
 def incidents(requests: Sequence[dict[str, Any]]) -> list[Incident]:
-    """Apply PagerDuty's rules: a key has at most one open incident; without one, a resolve has no effect."""
+    """Apply PagerDuty's rules to requests.
+
+    A key has at most one open incident. A resolve without an open incident has no effect.
+    """
     found: list[Incident] = []
     for one in requests:
         key = one["dedup_key"]

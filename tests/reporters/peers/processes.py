@@ -1,4 +1,4 @@
-"""Server processes of the tests: start a server, wait until it is ready, stop it by process id."""
+"""Server processes of the tests: start a server, wait until it is ready, and stop it by process id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Server", "missing", "private_folder"]
 
 
 def missing(what: str) -> NoReturn:
-    """Skip the test because a server's program is missing; on CI, fail the test."""
+    """Skip the test if a server's program is missing. In CI, fail the test."""
     if os.environ.get("CI"):
         pytest.fail(f"{what} (required on CI)")
     pytest.skip(what)
@@ -30,12 +30,12 @@ def private_folder(name: str) -> Path:
 
 
 class Server:
-    """One server process; the file ``log`` in its folder has its output.
+    """Server process, whose output is in the file ``log`` in its folder.
 
     Args:
         folder: working folder, deleted by :meth:`remove`.
         command: program and arguments.
-        environment: variables in addition to the inherited ones.
+        environment: variables in addition to the inherited variables.
         user: user of the process; default: the current user.
     """
 
@@ -72,7 +72,7 @@ class Server:
                 cwd=self._folder,
                 env=self._environment,
                 user=self._user,
-                # Start a new process group, so that Ctrl-C reaches only the tests, which then stop their servers.
+                # Start a new process group, so Ctrl-C reaches only the tests, which then stop their servers.
                 start_new_session=True,
             )
 
@@ -81,7 +81,7 @@ class Server:
         self._process.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Stop the process and wait; keep the folder for a restart."""
+        """Stop the process, wait for its exit, and keep the folder for a restart."""
         if self._process is None:
             return
         if self._process.poll() is None:

@@ -17,7 +17,7 @@ __all__ = ["Answer", "Receiver", "Request"]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One received request; ``fields`` are its headers, including repeated ones."""
+    """Received request, whose ``fields`` are all headers including repeated headers."""
 
     path: str
     headers: dict[str, str]
@@ -31,7 +31,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Answer of the receiver: status, text and headers; no answer (``hang``); or a closed connection (``cut``).
+    """Answer of the receiver: status, text and headers, no answer (``hang``), or a closed connection (``cut``).
 
     With ``more``, Content-Length announces additional bytes. With ``hang`` these bytes never arrive; with ``cut`` the
     receiver closes the connection instead.
@@ -55,7 +55,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class Receiver:
-    """Receiver that answers with ``decide``, with the next step of ``script``, or with 200. A context manager.
+    """Receiver whose answers come from ``decide``, from the next step of ``script``, or are 200.
 
     Args:
         script: answers to the first requests.
@@ -94,7 +94,7 @@ class Receiver:
         return f"{'http' if self._context is None else 'https'}://localhost:{self.port}/hook?token=t0psecret"
 
     def start(self) -> None:
-        """Start to listen; after a stop, listen on the same port again."""
+        """Start listening; after a stop, listen on the same port again."""
         self._going.clear()
         self._server = _Server(("127.0.0.1", self.port), self._handler())
         self.port = self._server.server_address[1]
@@ -115,7 +115,7 @@ class Receiver:
             self._server = None
 
     def bodies(self) -> list[Any]:
-        """Return the JSON of the requests that were answered with 2xx."""
+        """Return the JSON bodies of the requests that were answered with 2xx."""
         return [request.json for request in self.taken]
 
     def _answer(self, request: Request) -> Answer:
@@ -138,7 +138,7 @@ class Receiver:
                 length = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # The client was killed during the request: do not count the request.
+                    # The client was killed during the request, so do not count the request.
                     self.close_connection = True
                     return
                 request = Request(self.path, dict(self.headers), body, tuple(self.headers.items()))

@@ -1,4 +1,4 @@
-"""Tests of alerts that open once and close once, with a real Alertmanager and recorded endpoints."""
+"""Tests that alerts open once and close once, with a real Alertmanager and recorded endpoints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def alertmanager() -> Iterator[Alertmanager]:
 
 
 def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> list[Event]:
-    """Return the events of one run of an application; they happen now, one per millisecond."""
+    """Return the events of one run of an application, which occur now, one per millisecond."""
     translator = Translator()
     story = [application_start(app_name=name, app_id=f"local-{run}"), *records]
     events = [one for n, record in enumerate(story, 1) for one in translator.translate(decoded({"seq": n, **record}))]
@@ -54,8 +54,8 @@ def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> 
     return [msgspec.structs.replace(one, observed_ts_millis=first + n) for n, one in enumerate(events)]
 
 
-class Everywhere:
-    """One run of an application, with reporters for all kinds of alerts and with callbacks. A context manager."""
+class AllAlertReporters:
+    """Run of an application with reporters for all kinds of alerts and with callbacks, as a context manager."""
 
     def __init__(self, receivers: dict[str, Receiver], alertmanager: Alertmanager, folder: Path, **more: str) -> None:
         settings: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Everywhere:
         if event.attributes.get("incident.role") == "recovery":
             self.recoveries.append(event)
 
-    def __enter__(self) -> Everywhere:
+    def __enter__(self) -> AllAlertReporters:
         self._dispatcher.start()
         return self
 
@@ -108,7 +108,7 @@ def receivers() -> Iterator[dict[str, Receiver]]:
 
 
 def chat(receivers: dict[str, Receiver]) -> list[list[str]]:
-    """Return the titles of the messages at Slack and at Teams."""
+    """Return the titles of the messages at Slack and Teams."""
     slack = [body["text"] for body in receivers["slack"].bodies()]
     cards = [body["attachments"][0]["content"]["body"][0]["text"] for body in receivers["teams"].bodies()]
     return [slack, cards]
@@ -120,13 +120,13 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
 ) -> None:
     """A failure is one alert, with its cause and recovery, at all services and in a callback.
 
-    A failure that the application survives is no alert.
+    A failure that the application survives is not an alert.
     """
     records, body = KINDS[kind]
     name = f"shop-{kind}"
     body = None if body is None else body.replace("shop:", f"{name}:")
     expected = [] if body is None else [body]
-    with Everywhere(receivers, alertmanager, tmp_path) as run:
+    with AllAlertReporters(receivers, alertmanager, tmp_path) as run:
         run.report(translated(*records, name=name))
         assert [one.body for one in run.alarms] == expected
     assert [(one.summary, one.is_open) for one in incidents(receivers["pagerduty"].bodies())] == [
@@ -136,9 +136,9 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
         assert titles == [f"ERROR: {one}" for one in expected]
     assert [alert["annotations"]["summary"] for alert in alertmanager.active(name)] == expected
     eventually(lambda: alertmanager.notifications(name) == [("firing", one) for one in expected])
-    # The next run is another process: all that it knows of the failure is on disk.
+    # The next run is another process, which knows the failure only from the disk.
     works = [query_started("r9", name="book-payments"), query_progress(1, "r9", name="book-payments")]
-    with Everywhere(receivers, alertmanager, tmp_path) as run:
+    with AllAlertReporters(receivers, alertmanager, tmp_path) as run:
         good = [*(works if STREAMING[0] in records else []), application_end()]
         run.report(translated(*good, name=name, run="2"))
         assert [one.body for one in run.alarms] == []
@@ -155,15 +155,15 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
 def test_a_query_that_fails_three_times_and_commits_is_one_incident(
     cooldown: str, receivers: dict[str, Receiver], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
-    """A query that fails three times and then commits is one incident, opened once and closed once.
+    """A query that fails three times and then commits is one incident, which opens once and closes once.
 
-    Within the cooldown, the alert is sent once, and the recovery has the number of failures.
+    Within the cooldown, the alert is sent once, and the recovery contains the number of failures.
     """
     name = f"clickstream-{cooldown}"
     records = [query_started(name="book"), query_progress(0, name="book")]
     for n in range(1, 4):
         records += [query_terminated(f"r{n}", exception=SINK), query_started(f"r{n + 1}", name="book")]
-    with Everywhere(receivers, alertmanager, tmp_path, cooldown=cooldown) as run:
+    with AllAlertReporters(receivers, alertmanager, tmp_path, cooldown=cooldown) as run:
         events = translated(*records, name=name)
         run.report(events)
         assert len(run.alarms) == 3
@@ -183,7 +183,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
 
 
 def test_alertmanager_needs_no_memory_and_no_common_clock(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """Another machine, whose clock is ahead, closes an alert; a recovery without an alert opens none."""
+    """Another machine whose clock is ahead closes an alert. A recovery without an alert opens no alert."""
     now = time.time_ns() // 1_000_000
     names = {"incident.key": "ahead/failure", "spark.app.name": "ahead"}
     for folder, at, role in (("a", -5, "alarm"), ("b", 600_000, "recovery"), ("c", 600_001, "recovery")):
@@ -202,7 +202,7 @@ def alarm(at: int = 0, severity: Severity = Severity.ERROR, **attributes: Any) -
 
 
 def sent(format: str, *events: Event, folder: Path, **settings: str) -> list[Any]:
-    """Return the bodies of the requests for these events."""
+    """Return the bodies of the requests for the given events."""
     keys = {"format": format, "alerts.directory": str(folder), **IMPATIENT, **settings}
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, **keys}) as running:
         running.deliver(events)
@@ -210,8 +210,8 @@ def sent(format: str, *events: Event, folder: Path, **settings: str) -> list[Any
         return receiver.bodies()
 
 
-def test_pagerduty_shows_cause_line_and_links(tmp_path: Path) -> None:
-    """PagerDuty gets keys and summaries within the limits, and severities and links of the Events API v2."""
+def test_pagerduty_receives_cause_line_and_links(tmp_path: Path) -> None:
+    """PagerDuty receives keys and summaries within its limits, and severities and links of its Events API v2."""
     detail = {
         "failure.root_cause": "ValueError: no",
         "failure.location": "/jobs/a.py:3 in f",
@@ -245,8 +245,8 @@ def test_pagerduty_shows_cause_line_and_links(tmp_path: Path) -> None:
     assert other["payload"]["timestamp"] == "2023-11-14T22:13:20.005Z"
 
 
-def test_alertmanager_gets_labels_annotations_and_an_end(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """Alertmanager gets labels that the recovery also has; an alert that no recovery closes has no end."""
+def test_alertmanager_receives_labels_annotations_and_an_end(alertmanager: Alertmanager, tmp_path: Path) -> None:
+    """Alertmanager receives labels that the recovery also has. An alert without a recovery has no end."""
     url = {"incident.runbook_url": "https://wiki/shop", "spark.ui.url": "http://h:4040"}
     (made,), (own,) = sent("alertmanager", alarm(1, Severity.ERROR, **url), event(2, Severity.ERROR), folder=tmp_path)
     assert made["labels"] == {
@@ -279,7 +279,7 @@ def test_an_alert_is_escalated_within_the_cooldown(tmp_path: Path) -> None:
 
 
 def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
-    """Over restarts, an application that keeps failing sends one message per cooldown, with the number of failures."""
+    """Across restarts, a failing application sends one message per cooldown with the number of failures."""
     minute = 60_000
     with Receiver() as receiver:
         keys = {"url": receiver.url, "format": "slack", "alerts.directory": str(tmp_path)}
@@ -287,11 +287,11 @@ def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
             with Running("webhook", keys) as running:
                 running.deliver([alarm(at * minute)])
             assert len(receiver.bodies()) == expected
-    # After a week without a recovery, an alert is forgotten.
+    # After a week without a recovery, an alert is deleted.
     assert [body["attachments"][0]["text"] for body in receiver.bodies()] == ["", "*Failures:* 4 in 12 min", ""]
 
 
-def test_no_directory_costs_only_the_message_of_recovery(tmp_path: Path) -> None:
+def test_without_a_directory_only_messages_of_recovery_are_missing(tmp_path: Path) -> None:
     """If the directory cannot be created, alerts are sent, but only this process can report their recovery."""
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -303,7 +303,7 @@ def test_no_directory_costs_only_the_message_of_recovery(tmp_path: Path) -> None
 
 
 def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
-    """A chat with all events gets alerts as separate messages; a recovery without an alert is an ordinary event."""
+    """A chat with all events receives alerts as separate messages. A recovery without an alert is an ordinary event."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     events = [event(0), event(1), recovery, alarm(2), event(3, **{"incident.role": "consequence"})]
     bodies = sent("teams", *events, folder=tmp_path, **{"filter.min-severity": "INFO", "batch.linger": "5s"})
@@ -319,7 +319,7 @@ def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["slack", "teams", "pagerduty", "alertmanager"])
 def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> None:
-    """Every character of an alert arrives, but the text of an event can neither mention people nor create links."""
+    """Every character of an alert is preserved, but the text of an event cannot mention people or create links."""
     text = {"failure.root_cause": f"[x](http://evil) {AWKWARD}", "incident.role": "alarm", "incident.key": "a\ud800/b"}
     routing = {"routing-key": "R"} if format == "pagerduty" else {}
     odd = msgspec.structs.replace(awkward_event(text), severity=Severity.ERROR)
@@ -330,8 +330,8 @@ def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> Non
         assert "[x](http" not in json.dumps(body) or format == "slack"
 
 
-def test_an_alert_is_remembered_when_it_was_accepted(tmp_path: Path) -> None:
-    """Only an accepted alert is remembered: the recovery of a rejected alert sends no message."""
+def test_an_alert_is_stored_when_it_is_accepted(tmp_path: Path) -> None:
+    """Only an accepted alert is stored: the recovery of a rejected alert sends no message."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     keys = {"format": "slack", "alerts.directory": str(tmp_path), **IMPATIENT}
     with (

@@ -1,4 +1,4 @@
-"""Tests of the reporter ``webhook`` with a real receiver: the received requests."""
+"""Tests of the requests that the reporter ``webhook`` sends to a real receiver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sent(*events: Event, **settings: str) -> list[Request]:
 
 
 def test_a_batch_is_one_array_of_events() -> None:
-    """A batch is one JSON array of events, each equal to the file reporter's line; the URL keeps its query."""
+    """A batch is one JSON array of events, each equal to the file reporter's line, and the URL keeps its query."""
     events = [event(n, text=AWKWARD) for n in range(3)]
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
         running.put(events)
@@ -44,7 +44,7 @@ def test_a_batch_is_one_array_of_events() -> None:
 
 
 def test_one_connection_is_used_for_all_requests() -> None:
-    """All requests use one connection, because a TLS handshake per batch would dominate the cost."""
+    """All requests use one connection, because a TLS handshake per batch would take most of the time."""
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, "format": "json-each"}) as running:
         running.deliver([event(n) for n in range(20)])
         assert [one["body"] for one in receiver.bodies()] == [str(n) for n in range(20)]
@@ -52,7 +52,7 @@ def test_one_connection_is_used_for_all_requests() -> None:
 
 
 def test_every_character_arrives() -> None:
-    """Every character arrives in every format, except lone surrogates, which become question marks."""
+    """Every character is preserved in every format, except lone surrogates, which become question marks."""
     odd = awkward_event({"k\udfff": AWKWARD})
     for format in ("json", "json-each", "slack", "teams", "cloudevents", "cloudevents-batch"):
         (request,) = sent(odd, format=format, **{"filter.min-severity": "INFO"})
@@ -62,7 +62,7 @@ def test_every_character_arrives() -> None:
 
 
 def test_slack_messages_are_readable_and_cannot_mention_or_link() -> None:
-    """A Slack message has up to twenty events, most severe first; their text cannot mention users or create links."""
+    """A Slack message has up to twenty events, most severe first. Their text cannot mention users or create links."""
     events = [event(n, **ABOUT) for n in range(24)]
     events.append(
         Event.builder("s", "JobFailureEvent").set_body(AWKWARD).set_severity("ERROR").set_attributes(ABOUT).build()
@@ -85,7 +85,7 @@ def test_slack_messages_are_readable_and_cannot_mention_or_link() -> None:
 
 
 def test_cloudevents_are_sent_structured_or_batched() -> None:
-    """CloudEvents 1.0 have the required attributes, extensions for severity and sequence, and the event as data."""
+    """CloudEvents 1.0 contain the required attributes, extensions for severity and sequence, and the event as data."""
     made = event(1, Severity.ERROR, **ABOUT)
     (one,) = sent(made, format="cloudevents")
     assert one.headers["Content-Type"] == "application/cloudevents+json"
@@ -107,8 +107,8 @@ def test_cloudevents_are_sent_structured_or_batched() -> None:
     assert batch.json == [one.json]
 
 
-def test_a_custom_template_is_filled_in(tmp_path: Path) -> None:
-    """A placeholder alone in a string keeps its value's type; a missing value is null, or empty within text."""
+def test_placeholders_of_a_custom_template_are_replaced(tmp_path: Path) -> None:
+    """A placeholder that is the whole string keeps its value's type. A missing value is null, or empty within text."""
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps(
@@ -133,7 +133,7 @@ def test_a_custom_template_is_filled_in(tmp_path: Path) -> None:
 
 
 def test_headers_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Configured headers are in every request, and the log never has headers or secrets of the URL."""
+    """Configured headers are in every request. The log never contains headers or secrets of the URL."""
     with Receiver([Answer(401, "who are you?")]) as receiver:
         settings = {"url": receiver.url, "headers": "Authorization: Bearer s3cr3t; X-Team: payments", **IMPATIENT}
         with Running("webhook", settings) as running:

@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``webhook``: clear errors, and no loss of events that can be retried."""
+"""Tests of failures of the reporter ``webhook``: errors are clear, and no event that can be retried is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bodies(receiver: Receiver) -> list[int]:
 
 @pytest.mark.parametrize("format", ["json", "json-each"])
 def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A receiver that is stopped during delivery and restarted gets every event once and in order."""
+    """A receiver that is stopped during delivery and restarted receives every event once and in order."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "format": format, "batch.size": "7", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -88,7 +88,7 @@ def test_a_timeout_closes_the_connection() -> None:
 
 
 def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
-    """After a cancelled attempt, even while it connects, the next attempt can use the pool's only connection."""
+    """If an attempt is cancelled, even while connecting, the next attempt can use the pool's only connection."""
 
     async def given_up(after: int) -> int:
         post = Post(WebhookConfig(url=Secret(f"http://127.0.0.1:{receiver.port}/")), {})
@@ -106,7 +106,7 @@ def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
 
 
 def test_a_hanging_receiver_does_not_delay_shutdown(witness: Witness) -> None:
-    """With a hanging receiver, the reporter stops by its deadline and counts unanswered events as dropped."""
+    """If the receiver hangs, the reporter stops by its deadline and counts unanswered events as dropped."""
     with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
         running = Running("webhook", {"url": receiver.url})
         running.put([event(1)])
@@ -122,7 +122,7 @@ def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
         stamps.append(time.time())
         if len(stamps) == 1:
             return Answer(429, "slow down", {"Retry-After": "1"})
-        # Dates have whole seconds, so a date two seconds ahead is a delay of at least one second.
+        # Dates have whole seconds, so a date in two seconds is a delay of at least one second.
         if len(stamps) == 2:
             return Answer(503, "", {"Retry-After": formatdate(time.time() + 2, usegmt=True)})
         return Answer()
@@ -149,7 +149,7 @@ def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
     ],
 )
 def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None) -> None:
-    """A valid Retry-After is used, up to an hour; an invalid value is ignored."""
+    """A valid Retry-After is used, up to one hour. An invalid value is ignored."""
     assert retry_after(asked, NOW) == seconds
 
 
@@ -175,7 +175,7 @@ def test_every_status_is_permanent_or_transient(status: int, asked: str | None, 
 
 
 def test_a_batch_that_is_too_large_is_split() -> None:
-    """After a 413, the batch is halved; a single event that is too large is rejected and counted."""
+    """After a 413, the batch is halved. A single event that is too large is rejected and counted."""
 
     def decide(request: Request) -> Answer:
         return Answer(413, "at most 2,000 bytes") if len(request.body) > 2_000 else Answer()
@@ -189,7 +189,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
 
 
 def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
-    """The reporter halves the batch until it finds the event that the receiver rejects."""
+    """The reporter halves the batch until it has found the event that the receiver rejects."""
 
     def decide(request: Request) -> Answer:
         return Answer(422, "no\n threes") if any(one["body"].endswith("3") for one in request.json) else Answer()
@@ -222,7 +222,7 @@ def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
-    """A redirect is not followed: its target gets no request, and the message has the target's host only."""
+    """A redirect is not followed: its target receives no request, and the message contains only the target's host."""
     with Receiver() as other:
         with (
             Receiver(decide=lambda _: Answer(307, "", {"Location": other.url})) as receiver,
@@ -237,7 +237,7 @@ def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])
 def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Secrets that a receiver quotes, as many servers quote the URL in a 404 page, are not logged."""
+    """Secrets that a receiver quotes, for example the URL in a 404 page, are not logged."""
 
     def decide(request: Request) -> Answer:
         known = {"path": request.path, "authorization": request.headers["Authorization"], "signature": "k3y-of-ours"}
@@ -253,7 +253,7 @@ def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pyte
 
 
 def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
-    """httpx does not log the URL, even if the user's own Python process has configured logging."""
+    """httpx does not log the URL, even if the user's Python process has configured logging."""
     with caplog.at_level(logging.DEBUG), Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -273,7 +273,7 @@ def test_a_user_s_header_overrides_the_default() -> None:
 
 
 def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
-    """Create an authority, and a server TLS context with a certificate for these names."""
+    """Create an authority and a TLS context of a server with a certificate for these names."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
@@ -297,7 +297,7 @@ def test_tls_with_a_private_authority(tmp_path: Path) -> None:
 
 
 def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
-    """The reporter sends its client certificate; if the required certificate is missing, events wait."""
+    """The reporter sends its client certificate. If the required certificate is missing, events wait."""
     authority, context = serving("localhost")
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
@@ -320,7 +320,7 @@ def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
 def test_a_certificate_that_does_not_match_is_rejected(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the receiver's certificate does not match, nothing is sent, the log has the reason, and events wait."""
+    """If the receiver's certificate does not match, nothing is sent, the log contains the reason, and events wait."""
     authority, context = serving("elsewhere.example" if wrong == "another host" else "localhost")
     settings = {} if wrong == "unknown authority" else {"tls.ca": written(authority, tmp_path)}
     with Receiver(context=context) as receiver:
@@ -338,7 +338,7 @@ def test_a_certificate_that_does_not_match_is_rejected(
 
 
 def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Requests go through the proxy, whose password is not logged; an answer 407 loses no events."""
+    """Requests use the proxy, whose password is not logged. An answer 407 loses no events."""
     with Receiver([Answer(407, "who are you?")]) as proxy:
         settings = {"url": "http://hooks.invalid/x", "proxy": f"http://ada:s3cret@localhost:{proxy.port}", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -350,7 +350,7 @@ def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFi
 
 
 def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy variables of the environment, including NO_PROXY, apply by the same rules as in curl."""
+    """The proxy variables of the environment, including NO_PROXY, apply as in curl."""
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://localhost:{proxy.port}")
         # Invalid entries and other variables have no effect.
@@ -364,7 +364,7 @@ def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_header_may_have_latin_1_characters() -> None:
-    """A header may have characters of ISO 8859-1."""
+    """A header may contain characters of ISO 8859-1."""
     with Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, "headers": "X-Who: Zoë", **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -377,7 +377,7 @@ def test_a_header_may_have_latin_1_characters() -> None:
     ids=["megabytes", "silence", "cut"],
 )
 def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
-    """A success status whose answer is incomplete confirms the delivery, and the connection is closed."""
+    """A success status with an incomplete answer confirms the delivery, and the connection is closed."""
     with Receiver([answer]) as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -399,7 +399,7 @@ def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.Log
 
 
 def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """If the host is unknown or unreachable, the log has the host without the rest of the URL."""
+    """If the host is unknown or unreachable, the log contains the host without the rest of the URL."""
     for url in ("https://hooks.invalid/s3cret", f"http://localhost:{free_port()}/s3cret"):
         with Running("webhook", {"url": url, **IMPATIENT}) as running:
             running.put([event(1)])
@@ -446,7 +446,7 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_invalid_setting_is_rejected_before_the_first_event(
     settings: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    """An invalid setting is rejected with the key, the value (unless it may be a secret) and the allowed values."""
+    """An invalid setting is rejected with the key, the allowed values, and the value unless it may be a secret."""
     (tmp_path / "bad.json").write_text('{"a": 1 "b"}')
     (tmp_path / "typo.json").write_text('{"a": "${bodi}"}')
     given = {
@@ -464,7 +464,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_event(
 
 
 def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the library is missing, the error has the install command and is raised before the first event."""
+    """If the library is missing, the error contains the install command and is raised before the first event."""
     monkeypatch.setitem(sys.modules, "httpx", None)
     keys = {"events.reporter.hook.type": "webhook", "events.reporter.hook.url": "https://h/"}
     with pytest.raises(ConfigError, match=r"httpx is not installed; run: pip install 'spark-events\[webhook\]'"):

@@ -45,7 +45,7 @@ def pinged(events: list[Event], **settings: str) -> list[Request]:
     ids=lambda value: value if isinstance(value, str) else value["ending"],
 )
 def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
-    """Healthchecks gets pings for start, heartbeat and end, with one run id; other events cause no ping."""
+    """Healthchecks receives pings for start, heartbeat and end with one run id. Other events cause no ping."""
     pings = pinged(life(end))
     assert [ping.path.partition("?")[0] for ping in pings] == ["/hook/start", "/hook", suffix]
     (query,) = {ping.path.partition("?")[2] for ping in pings}
@@ -54,7 +54,7 @@ def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
 
 
 def test_metrics_for_a_pushgateway() -> None:
-    """A Pushgateway gets Prometheus' text format, in a group named after the application, encoded."""
+    """A Pushgateway receives Prometheus' text format in a group with the application's encoded name."""
     start, alive, failure = pinged(life(application_end("PROGRAM_FAILED")), format="pushgateway")
     assert start.path == "/hook/metrics/job/spark-events/application@base64/c2hvcA==?token=t0psecret"
     lines = alive.body.decode().splitlines()
@@ -66,7 +66,7 @@ def test_metrics_for_a_pushgateway() -> None:
 
 
 def test_a_watchdog_for_alertmanager() -> None:
-    """Alertmanager gets an alert that is active for three intervals per heartbeat, and an alert for a failure."""
+    """After each heartbeat, Alertmanager has an alert for three intervals. A failure also causes an alert."""
     pings = pinged(life(application_end("PROGRAM_FAILED")), format="alertmanager")
     start, alive, failure = (ping.json for ping in pings)
     assert [one["labels"]["alertname"] for one in failure] == ["SparkApplicationAlive", "SparkApplicationFailed"]
@@ -75,8 +75,8 @@ def test_a_watchdog_for_alertmanager() -> None:
     assert {"endsAt" in one for one in failure} == {True, False}
 
 
-def test_heartbeats_that_waited_are_one_ping() -> None:
-    """After an outage of the monitor, only the last heartbeat counts, and no ping is repeated."""
+def test_waiting_heartbeats_cause_one_ping() -> None:
+    """After an outage of the monitor, only the last heartbeat is sent, and no ping is repeated."""
     script = [Answer(503), Answer(503)]
     with Receiver(script) as receiver, Running("heartbeat", {"url": receiver.url, **IMPATIENT}) as running:
         running.deliver(life(application_end("STOPPED"), beats=5))
@@ -90,7 +90,7 @@ def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
 
 
 def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
-    """A monitor that does not answer delays no other reporter and delays the end by about two seconds."""
+    """A monitor that does not answer delays no other reporter, and delays the end by about two seconds."""
     other = tmp_path / "events.jsonl"
     with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
         settings = {
@@ -109,5 +109,5 @@ def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
             assert driver.await_exit(30) == 0
             took = time.monotonic() - began
     assert len(other.read_bytes().splitlines()) == 4
-    # The limit is far less than the 30 s that the driver would wait.
+    # The limit is far shorter than the 30 s for which the driver would wait.
     assert took < 12
