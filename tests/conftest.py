@@ -16,23 +16,26 @@ from spark.harness import Lab, java_variables
 import spark_events
 from spark_events.dispatch import delivery
 
-# A test run in the background ignores SIGINT, and its child processes would inherit that.
+# A test run in the background ignores SIGINT, and its child processes would inherit this setting.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline: how long an example takes depends on the machine, not on the tested code.
+# There is no deadline, because the duration of an example depends on the machine, not on the tested code.
 hypothesis.settings.register_profile(
     "spark-events", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("spark-events")
 
-# Hypothesis also draws constants from loaded modules; a module loaded during a test would change its examples and make
-# the test flaky.
+# Hypothesis also draws constants from loaded modules. A module that a test loads would change its examples and make the
+# test flaky.
 for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
     importlib.import_module(_module.name)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Create the archive that makes Spark start faster now: it may take minutes, too long for the first test."""
+    """Create the archive that speeds up Spark's start.
+
+    The creation may take minutes, which is too long for the first test.
+    """
     wants_spark = any(item.get_closest_marker("spark") for item in session.items)
     if wants_spark and not session.config.getoption("collectonly"):
         with warnings.catch_warnings():
@@ -42,20 +45,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def witness() -> Iterator[Witness]:
-    """Process that records delays of the machine during a test, for tests that measure time."""
+    """Yield a process that records delays of the machine during a test, for tests that measure time."""
     with Witness() as started:
         yield started
 
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait longer before a thread is replaced after its timeout, because a stalled machine may delay the thread."""
+    """Increase the time until a late thread is replaced, because a stalled machine may delay the thread."""
     monkeypatch.setattr(delivery, "_GRACE_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Launcher of real Spark processes; ends all of them after the test and fails if a sidecar is left."""
+    """Yield a launcher of real Spark processes.
+
+    After the test, the launcher ends all processes and fails if a sidecar remains.
+    """
     laboratory = Lab(tmp_path_factory.mktemp("spark"))
     try:
         yield laboratory

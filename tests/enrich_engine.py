@@ -1,4 +1,4 @@
-"""Run the enrich engine without Spark."""
+"""Helpers that run the enrichment engine without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROW_BYTES = 100
 
 
 def definition(**changes: str) -> Definition:
-    """Return a definition that no earlier run of this process used."""
+    """Return a definition that no earlier run of this process has used."""
     number = str(next(_NUMBERS))
     return Definition(**{"calls": number, "answers": number, "resource": number, "batch": number, **changes})
 
@@ -30,7 +30,7 @@ def chunks_of(
     request: Callable[[Any], Hashable] | None = None,
     known: dict[Any, Any] | None = None,
 ) -> Iterator[Chunk]:
-    """Split rows into chunks; the idempotency key of a row is its ``repr``."""
+    """Split rows into chunks, where the idempotency key of a row is its ``repr``."""
     left = iter(rows)
     while part := list(itertools.islice(left, size)):
         yield Chunk(
@@ -78,7 +78,7 @@ class Run:
         return answers
 
     def of(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[Any]:
-        """Return the answers for chunks or rows in order; verify the order of the chunks."""
+        """Return the answers for chunks or rows in order, and verify the order of the chunks."""
         pulled: list[Chunk] = []
 
         def watched() -> Iterator[Chunk]:

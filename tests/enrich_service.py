@@ -44,12 +44,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def rule(keys: str, *steps: dict[str, Any], forever: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a rule for keys that match a regular expression: one step per call, then ``forever``."""
+    """Return a rule for keys that match a regular expression, with one step per call, followed by ``forever``."""
     return {"keys": keys, "steps": list(steps), "forever": forever or {}}
 
 
 def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any]:
-    """Return a limit of calls per second; further calls get 429."""
+    """Return a limit of calls per second. Further calls are answered with 429."""
     return {"per_second": per_second, "retry_after": retry_after}
 
 
@@ -85,7 +85,7 @@ class Called:
 
 
 class EnrichService:
-    """Start the service, control it and read its log. A context manager.
+    """Service with functions to start and control it and to read its log, as a context manager.
 
     Args:
         log: path of the service's log.
@@ -108,14 +108,14 @@ class EnrichService:
         self.kill()
 
     def start(self) -> None:
-        """Start the service without a script; after a kill, on the same port and with the same log."""
+        """Start the service without a script. After a kill, the service has the same port and log."""
         command = [sys.executable, __file__, "--log", str(self._log), "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
     def kill(self) -> None:
-        """Kill the service (SIGKILL): connections are reset and the port is closed."""
+        """Kill the service (SIGKILL), which resets connections and closes the port."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -124,7 +124,7 @@ class EnrichService:
             self.process = None
 
     def freeze(self) -> None:
-        """Stop the service (SIGSTOP): the kernel accepts connections, but no call is answered."""
+        """Stop the service (SIGSTOP). The kernel accepts connections, but no call is answered."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -153,9 +153,9 @@ class EnrichService:
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def move(self) -> None:
-        """Move to another port with an empty log and no script; existing connections are reset.
+        """Move to another port with an empty log and no script, which resets existing connections.
 
-        This separates tests: workers of a failed or stopped job may continue to call for a moment.
+        Moving separates tests, because workers of a failed or stopped job may continue to call for a moment.
         """
         with urllib.request.urlopen(f"{self.url}/_move", b"", timeout=_PATIENCE) as answer:
             self.port = json.load(answer)["port"]
@@ -226,7 +226,7 @@ class _Service:
             await self.freed.wait()
 
     def step(self, key: str) -> dict[str, Any]:
-        """Return the step for a call with this key."""
+        """Return the step for a call with the given key."""
         if self.limit is not None:
             now = time.monotonic()
             while self.recent and self.recent[0] <= now - 1:
@@ -259,7 +259,7 @@ class _Server:
         self.connections: set[_Connection] = set()
 
     async def listen(self, port: int) -> int:
-        """Start to listen; return the port."""
+        """Start listening and return the port."""
         self._listening = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self._service, self), "127.0.0.1", port, backlog=4096, reuse_address=True
         )
@@ -267,7 +267,7 @@ class _Server:
         return self.port
 
     async def move(self, asked_by: _Connection) -> int:
-        """Listen on another port, reset all connections except the caller's, and return the new port."""
+        """Listen on another port, reset all connections except the caller's connection, and return the new port."""
         assert self._listening is not None
         self._listening.close()
         for connection in self.connections - {asked_by}:
@@ -277,7 +277,7 @@ class _Server:
 
 
 class _Connection(asyncio.Protocol):
-    """HTTP/1.1 connection with keep-alive and one request at a time, as client pools use it."""
+    """HTTP/1.1 connection with keep-alive and one request at a time, as in clients' pools."""
 
     opened = 0
 
@@ -397,7 +397,7 @@ async def _serve(port: int, log: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends, even if the parent is killed."""
+    """End this process when its parent exits, even if the parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -33,7 +33,7 @@ def eventually(
     what: str = "",
     meanwhile: Callable[[], object] = lambda: None,
 ) -> T:
-    """Poll ``look`` until it returns a true value, and return it; fail after ``within`` seconds.
+    """Poll ``look`` until it returns a true value, and return this value; fail after ``within`` seconds.
 
     ``meanwhile`` is called before each poll.
     """
@@ -48,7 +48,10 @@ def eventually(
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether the process has ended; a zombie counts, because PID 1 of a container may not reap it."""
+    """Return whether the process has ended.
+
+    A zombie counts as ended, because PID 1 of a container may not reap it.
+    """
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -56,7 +59,7 @@ def is_gone(pid: int) -> bool:
 
 
 def event(number: int = 0, severity: Severity | str = Severity.INFO, **attributes: Any) -> Event:
-    """Build an event with ``number`` as its body."""
+    """Build an event whose body is ``number``."""
     builder = EventBuilder("tests", "Test").set_body(str(number)).set_severity(severity)
     return builder.set_observed_ts_millis(1_700_000_000_000 + number).set_attributes(attributes).build()
 
@@ -91,12 +94,12 @@ def throttled(seconds: float) -> Step:
 
 
 def partly(rejected: int) -> Step:
-    """Return a step that rejects the first ``count`` events permanently and accepts the others."""
+    """Return a step that permanently rejects the first ``count`` events and accepts the other events."""
     return Step(error=lambda: PermanentError(f"{rejected} are malformed", rejected=rejected))
 
 
 class FaultyReporter(Reporter):
-    """Reporter that runs one step of a script per call and succeeds after the end of the script.
+    """Reporter that runs one step of a script per call and then succeeds in every call.
 
     Args:
         script: steps of ``report``.
@@ -176,7 +179,7 @@ class PrintingReporter(Reporter):
 # --- records, as the shim writes them -----------------------------------------------------------
 
 START = 1_795_263_269_000
-#: Settle time 0: the events of a failure are not held, as with a reporter that Spark waits for.
+#: With settle time 0, the events of a failure are not held, as with a reporter that Spark waits for.
 AT_ONCE = TranslateConfig(incident=IncidentConfig(settle=0.0))
 
 
@@ -199,7 +202,7 @@ def query_terminated(run: str = "r1", query: str = "q1", **changes: Any) -> dict
 
 
 def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes: Any) -> dict[str, Any]:
-    """Build the record of a committed batch; ``changes`` are fields of Spark's progress."""
+    """Build the record of a committed batch, where ``changes`` are fields of Spark's progress."""
     progress = {
         "id": query,
         "runId": run,
@@ -233,7 +236,9 @@ def sidecar_environment() -> dict[str, str]:
 
 
 class FakeDriver:
-    """Driver that exchanges messages with a sidecar as the shim does. A context manager that kills the sidecar on exit.
+    """Driver that exchanges messages with a sidecar as the shim does.
+
+    The driver is a context manager, which kills the sidecar on exit.
 
     Args:
         errors: file for standard error of the sidecar.
@@ -282,7 +287,7 @@ class FakeDriver:
         self.process.stdin.flush()
 
     def send_records(self, *records: dict[str, Any]) -> int:
-        """Write records with sequence numbers; return the last number."""
+        """Write records with sequence numbers and return the last number."""
         for record in records:
             self._seq += 1
             self.send({"seq": self._seq, **record})
@@ -293,7 +298,7 @@ class FakeDriver:
         self.process.stdin.close()
 
     def await_answer(self, kind: str, within: float = PATIENCE, **fields: Any) -> dict[str, Any]:
-        """Wait for an answer of this kind with these fields."""
+        """Wait for an answer of the given kind with the given fields."""
 
         def look() -> dict[str, Any] | None:
             wanted = {"kind": kind, **fields}.items()
@@ -302,10 +307,11 @@ class FakeDriver:
         return eventually(look, within=within, what=f"{kind} {fields} in {self.answers}")
 
     def await_exit(self, within: float = PATIENCE) -> int:
-        """Wait until the sidecar ends; return its exit code.
+        """Wait until the sidecar exits, and return its exit code.
 
-        On return, ``answers`` has all messages of the sidecar. The method waits until the standard output closes, which
-        happens when the sidecar ends: ``Popen.wait`` would poll every 50 ms.
+        Afterwards, ``answers`` contains all messages of the sidecar. The method waits until the standard output closes,
+        which
+        happens when the sidecar exits, because ``Popen.wait`` would poll every 50 ms.
         """
         deadline = time.monotonic() + within
         self._reader.join(within)
@@ -335,13 +341,13 @@ def counters_of(attributes: dict[str, Any], reporter: str) -> dict[str, Any]:
 def read_events(path: Path) -> list[dict[str, Any]]:
     """Return the events of a ``file`` reporter's complete lines; fail if a line is not JSON.
 
-    An incomplete last line is ignored, because the reporter may be writing it.
+    An incomplete last line is ignored, because the reporter may be writing this line.
     """
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
 class ThrottlingReporter(Reporter):
-    """Reporter that raises ThrottledError once, with a delay of an hour; sidecars load it by class name."""
+    """Reporter that raises ThrottledError once, with a delay of an hour, and that sidecars load by class name."""
 
     asked = False
 
@@ -352,7 +358,7 @@ class ThrottlingReporter(Reporter):
 
 
 class HangingReporter(Reporter):
-    """Reporter whose calls never return; sidecars load it by class name."""
+    """Reporter whose calls never return, and that sidecars load by class name."""
 
     async def report(self, events: Sequence[Event]) -> None:
         await asyncio.Event().wait()

@@ -1,7 +1,7 @@
-"""Copy of the environment at the start of the tests; any thread can read it safely.
+"""Copy of the environment at the start of the tests, which any thread can read safely.
 
 Reading ``os.environ`` is not safe: pytest sets and removes a variable around each phase of each test, and a thread that
-reads all variables at that time gets a ``KeyError``.
+reads all variables at that time raises a ``KeyError``.
 """
 
 from __future__ import annotations

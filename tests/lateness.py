@@ -1,9 +1,9 @@
-"""Measure delays, excluding those that a busy machine causes.
+"""Measurement of delays, excluding delays that a busy machine causes.
 
-with Witness() as witness:
-    deadline = time.monotonic() + 0.5
-    dispatcher.stop(deadline)
-    assert witness.late(deadline) <= 0.1
+    with Witness() as witness:
+        deadline = time.monotonic() + 0.5
+        dispatcher.stop(deadline)
+        assert witness.late(deadline) <= 0.1
 
 For durations: ``assert witness.took(began) < 2``.
 """
@@ -17,9 +17,9 @@ import time
 
 __all__ = ["Witness"]
 
-# The process wakes up every millisecond and records each delay. For the watched threads and all threads of their child
-# processes it records, from the kernel's accounting, how long each was ready to run without a processor. Times are
-# time.monotonic, the same clock in all processes of a machine. It is a separate process, so that load of the test's
+# The process wakes up every millisecond and records each delay. From the kernel's accounting, it also records how long
+# each watched thread, and each thread of a child process, was ready to run without a processor. Times are
+# time.monotonic, the same clock in all processes of a machine. The process is separate, so that load of the test's
 # interpreter does not count as a stall.
 _PROGRAM = """
 import glob, json, select, sys, time
@@ -88,19 +88,19 @@ class Witness:
             self._process.stdin.close()
 
     def watch(self, process: int, thread: int | str = "*") -> None:
-        """Also count the time that threads of a process (default: all) and its children wait for a processor."""
+        """Also count the time that a process's threads (default: all) and its children wait for a processor."""
         self._ask(f"/proc/{process}/task/{thread}/schedstat")
 
     def late(self, deadline: float) -> float:
-        """Return the seconds since the deadline (``time.monotonic``), minus stalls; may be negative."""
+        """Return the seconds since the deadline (``time.monotonic``) minus stalls, which may be negative."""
         return self.took(deadline, time.monotonic())
 
     def took(self, began: float, ended: float | None = None) -> float:
-        """Return the seconds from ``began`` to ``ended`` (``time.monotonic``; default: now), minus stalls."""
+        """Return the seconds from ``began`` to ``ended`` (``time.monotonic``; default: now) minus stalls."""
         ended = time.monotonic() if ended is None else ended
         took, counted = ended - began, began
         for start, end in sorted(self._ask()):
-            # Count the common time of overlapping stalls once.
+            # Count the common time of overlapping stalls only once.
             took -= max(0.0, min(end, ended) - max(start, counted))
             counted = max(counted, end)
         return took

@@ -1,4 +1,7 @@
-"""Reporters that reconfigure logging. Only sidecars may import this module: its import alone changes logging."""
+"""Reporters that reconfigure logging.
+
+Only sidecars may import this module, because the import itself changes logging.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class DisablesLogging(FileReporter):
 
 
 class LogsBadMessages(FileReporter):
-    """Reporter that delivers, then logs a message that cannot be formatted and another that cannot be encoded."""
+    """Reporter that delivers and then logs two messages, which cannot be formatted or encoded."""
 
     def report(self, events: Sequence[Event]) -> None:
         super().report(events)

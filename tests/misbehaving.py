@@ -1,4 +1,4 @@
-"""Faulty reporters by kind; importable by name in any process."""
+"""Faulty reporters by kind of fault, which any process can import by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BlocksPlain(Reporter):
 
 
 class BlocksAsync(Reporter):
-    """Blocking call in an ``async def``, a common mistake."""
+    """Reporter with a blocking call in an ``async def``, which is a common error."""
 
     async def report(self, events: Sequence[Event]) -> None:
         time.sleep(_LONG)  # noqa: ASYNC251
@@ -59,14 +59,14 @@ class NoException(BaseException):
 
 
 class UnprintableError(PermanentError):
-    """Error whose ``str`` raises."""
+    """Error whose ``str`` raises an exception."""
 
     def __str__(self) -> str:
         raise ValueError("nothing to tell")
 
 
 class RaisesOddThings(Reporter):
-    """Raises errors that do not derive from Exception and errors that cannot be formatted or encoded."""
+    """Reporter that raises errors that do not derive from Exception, or cannot be formatted or encoded."""
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -167,7 +167,7 @@ class BlocksInClose(Reporter):
 
 
 class Spins(Reporter):
-    """Busy loop; it releases the GIL only on request, every few milliseconds."""
+    """Reporter with a busy loop, which releases the GIL only on request, every few milliseconds."""
 
     def report(self, events: Sequence[Event]) -> None:
         while not RELEASE.is_set():
@@ -175,7 +175,7 @@ class Spins(Reporter):
 
 
 class HoldsTheLock(Reporter):
-    """C library call that never releases the GIL: no other Python code runs in this process."""
+    """Reporter with a C library call that never releases the GIL, so no other Python code runs in this process."""
 
     def report(self, events: Sequence[Event]) -> None:
         ctypes.PyDLL(None).sleep(int(_LONG))
@@ -192,7 +192,7 @@ class Segfaults(Reporter):
 
 
 class StartsAProgram(FileReporter):
-    """Runs a program that reads its standard input, like ``mail`` or ``ssh``."""
+    """Reporter that runs a program that reads its standard input, like ``mail`` or ``ssh``."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         read = subprocess.run(["cat"], capture_output=True, check=True).stdout
@@ -201,7 +201,7 @@ class StartsAProgram(FileReporter):
 
 
 class EndsAProgram(FileReporter):
-    """Terminates a program and a forked process, as multiprocessing does."""
+    """Reporter that terminates a program and a forked process, as multiprocessing does."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         with subprocess.Popen(["sleep", "60"]) as started:
@@ -222,7 +222,7 @@ class EndsAProgram(FileReporter):
 
 
 class LeavesAChild(FileReporter):
-    """Leaves a child process running and writes the child's id to a file next to the reporter's file."""
+    """Reporter that leaves a child process running and writes the child's id to a file next to the reporter's file."""
 
     def open(self) -> None:
         super().open()
@@ -233,7 +233,7 @@ class LeavesAChild(FileReporter):
 
 
 class Obedient(FileReporter):
-    """Runs the command in the attribute ``do`` of each event once, then writes the events to a file."""
+    """Reporter that runs the command in the attribute ``do`` of each event once, and writes the events to a file."""
 
     def __init__(self, config: FileConfig) -> None:
         super().__init__(config)
@@ -250,7 +250,7 @@ class Obedient(FileReporter):
 
 
 class MadeLater(FileReporter):
-    """Constructor waits for a file with the suffix ``.go`` next to the reporter's file."""
+    """Reporter whose constructor waits for a file with the suffix ``.go`` next to the reporter's file."""
 
     def __init__(self, config: FileConfig) -> None:
         while not Path(config.path).with_suffix(".go").exists():
@@ -259,7 +259,7 @@ class MadeLater(FileReporter):
 
 
 class ModestObedient(Obedient):
-    """Accepts at most two events per call."""
+    """Reporter that accepts at most two events per call."""
 
     max_batch_size = 2
 
@@ -277,7 +277,7 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Write invalid bytes to the pipe to the sidecar, then wait until the sidecar reacts."""
+    """Write invalid bytes to the pipe to the sidecar, and wait until the sidecar reacts."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -312,7 +312,7 @@ ORDERS: dict[str, Callable[[Event], Coroutine[Any, Any, None]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """Kind of fault: the reporter class and its isolation."""
+    """Kind of fault, with the reporter class and its isolation."""
 
     reporter: type[Reporter]
     isolation: str = "thread"

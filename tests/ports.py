@@ -13,9 +13,9 @@ _FIRST = 15_000
 
 
 def free_port() -> int:
-    """Return a port without a listener that the kernel does not assign to outgoing connections.
+    """Return a port that has no listener and that the kernel does not assign to outgoing connections.
 
-    The kernel may assign an ephemeral port to another connection before the server uses it. A client that tries an
+    The kernel may assign an ephemeral port to another connection before the server uses it. A client that uses an
     ephemeral port while the server is down may even connect to itself.
     """
     end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768

@@ -1,4 +1,4 @@
-"""Detect whether the kernel lets a process read the exit status of a process that is not its child."""
+"""Check whether the kernel lets a process read the exit status of a process that is not its child."""
 
 from __future__ import annotations
 

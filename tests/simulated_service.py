@@ -1,4 +1,4 @@
-"""Services in virtual time, and the pool that calls them: goodput and calls per row of a setting."""
+"""Services in virtual time and the pool that calls them, to compute the goodput and calls per row of a setting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Outcome", "RejectedError", "Service", "State", "outcome"]
 
 
 class RejectedError(Exception):
-    """Rejection by the service, as an HTTP client raises it."""
+    """Rejection by the service, like an HTTP client's exception."""
 
     def __init__(self, status: int, retry_after: float | None = None) -> None:
         super().__init__(f"status {status}")
@@ -39,7 +39,7 @@ Steps = Sequence[tuple[float, float]]
 
 
 def at(steps: Steps, now: float) -> float:
-    """Return the value of a step function; steps are pairs of a time and the value from then on."""
+    """Return the value of a step function, whose steps are pairs of a time and the value from this time on."""
     return [value for start, value in steps if start <= now][-1]
 
 
@@ -84,7 +84,7 @@ class Service:
         self._busy = 0
 
     def _limits(self, now: float) -> bool:
-        """Return whether the rate rejects a call."""
+        """Return whether the rate limit rejects a call."""
         if self.rate is None:
             return False
         rate = at(self.rate, now)
@@ -101,7 +101,7 @@ class Service:
         return False
 
     def _serve(self, now: float) -> None:
-        """Begin waiting calls while there is capacity."""
+        """Start waiting calls while there is capacity."""
         while self._waiting and self._busy + at(self.neighbours, now) < at(self.capacity, now):
             self._busy += 1
             self._waiting.popleft().set_result(None)
@@ -173,7 +173,7 @@ class State:
 
 
 def outcome(service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, **plan: Any) -> Outcome:
-    """Simulate worker processes that call a service for that many rows together, or for some seconds."""
+    """Simulate worker processes that call a service for a number of rows, or for some seconds."""
     random.seed(service.seed)
     return run(_simulate(service, rows, processes, seconds, plan))[0]
 

@@ -1,4 +1,4 @@
-"""Spools for tests: real files and threads, and a database whose faults the test controls."""
+"""Spools for tests, with real files and threads and with a database whose faults the test controls."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Disk:
         self.reading: Exception | None = None
         #: The next commit succeeds but is reported as failed.
         self.lies = False
-        #: Function called in the middle of each write; it may block the write.
+        #: Function that is called in the middle of each write and may block the write.
         self.hang: Callable[[], object] = lambda: None
 
     def database(self) -> type[SpoolDatabase]:
-        """Return a database class that has this disk's faults."""
+        """Return a database class with this disk's faults."""
         disk = self
 
         class FaultyDatabase(SpoolDatabase):
@@ -60,7 +60,7 @@ class Disk:
             def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
                 if type(disk.reading) is sqlite3.DatabaseError:
                     raise disk.reading
-                # Let SQLite itself fail, not this class.
+                # Let SQLite fail instead of this class.
                 self._db.set_progress_handler(None if disk.reading is None else lambda: 1, 1)
                 try:
                     return super().read(after, most)
@@ -71,7 +71,7 @@ class Disk:
 
 
 class Gate:
-    """Gate at which the disk hangs until the test opens it."""
+    """Gate at which the disk hangs until the test opens the gate."""
 
     def __init__(self, disk: Disk) -> None:
         self.entered, self._open = threading.Event(), threading.Event()
@@ -86,7 +86,7 @@ class Gate:
 
 
 class Owner:
-    """Spool with its writer thread; the methods act as the reporter's worker and as the driver."""
+    """Spool with its writer thread, whose methods act as the reporter's worker and as the driver."""
 
     def __init__(
         self,
@@ -118,19 +118,19 @@ class Owner:
         eventually(lambda: self.spool.files or self.spool.is_failing)
 
     def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
-        """Put events with these numbers into the spool, each from its own record."""
+        """Add events with these numbers to the spool, each from its own record."""
         made = [event(n, severity, **attributes) for n in which]
         self.spool.put(Entries([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)]))
         self._record += len(which)
 
     def write(self, *which: int, **about: Any) -> None:
-        """Put events and wait until they are on disk."""
+        """Add events and wait until they are on disk."""
         for first in range(0, len(which), 500):
             self.put(*which[first : first + 500], **about)
             assert self.spool.wait_until_answered(PATIENCE)
 
     def deliver(self, count: int) -> list[int]:
-        """Dequeue and ack ``count`` events."""
+        """Dequeue and acknowledge ``count`` events."""
         taken: list[int] = []
         while len(taken) < count:
             take = partial(self.spool.take, min(5, count - len(taken)))
@@ -139,13 +139,13 @@ class Owner:
         return taken
 
     def counts(self) -> Counts:
-        """Return the counts; assert that they balance."""
+        """Return the counts, and assert that they balance."""
         counts = self.spool.counts()
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled + counts.held
         return counts
 
     def hang(self) -> Gate:
-        """Let the next write hang; return when the spool has noticed."""
+        """Block the next write, and return when the spool has detected the hanging disk."""
         gate = Gate(self.disk)
         self.put(-1)
         assert gate.entered.wait(PATIENCE)
@@ -163,14 +163,14 @@ class Owner:
 
 
 def spoil(path: Path) -> None:
-    """Overwrite the first page of the database and of its write-ahead log."""
+    """Overwrite the first pages of the database and of its write-ahead log."""
     for part in (path, path.with_name(f"{path.name}-wal")):
         if part.exists():
             part.write_bytes(b"\xff" * max(4096, part.stat().st_size))
 
 
 def rows_of(path: Path) -> int:
-    """Return the number of rows of a file that no process has open."""
+    """Return the number of rows in a file that no process has opened."""
     db = sqlite3.connect(path)
     try:
         return int(db.execute("SELECT COUNT(*) FROM events").fetchone()[0])

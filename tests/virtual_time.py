@@ -1,4 +1,4 @@
-"""Event loop whose clock jumps to the next timer: hours of waiting take no time, and runs are deterministic."""
+"""Event loop whose clock jumps to the next timer, so waiting takes no time and runs are deterministic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
-    """Run a coroutine; return its result and the virtual seconds that it took."""
+    """Run a coroutine, and return its result and its virtual duration in seconds."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(work), loop.now

@@ -19,11 +19,11 @@ from faults.repeated import Event, whole_lines
 from reporters.peers.webhook import Answer, Receiver, Request
 from spark.harness import Lab, Run, two_lines
 
-__all__ = ["Outcome", "reported", "weather"]
+__all__ = ["Outcome", "reported", "run_with_faults"]
 
 STORM_SECONDS = 25
 LEAST_ROUNDS = 2
-#: Seconds between two faults; with 0, the second fault hits the next sidecar during its start.
+#: Seconds between two faults. With 0, the second fault hits the next sidecar during its start.
 PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
 #: Seconds for which a process stays stopped.
 STOPS = (0.05, 0.5, 2.0)
@@ -33,7 +33,7 @@ REPORTERS = ("audit", "alone", "hook")
 
 @dataclass
 class Storm:
-    """One application, its destination, and the faults for both."""
+    """Application with its destination and the faults of both."""
 
     lab: Lab
     seed: int
@@ -52,7 +52,7 @@ class Storm:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings with short timeouts and back-offs, so that retries happen within seconds."""
+        """Settings with short timeouts and back-offs, so retries happen within seconds."""
         of_each = {
             f"events.reporter.{name}.{key}": value
             for name in REPORTERS
@@ -81,8 +81,8 @@ class Storm:
             "events.shutdown.timeout": "20s",
         }
 
-    def rage(self, run: Run) -> None:
-        """Inject faults for ``STORM_SECONDS``; then let the destination answer again."""
+    def inject_faults(self, run: Run) -> None:
+        """Inject faults for ``STORM_SECONDS``, and then make the destination available again."""
         faults: list[tuple[str, Callable[[], None]]] = [
             ("sidecar killed", lambda: self._kill(sidecars(run))),
             ("sidecar killed", lambda: self._kill(sidecars(run))),
@@ -100,7 +100,7 @@ class Storm:
         while time.monotonic() < end or rounds < LEAST_ROUNDS:
             rounds += 1
             for name, fault in self.random.sample(faults, len(faults)):
-                time.sleep(self.random.choice(PAUSES))  # interval between faults; not a wait for a condition
+                time.sleep(self.random.choice(PAUSES))  # The interval between faults; not a wait for a condition.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     fault()
                 self.done[name] += 1
@@ -121,11 +121,11 @@ class Storm:
         self.answer = answer
 
     def arrived(self) -> list[Event]:
-        """Return the events that the webhook has received; they are always complete."""
+        """Return the events that the webhook has received, which are always complete."""
         return [event for batch in self.receiver.bodies() for event in batch]
 
     def delivered(self) -> dict[str, list[Event]]:
-        """Return the events of the application's first run by reporter; call it after the last run."""
+        """Return the events of the application's first run by reporter, after the last run."""
         deaths = self.done["sidecar killed"] + self.done["reporter killed"]
         files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
         everything = {name: whole_lines(data, deaths) for name, data in files.items()}
@@ -153,10 +153,10 @@ class Outcome:
     """Result of one application with random faults.
 
     Attributes:
-    run: the first run, with the faults.
-    dies: whether the test killed the driver after the faults.
-    seen: number of commits reported before the driver ended.
-    delivered: events of the first run by reporter, read after the next run has ended.
+        run: the first run, with the faults.
+        dies: whether the test killed the driver after the faults.
+        seen: number of commits that were reported before the driver's end.
+        delivered: events of the first run by reporter, read after the next run has ended.
     """
 
     storm: Storm
@@ -169,14 +169,14 @@ class Outcome:
         return f"seed {self.storm.seed}: {dict(self.storm.done)}; {self.run.folder}"
 
 
-def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
-    """Run an application with faults, stop it or kill its driver, and run the application again."""
+def run_with_faults(lab: Lab, seed: int, *, dies: bool) -> Outcome:
+    """Run an application with faults, stop the application or kill its driver, and run the application again."""
     storm = Storm(lab, seed)
     with storm.receiver:
         run = lab.start("stream.py", defaults=storm.settings)
         run.wait_until_announced("streaming")
-        storm.rage(run)
-        # Wait for new commits: if the test killed driver and sidecar together, nothing would report the last commits.
+        storm.inject_faults(run)
+        # Wait for new commits. If the test killed driver and sidecar together, the last commits would stay unreported.
         known = reported(storm.arrived())
         run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2)
         seen = len(reported(storm.arrived()))

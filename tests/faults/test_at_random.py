@@ -1,6 +1,6 @@
 """Tests of random faults: no guaranteed event is missing, and no event has two ids.
 
-A failure prints the seed; the timing differs in each run.
+A failure prints the seed, but the timing differs in each run.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from itertools import chain
 
 import pytest
 from faults.repeated import facts
-from faults.storm import Outcome, reported, weather
+from faults.storm import Outcome, reported, run_with_faults
 from spark.harness import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
-#: Events of the dispatcher itself: no record causes them, so they are not sent again.
+#: Events of the dispatcher, which no record causes and which are therefore not sent again.
 OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
 
 
@@ -27,8 +27,8 @@ def storms(lab: Lab) -> dict[str, Future[Outcome]]:
     # An even seed selects the dispatcher `sync`, an odd seed `async-queued`.
     seed = random.randrange(1_000_000)
     return {
-        "ends": lab.background(weather, lab, seed, dies=False),
-        "killed": lab.background(weather, lab, seed + 1, dies=True),
+        "ends": lab.background(run_with_faults, lab, seed, dies=False),
+        "killed": lab.background(run_with_faults, lab, seed + 1, dies=True),
     }
 
 
@@ -38,14 +38,14 @@ def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) 
 
 
 def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
-    """Faults of event delivery do not change the job's result."""
+    """Faults of event delivery do not change the result of the job."""
     assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
     assert (outcome.run.folder / "stopping").exists() != outcome.dies, outcome
 
 
 def test_no_commit_is_missing(outcome: Outcome) -> None:
-    """After a normal end every commit is reported; for a killed driver, the reported commits have no gap."""
-    # Spark keeps only the last hundred commit files, so derive the earlier batches.
+    """After a normal end, every commit is reported. For a killed driver, the reported commits have no gap."""
+    # Spark keeps only the last hundred commit files, so the test derives the earlier batches.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
     for name, events in outcome.delivered.items():
         found = reported(events)
@@ -65,7 +65,7 @@ def test_every_status_has_one_id(outcome: Outcome) -> None:
 
 
 def test_all_reporters_get_the_same_events(outcome: Outcome) -> None:
-    """Every reporter receives every event, with the same text."""
+    """Every reporter receives every event with the same text."""
     facts(chain.from_iterable(outcome.delivered.values()))
     audit, alone, hook = (
         {one["event_id"] for one in events if one["name"] not in OWN} for events in outcome.delivered.values()

@@ -24,7 +24,7 @@ UNWRITABLE = {
 
 @pytest.fixture(scope="module", params=["sync", "async-queued"])
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Finished job with one working reporter and three reporters that always fail."""
+    """Return the finished job with one working reporter and three reporters that always fail."""
     return runs[request.param].result()
 
 
@@ -37,7 +37,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
         lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
         for name, (path, _) in UNWRITABLE.items():
             lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
-            # Open for longer than the job takes on a slow machine, so that a breaker opens only once.
+            # The open time exceeds the duration of the job on a slow machine, so a breaker opens only once.
             lines[f"events.reporter.{name}.circuit-breaker.open.initial"] = "5min"
         lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
         started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
@@ -45,12 +45,12 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_the_job_succeeds_despite_unwritable_files(run: Run) -> None:
-    """A file that can never be written delays the job by a bounded time and has no other effect on the job."""
+    """An unwritable file delays the job by a bounded time and has no other effect on the job."""
     assert run.process.returncode == 0, run.tail()
 
 
 def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
-    """A reporter with a writable file has every event in order, although other reporters fail."""
+    """A reporter with a writable file receives every event in order, although other reporters fail."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
     assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
@@ -58,7 +58,7 @@ def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
-    """The driver's log names reporter, path and reason once, and reports once that the breaker opens."""
+    """The driver's log contains the reporter, path and reason once, and one message about the opened breaker."""
     message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert all("circuit breaker is open" in repeated for repeated in further)
     assert len(further) <= 1
@@ -68,13 +68,13 @@ def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_lost_events_are_counted(run: Run, name: str) -> None:
-    """The driver's log has the number of events that were still unwritten when the application ended."""
+    """The driver's log contains the number of events that were unwritten when the application ended."""
     lost = [re.search(rf"reporter {name}: (\d+) events were not delivered in time", m) for m in run.own_messages]
     assert [int(found[1]) for found in lost if found] == [len(run.events())], run.own_messages
 
 
 def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Path) -> None:
-    """A full disk leaves only complete lines in the file; once it has space, all held events are written."""
+    """A full disk leaves only complete lines in the file. When the disk has space, all held events are written."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
     # The breaker stays closed, because an open breaker would only delay this test.

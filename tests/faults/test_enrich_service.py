@@ -1,4 +1,4 @@
-"""Tests of the enrich engine with a real, faulty HTTP service; the service's log shows the calls."""
+"""Tests of the enrichment engine with a real and faulty HTTP service, whose log contains the calls."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def users(rows: int) -> list[str]:
 
 
 def test_every_row_is_called_once_over_few_connections(client: type[Client], service: EnrichService) -> None:
-    """Each row is called once, within the limit of calls in flight, over connections that are reused."""
+    """Each row is called once, within the limit of calls in flight, over reused connections."""
     service.script(delay=0.002)
     run = looked_up(client, service, max_in_flight=8)
     assert run.of(range(200)) == users(200)
@@ -124,15 +124,15 @@ def test_every_row_is_called_once_over_few_connections(client: type[Client], ser
 def test_transient_failures_are_retried_with_the_same_idempotency_key(
     client: type[Client], service: EnrichService, step: dict[str, Any]
 ) -> None:
-    """The client's real exceptions are classified as transient; each failure causes one more call of this row only."""
+    """Exceptions of real clients are classified as transient, and each failure causes one more call of its row."""
     service.script(rules=[rule("user-3", step, step)])
-    # Use a short timeout for the hanging call only, because a busy machine could exceed it.
+    # Use a short timeout only for the hanging call, because a busy machine could exceed it.
     run = looked_up(client, service, max_in_flight=4, timeout=1 if "hang" in step else 30)
     assert run.of(range(6)) == users(6)
     calls = Counter(call.key for call in service.calls())
     assert calls == {**dict.fromkeys(users(6), 1), "user-3": 3}
     assert len({call.idempotency_key for call in service.calls() if call.key == "user-3"}) == 1
-    # aiohttp itself retries once after a connection closes without an answer.
+    # aiohttp retries once if a connection closes without an answer.
     by_itself = client is Aiohttp and bool({"close", "reset"} & set(step))
     assert run.numbers["retries"] == (1 if by_itself else 2)
 
@@ -141,7 +141,7 @@ def test_transient_failures_are_retried_with_the_same_idempotency_key(
 def test_permanent_failures_are_not_retried(
     client: type[Client], service: EnrichService, step: dict[str, Any], type_: str
 ) -> None:
-    """A row whose call is rejected (404), or whose answer is not JSON, is called only once."""
+    """A row is called only once if its call is rejected (404) or its answer is not JSON."""
     service.script(rules=[rule("user-1", forever=step)])
     answers = looked_up(client, service).of(range(3))
     assert isinstance(answers[1], RowFailure)
@@ -151,7 +151,7 @@ def test_permanent_failures_are_not_retried(
 
 
 def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichService, witness: Witness) -> None:
-    """After a 429 with Retry-After, calls pause and then resume gradually, and every row is answered."""
+    """After a 429 with Retry-After, calls pause and resume gradually, and every row is answered."""
     service.script(limit=limit(100, retry_after=1))
     run = looked_up(Aiohttp, service, max_in_flight=200, retry=Retry())
     began = time.monotonic()
@@ -161,13 +161,13 @@ def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichS
     assert run.numbers["throttled"] == len(refused)
     assert ended - began > 3
     assert witness.took(began, ended) < 15
-    # The first rejections are at most the calls in flight; each time calls resume, there are fewer.
+    # At most the calls in flight are rejected first. Whenever calls resume, fewer calls are rejected.
     assert len(refused) < 350
 
 
 def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
     """With a rate of 60 calls per second, a service that allows 90 in any second rejects no call."""
-    # The service counts calls in every one-second window; 90 leaves room for late calls on a busy machine.
+    # The service counts calls in every one-second window. Its limit of 90 allows for late calls on a busy machine.
     service.script(limit=limit(90))
     assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
     calls = service.calls()
@@ -176,7 +176,7 @@ def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
 
 
 def test_calls_that_time_out_close_their_connection(client: type[Client], service: EnrichService) -> None:
-    """A timeout closes the connection, so that no call continues after its row has failed."""
+    """A timeout closes the connection, so no call continues after its row has failed."""
     service.script(rules=[rule("user-.*", forever={"hang": True})])
     run = looked_up(client, service, timeout=0.3, retry=None, circuit_breaker=None)
     answers = run.of(range(5))
@@ -192,12 +192,12 @@ def test_a_closed_run_leaves_no_call_in_flight(client: type[Client], service: En
     assert next(answers)[1] == ["user-0"]
     eventually(lambda: len(service.calls()) == 11)
     answers.close()
-    # The answered call is not necessarily the first in the log.
+    # The answered call may not be the first call in the log.
     eventually(lambda: Counter(call.outcome for call in service.calls())["gone"] == 10)
     assert len(service.calls()) == 11
 
 
-def test_a_restarted_service_costs_no_row(service: EnrichService) -> None:
+def test_a_restarted_service_fails_no_row(service: EnrichService) -> None:
     """While the service restarts, the circuit breaker holds the calls, and every row is answered."""
     service.script(delay=0.01)
     run = looked_up(
@@ -247,7 +247,7 @@ def test_an_unreachable_service_fails_the_batch_in_seconds(
 def test_a_frozen_service_fails_the_batch_soon_after_the_first_timeout(
     service: EnrichService, witness: Witness
 ) -> None:
-    """If a service accepts connections and never answers, rows fail at once after the breaker gives up."""
+    """If a service accepts connections and never answers, rows fail immediately after the breaker opens."""
     service.script()
     service.freeze()
     try:
@@ -279,7 +279,7 @@ def test_calls_of_a_key_are_in_order(service: EnrichService) -> None:
 
 
 def test_runs_share_the_resource(service: EnrichService) -> None:
-    """Later runs in a process reuse the resource, and so the connections, of the first run."""
+    """Later runs in a process reuse the resource of the first run, and therefore its connections."""
     from enrich_engine import definition
 
     service.script()

@@ -1,4 +1,4 @@
-"""Tests with killed drivers and killed or stopped sidecars: the job continues and the events are correct."""
+"""Tests with killed drivers and killed or stopped sidecars: the job continues, and the events are correct."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Kill a driver; return the run, the seconds until LOST was in the file and those until the sidecar ended.
+    """Kill a driver, and return the run and the seconds until LOST was in the file and until the sidecar ended.
 
     Both durations exclude stalls of the machine (see Witness).
     """
@@ -97,7 +97,7 @@ def stopped_sidecar(lab: Lab) -> Run:
 
 
 def flooded_sidecar(lab: Lab) -> Run:
-    """Run a job and stop its sidecar (SIGSTOP) until the pipe and the small queue are full."""
+    """Run a job, and stop its sidecar (SIGSTOP) until the pipe and the small queue are full."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.dispatcher.queue.size": "8"})
     wait_for_more(run, 2)
     sidecar = run.sidecar()
@@ -121,7 +121,7 @@ def killed_in_the_drain(lab: Lab) -> Run:
 
 
 def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
-    """Stop the sidecar (SIGSTOP) before the driver ends; return how long the driver took to end."""
+    """Stop the sidecar (SIGSTOP) before the driver ends, and return the duration of the driver's end."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
     wait_for_more(run, 1)
     run.signal(run.sidecar(), signal.SIGSTOP)
@@ -142,19 +142,19 @@ SIDECAR_FAULTS: dict[str, Callable[[Lab], Run]] = {
 
 @pytest.fixture(scope="module")
 def driver_killed(lab: Lab) -> Future[tuple[Run, float, float]]:
-    """Driver that was killed while its query ran."""
+    """Return the run of a driver that was killed while its query ran."""
     return lab.background(killed_driver, lab)
 
 
 @pytest.fixture(scope="module")
 def flooded(lab: Lab) -> Future[Run]:
-    """Run whose sidecar was stopped until records were dropped."""
+    """Return a run whose sidecar was stopped until records were dropped."""
     return lab.background(flooded_sidecar, lab)
 
 
 @pytest.fixture(scope="module")
 def stuck(lab: Lab) -> Future[tuple[Run, float]]:
-    """Run whose sidecar stayed stopped when the driver ended."""
+    """Return a run whose sidecar was still stopped when the driver ended."""
     return lab.background(stopped_at_the_end, lab)
 
 
@@ -171,12 +171,12 @@ def runs(
 
 @pytest.fixture(scope="module", params=SIDECAR_FAULTS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Finished job with a sidecar fault."""
+    """Return the finished job with a sidecar fault."""
     return runs[request.param].result()
 
 
 def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The last event of a killed driver is the change from RUNNING to LOST; it is FATAL and names what ran."""
+    """The last event of a killed driver is the change from RUNNING to LOST, is FATAL and names the running work."""
     run, _, _ = driver_killed.result()
     last = [event for event in run.events() if event["name"] != "DispatcherReportEvent"][-1]
     assert last["name"] == "JobStatusChangeEvent"
@@ -199,7 +199,7 @@ def test_the_sidecar_ends_after_a_killed_driver(driver_killed: Future[tuple[Run,
 
 
 def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Each commit of a killed driver is reported once, except possibly the last; no other commit is reported."""
+    """Each commit of a killed driver is reported once, except possibly the last. No other commit is reported."""
     run, _, _ = driver_killed.result()
     reported, commits = commits_reported(run), run.commits("steady")
     assert reported == commits[: len(reported)]
@@ -218,7 +218,7 @@ def test_no_commit_is_missing(run: Run) -> None:
 
 
 def test_no_status_is_missing(run: Run) -> None:
-    """All status changes of the application and the query are reported, despite every sidecar fault."""
+    """All status changes of the application and the query are reported despite every sidecar fault."""
     messages = [
         (
             event["attributes"]["spark.entity"],
@@ -250,7 +250,7 @@ def test_a_repeated_event_is_identical(run: Run) -> None:
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """The events of all sidecars of a driver are numbered 1, 2, 3 and so on, without a gap."""
+    """The events of all sidecars of a driver are numbered 1, 2, 3 and so on without a gap."""
     sequences = sorted({event["sequence"] for event in run.events()})
     assert sequences == list(range(1, len(sequences) + 1))
 
@@ -266,7 +266,7 @@ def test_every_event_names_its_application(run: Run) -> None:
 
 @pytest.mark.parametrize(("fault", "deaths"), [("killed-sync", 3), ("killed-async", 3), ("killed-in-the-drain", 1)])
 def test_every_killed_sidecar_is_logged_once(runs: dict[str, Future[Run]], fault: str, deaths: int) -> None:
-    """The driver's log has one warning per killed sidecar, with the signal, and no other message."""
+    """The driver's log contains one warning per killed sidecar, with the signal, and no other message."""
     messages = runs[fault].result().own_messages
     assert len(messages) == deaths
     assert all("the sidecar ended (exit code 137 (signal 9))" in message for message in messages)
@@ -274,7 +274,7 @@ def test_every_killed_sidecar_is_logged_once(runs: dict[str, Future[Run]], fault
 
 
 def test_a_paused_sidecar_is_not_logged(runs: dict[str, Future[Run]]) -> None:
-    """A sidecar that was stopped and continued causes no warning."""
+    """A sidecar that is stopped and continued causes no warning."""
     assert runs["stopped"].result().own_messages == []
 
 
@@ -284,7 +284,7 @@ def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
 
 
 def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
-    """Log and events have the same number of dropped records; each commit is reported or counted as dropped."""
+    """The log and the events contain the same number of dropped records. Each commit is reported or counted."""
     run = flooded.result()
     messages = [re.findall(r"(\w+)=(\d+)", m.partition("dropped: {")[2]) for m in run.own_messages if "dropped: {" in m]
     logged = sum(int(count) for message in messages for _, count in message)
@@ -299,21 +299,21 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
 
 
 def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
-    """A full queue drops status changes last: the ends of query and application are reported."""
+    """A full queue drops status changes last, so the ends of query and application are reported."""
     run = flooded.result()
     assert run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="FINISHED")
     assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
 
 
 def test_a_stuck_sidecar_does_not_delay_the_driver(stuck: Future[tuple[Run, float]]) -> None:
-    """A driver with a stopped sidecar ends with its own exit code soon after the shutdown timeout."""
+    """If its sidecar is stopped, a driver ends with its own exit code soon after the shutdown timeout."""
     run, took = stuck.result()
     assert run.process.returncode == 0, run.tail()
     assert took < 2 + 8
 
 
 def test_a_stuck_sidecar_is_logged_and_killed(stuck: Future[tuple[Run, float]]) -> None:
-    """The driver's log has one message about the shutdown timeout; the stopped sidecar ends with the driver."""
+    """The driver's log contains one message about the shutdown timeout. The stopped sidecar ends with the driver."""
     run, _ = stuck.result()
     (message,) = run.own_messages
     assert "did not end within 2000 ms (spark.events.shutdown.timeout)" in message

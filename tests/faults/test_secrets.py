@@ -25,7 +25,7 @@ class PagesConfig:
 
 
 class Pages(Reporter):
-    """Reporter whose errors and log lines quote its URL, as libraries do."""
+    """Reporter whose errors and log messages quote its URL, as libraries do."""
 
     Config = PagesConfig
 
@@ -63,7 +63,7 @@ def outputs(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str) -> None:
-    """Error messages show the reference to a secret instead of the secret."""
+    """Error messages contain the reference to a secret instead of the secret."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     url = "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type="faults.test_secrets:Pages", isolation=isolation, url=url)
@@ -75,7 +75,7 @@ def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A constructor's error shows no secret, neither in the driver's log nor in the other reporters' event."""
+    """A constructor's error contains no secret, in the driver's log and in the events of other reporters."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     kind, url = "faults.test_secrets:CannotBeMade", "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type=kind, url=url)
@@ -87,7 +87,7 @@ def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("key", ["password", "sslpassword"])
 def test_passwords_in_a_url_s_query_are_masked(tmp_path: Path, key: str) -> None:
-    """A password in the query of a URL, as PostgreSQL allows it, is masked."""
+    """A password in the query of a URL, which PostgreSQL allows, is masked."""
     pytest.importorskip("psycopg")
     answers, errors, events = outputs(
         tmp_path, type="database", url=f"postgresql://ada@127.0.0.1:9/events?{key}={SECRET}&sslmode=disable"

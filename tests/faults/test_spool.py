@@ -1,4 +1,4 @@
-"""Tests of a real sidecar with a spool, with these faults: SIGKILL, SIGSTOP, a bad disk, a clock that jumps."""
+"""Tests of a real sidecar with a spool and these faults: SIGKILL, SIGSTOP, a failing disk, a clock that jumps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DISK_BYTES = 512 * 1024
 
 
 def job(number: int) -> list[dict[str, Any]]:
-    """Return the two records of a successful job, which give two events."""
+    """Return the two records of a successful job, which make two events."""
     about = {"job_id": number, "time": START + number, "at": START + number}
     return [{"kind": "job_start", **about, "properties": {}}, {"kind": "job_end", **about, "failure": None}]
 
@@ -61,7 +61,7 @@ class Application:
         }
 
     def start(self, *, ready: bool = True) -> FakeDriver:
-        """Start a sidecar with the restored state; send the unacknowledged records again."""
+        """Start a sidecar with the restored state, and send the unacknowledged records again."""
         self.driver = FakeDriver(self.folder / "stderr", greet=False)
         self.stats = {}
         self.driver.send(hello(self.settings, application="shop", sequence=self.sequence, restarts=self.deaths))
@@ -79,7 +79,7 @@ class Application:
         self.driver.send(*self.records[-len(records) :])
 
     def read_answers(self) -> None:
-        """Process the answers that the sidecar has sent so far."""
+        """Process the answers that the sidecar has sent."""
         for answer in list(self.driver.answers):
             if answer["kind"] == "ack":
                 self.acknowledged = max(self.acknowledged, answer["through"])
@@ -99,9 +99,10 @@ class Application:
         eventually(safe, within=60, what=f"acknowledged through {self.acknowledged} of {len(self.records)}")
 
     def restore_destination(self) -> None:
-        """Make the destination available; wait until the sidecar delivers or has delivered everything.
+        """Make the destination available, and wait until the sidecar delivers or has delivered all events.
 
-        If a reporter fails when the goodbye message arrives, it gets one more second; its spooled events stay on disk.
+        If a reporter fails when the goodbye message arrives, it gets one more second, and its spooled events stay on
+        disk.
         """
         self.away.unlink(missing_ok=True)
 
@@ -113,7 +114,7 @@ class Application:
         eventually(delivers, within=60, what=f"something to be delivered, of {self.stats}")
 
     def kill(self) -> None:
-        """Kill the sidecar (SIGKILL) and process the answers that it sent before."""
+        """Kill the sidecar (SIGKILL), and process the answers that it sent before."""
         self.driver.process.kill()
         self.driver.await_exit()
         self.read_answers()
@@ -121,14 +122,14 @@ class Application:
         self.deaths += 1
 
     def finish(self) -> None:
-        """Send the goodbye message with a long deadline; assert that the sidecar ends."""
+        """Send the goodbye message with a long deadline, and assert that the sidecar ends."""
         self.driver.send(goodbye(30_000))
         assert self.driver.await_exit(60) == 0
         self.read_answers()
         self.driver.__exit__()
 
     def check(self, jobs: int) -> None:
-        """Assert that every event arrived in order and that repeated events are identical."""
+        """Assert that every event was delivered in order, and that repeated events are identical."""
         events = facts(whole_lines(self.events.read_bytes(), self.deaths)).values()
         reported = [e for e in events if e["attributes"].get("spark.entity") == "job"]
         changes = [(e["attributes"]["spark.job.id"], e["attributes"]["spark.status.new"]) for e in reported]
@@ -140,7 +141,7 @@ Begin = Callable[..., Application]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Return a function that starts an application without its destination; kill all its sidecars at the end."""
+    """Return a function that starts an application without its destination, and kill all its sidecars at the end."""
     begun: list[Application] = []
 
     def _begin(**settings: str) -> Application:
@@ -157,12 +158,12 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @pytest.fixture
 def application(begin: Begin) -> Application:
-    """Start one application whose destination is unavailable."""
+    """Start an application whose destination is unavailable."""
     return begin()
 
 
 def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
-    """Whenever the sidecar is killed, with or without its destination, every event arrives in order."""
+    """If the sidecar is killed at any time, with or without its destination, every event is delivered in order."""
     dice = random.Random(4)
     application.start(ready=False)
     application.send(application_start(app_name="shop"))
@@ -173,7 +174,7 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
             jobs += 1
         if dice.random() < 0.5:
             application.driver.await_answer("ready")
-        # A random delay, so that the kill hits the sidecar's start, a write or a delivery.
+        # Wait for a random time, so that the kill hits the sidecar's start, a write or a delivery.
         time.sleep(dice.random() ** 2 * 0.3)
         application.kill()
         application.away.unlink(missing_ok=True)
@@ -190,7 +191,7 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
 
 
 def test_the_next_run_delivers_the_rest(application: Application, begin: Begin) -> None:
-    """After driver and sidecar are killed, the next run of the same name delivers the remaining events in order."""
+    """After driver and sidecar are killed, the next run with the same name delivers the remaining events in order."""
     application.start()
     application.send(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
     application.await_acknowledged_all()
@@ -208,7 +209,7 @@ def test_the_next_run_delivers_the_rest(application: Application, begin: Begin) 
 
 
 def test_events_of_an_outage_are_acknowledged_and_delivered_later(application: Application) -> None:
-    """Thousands of events to an unavailable destination are acknowledged at once and delivered later."""
+    """Thousands of events for an unavailable destination are acknowledged immediately and delivered later."""
     application.start()
     application.send(application_start(app_name="shop"), *[record for n in range(3_000) for record in job(n)])
     application.await_acknowledged_all()
@@ -220,10 +221,10 @@ def test_events_of_an_outage_are_acknowledged_and_delivered_later(application: A
 
 
 def test_a_stopped_sidecar_resumes(application: Application) -> None:
-    """A sidecar that is paused while records arrive loses no event and does not report a hanging disk."""
+    """A sidecar that is paused while records arrive loses no event and reports no hanging disk."""
     driver = application.start()
     application.send(application_start(app_name="shop"))
-    # Send in a thread: if the pipe to the stopped sidecar is full, the call blocks.
+    # Send in a thread, because the call blocks if the pipe to the stopped sidecar is full.
     sender = threading.Thread(target=application.send, args=[record for n in range(400) for record in job(n)])
     sender.start()
 
@@ -244,7 +245,7 @@ def test_a_stopped_sidecar_resumes(application: Application) -> None:
 
 
 def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
-    """Events that do not fit on the disk stay in memory, with one message; all are delivered after the outage."""
+    """Events that exceed the disk stay in memory, with one log message, and are delivered after the outage."""
     application = begin(**{"events.reporter.audit.spool.directory": str(small_disk)})
     application.start()
     application.send(application_start(app_name="shop"))
@@ -258,7 +259,7 @@ def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
         application.send(*[record for n in range(jobs, jobs + 50) for record in job(n)])
         jobs += 50
         eventually(lambda: full() or application.acknowledged == len(application.records))
-    # These events exceed the disk and fit in memory.
+    # These events exceed the disk but fit in memory.
     application.send(*[record for n in range(jobs, jobs + 200) for record in job(n)])
     jobs += 200
     application.away.unlink()
@@ -294,7 +295,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
     application.away.touch()
     application.send(*[record for n in range(200, 250) for record in job(n)])
     eventually(lambda: application.stats["accepted"] >= count + 100, meanwhile=application.read_answers)
-    # The kernel ends a process in an uninterruptible write only after the write returns.
+    # If a process hangs in a write that cannot be interrupted, the kernel ends it only after the write returns.
     application.driver.process.kill()
     freeze("-u")
     application.kill()
@@ -308,7 +309,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
 
 
 def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> None:
-    """A write beyond the file size limit acts like a write to a full disk; the test needs no mounted disk."""
+    """A write that exceeds the file size limit is handled like a write to a full disk, without a mounted disk."""
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.send(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
@@ -326,8 +327,8 @@ def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> No
 
 
 def test_a_process_without_descriptors_still_delivers(application: Application, tmp_path: Path) -> None:
-    """While the spool cannot be opened, events bypass it; once descriptors are free, events are acknowledged."""
-    # Use up the descriptors before the sidecar reads its first settings, so that no spool file is open yet.
+    """While the spool cannot be opened, events bypass it. When descriptors are free, events are acknowledged."""
+    # Use all descriptors before the sidecar reads its first settings, so that no spool file is open yet.
     application.driver = driver = FakeDriver(tmp_path / "stderr", greet=False)
     (tmp_path / "spool").touch()
     driver.send(hello(application.settings, application="shop"))
@@ -362,7 +363,7 @@ main()
 
 
 def test_clock_jumps_change_nothing(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No event is lost or reordered if the clock jumps by years while events are written, held and delivered."""
+    """If the clock jumps by years while events are written, held and delivered, no event is lost or reordered."""
     clock = tmp_path / "clock"
     monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
     application.start()

@@ -17,8 +17,8 @@ GIVEN_UP = "no more events will be reported"
 ASYNC = {"events.dispatcher.type": "async-queued"}
 
 
-def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
-    """Run a job whose sidecars fail until the restarts are exhausted."""
+def without_further_restarts(lab: Lab, name: str, how: str, **settings: str) -> Run:
+    """Run a job whose sidecars fail until no restart is left."""
     lines = {**two_lines(), **make(lab.folder / name, how), **settings}
     run = lab.start("ending.py", "wait", defaults=lines)
     run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
@@ -29,33 +29,35 @@ def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
 
 def poisoned(lab: Lab) -> Run:
     """Run a job in which every sidecar dies at the same record."""
-    return given_up(lab, "poisoned", "dies of jobs", **ASYNC, **{"events.sidecar.restarts.max": "3"})
+    return without_further_restarts(lab, "poisoned", "dies of jobs", **ASYNC, **{"events.sidecar.restarts.max": "3"})
 
 
 def poisoned_once(lab: Lab) -> Run:
     """Run a job in which the sidecar dies and no restart is allowed."""
-    return given_up(lab, "once", "dies of jobs", **{"spark.events.sidecar.restarts.max": "0"})
+    return without_further_restarts(lab, "once", "dies of jobs", **{"spark.events.sidecar.restarts.max": "0"})
 
 
 def poisoned_in_the_drain(lab: Lab) -> Run:
-    """Run a job that ends before its third sidecar gets the record at which two sidecars died."""
+    """Run a job that ends before its third sidecar receives the record at which two sidecars died."""
     folder = lab.folder / "drain"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
 
 
 def starting_badly(lab: Lab) -> Run:
-    """Run a job in which all sidecars but two are killed during their start or fail to start."""
+    """Run a job in which all sidecars except two are killed during their start or fail to start."""
     folder = lab.folder / "badly"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "starts badly")})
 
 
 def never_starting_again(lab: Lab) -> Run:
-    """Run a job: the first sidecar is killed during its start, the second dies later, and all others fail to start."""
-    return given_up(lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"})
+    """Run a job whose sidecars die: the first during its start, the second later; all others fail to start."""
+    return without_further_restarts(
+        lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"}
+    )
 
 
 def hanging(lab: Lab) -> tuple[Run, float]:
-    """Run a job whose sidecar hangs; return how long the end of the application took."""
+    """Run a job whose sidecar hangs, and return the duration of the application's end."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
     run = lab.start("ending.py", defaults={**lines, **ASYNC})
     run.wait_until_announced("counted")
@@ -87,13 +89,13 @@ FAULTS: dict[str, Callable[[Lab], Run]] = {
 
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[tuple[Run, float]]:
-    """Run whose sidecar was still starting when the application ended."""
+    """Return a run whose sidecar was still starting when the application ended."""
     return lab.background(hanging, lab)
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab, hung: Future[tuple[Run, float]]) -> dict[str, Future[Run]]:
-    """All runs except that of :func:`hung`."""
+    """Run all jobs except the job of :func:`hung`."""
     return {name: lab.background(start, lab) for name, start in FAULTS.items()}
 
 
@@ -106,7 +108,7 @@ def test_the_job_succeeds(runs: dict[str, Future[Run]], fault: str) -> None:
 
 @pytest.mark.parametrize(("fault", "most"), [("poisoned", 3), ("poisoned-once", 0)])
 def test_restarts_are_limited(lab: Lab, runs: dict[str, Future[Run]], fault: str, most: int) -> None:
-    """A sidecar that always dies at the same record is restarted up to the limit."""
+    """A sidecar that always dies at the same record is restarted until the limit is reached."""
     run = runs[fault].result()
     folder = lab.folder / fault.removeprefix("poisoned-")
     assert starts(folder) == most + 1
@@ -125,7 +127,7 @@ def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("fault", ["poisoned", "poisoned-once", "never-starting-again"])
 def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
-    """The driver's last message has the number of lost records by kind."""
+    """The driver's last message contains the number of lost records by kind."""
     run = runs[fault].result()
     assert "Lost records that no event reports" in run.own_messages[-1]
     # Without a sidecar, the end of the application is lost as well.
@@ -133,7 +135,7 @@ def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault
 
 
 def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """After the end of the application, sidecars restart without a pause, and the last one gets every record."""
+    """After the application's end, sidecars restart without a pause, and the last sidecar receives every record."""
     run = runs["poisoned-in-the-drain"].result()
     folder = lab.folder / "drain"
     assert starts(folder) == 3
@@ -143,7 +145,7 @@ def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, 
 
 
 def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """A sidecar that fails to start after others ran is also replaced, and the last sidecar gets every record."""
+    """A sidecar that fails to start after other sidecars is also replaced, and the last sidecar gets every record."""
     run = runs["starting-badly"].result()
     folder = lab.folder / "badly"
     assert starts(folder) == 5
@@ -161,7 +163,7 @@ def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str
 
 
 def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """Failed starts count against the same limit as sidecars that die after their start."""
+    """Failed starts count against the same limit as deaths after the start."""
     run = runs["never-starting-again"].result()
     assert starts(lab.folder / "broken") == 4
     (error,) = [message for message in run.own_messages if " ERROR " in message]
@@ -171,17 +173,17 @@ def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> No
 
 
 def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[Run, float]]) -> None:
-    """The end of the application waits 1 s, the shutdown timeout here, and then kills the sidecar."""
+    """The end of the application waits for the shutdown timeout, which is 1 s here, and then kills the sidecar."""
     run, took = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Most of the 15 s are for Spark's own shutdown on a busy machine; the start timeout would take 30 s.
+    # Most of the 15 s are for Spark's shutdown on a busy machine; the start timeout would take 30 s.
     assert took < 15
     (message,) = run.own_messages
     assert "The application ended before the sidecar was ready" in message
 
 
 def test_a_hanging_start_is_logged_once(runs: dict[str, Future[Run]]) -> None:
-    """After the start timeout the sidecar is killed, and the log names the setting."""
+    """After the start timeout, the sidecar is killed, and the log names the setting."""
     (message,) = runs["hanging-for-a-while"].result().own_messages
     assert "no answer within 500 ms (spark.events.sidecar.start-timeout)" in message
     assert "the job continues without them" in message

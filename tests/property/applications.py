@@ -1,4 +1,4 @@
-"""Generated applications, as records that the shim may send, and the invariants of their events."""
+"""Generated applications as records that the shim may send, and the invariants of their events."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ class _Query:
     now_at: int = 0
 
     def watermark_now(self) -> int:
-        """Compute the watermark as Spark does: the policy over each source's newest event minus 10 s, never lower."""
+        """Compute the watermark as Spark does.
+
+        The watermark is the policy over each source's newest event time minus 10 s, and never decreases.
+        """
         each = [max(0, newest - 10_000) for newest in self.newest]
         self.now_at = max(self.now_at, min(each) if self.policy == "min" else max(each))
         return self.now_at
 
 
 class Application:
-    """Builds the records of an application in order; each step advances the application's clock."""
+    """Builder of an application's records in order, where each step advances the application's clock."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -63,7 +66,7 @@ class Application:
         self.now += millis
 
     def job(self, properties: dict[str, str], fails: bool, retries: int) -> None:
-        """Add a job of one stage, with ``retries`` attempts that are retried."""
+        """Add a job with one stage, which has ``retries`` retried attempts."""
         self._jobs += 1
         self._stages += 1
         self._add({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
@@ -94,7 +97,7 @@ class Application:
         self._add({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
 
     def trigger(self, which: int, rows: list[int], jobs: int, took: int) -> None:
-        """Add a micro-batch of a query; first start the query if it does not run."""
+        """Add a micro-batch of a query, and start the query before if it does not run."""
         query = self._queries[which]
         if not query.run:
             query.runs += 1
@@ -139,7 +142,7 @@ class Application:
         self.committed.add((query.run, query.batch))
 
     def nothing_to_do(self, which: int) -> None:
-        """Add repeated idle reports of a query, in the format of 3.5 or of earlier versions."""
+        """Add repeated idle reports of a query, in the format of Spark 3.5 or of earlier versions."""
         query = self._queries[which]
         if query.run and query.runs % 2:
             self._add({"kind": "query_idle", "id": query.name, "run_id": query.run, "timestamp": iso(self.now)})
@@ -194,7 +197,7 @@ def applications(draw: st.DrawFn) -> Application:
 
 
 def check(events: Iterable[Event]) -> None:
-    """Check the invariants that hold for any records: no repeated event, no invalid transition."""
+    """Check the invariants of any records: no repeated event, and no invalid transition."""
     checked = list(events)
     assert len({event.event_id for event in checked}) == len(checked)
     assert [event.sequence for event in checked] == list(range(1, len(checked) + 1))

@@ -12,7 +12,7 @@ from simulated_service import Service, Steps, outcome
 
 
 def noise() -> Steps:
-    """Return calls of others that come and go."""
+    """Return a random number of concurrent calls by other clients."""
     source, now, steps = random.Random(7), 0.0, [(0.0, 0.0)]
     while now < 60:
         now += source.uniform(0.5, 2)
@@ -21,7 +21,7 @@ def noise() -> Steps:
 
 
 TWENTY = ((0, 20),)
-#: Service, rows, worker processes, and the least goodput relative to the best fixed window.
+#: Service, rows, worker processes, and the minimum goodput relative to the best fixed window.
 CASES = {
     "collapses": (Service(capacity=TWENTY), 5000, 1, 0.9),
     "loses capacity": (Service(capacity=((0, 40), (3, 10))), 5000, 1, 0.9),
@@ -43,8 +43,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_window_is_nearly_as_good_as_the_best_fixed_one(name: str) -> None:
-    """Without lost rows and with few rejected calls."""
+def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> None:
+    """The window loses no row, causes few rejected calls, and is nearly as good as the best fixed window."""
     service, rows, processes, least = CASES[name]
     best = max(
         outcome(dataclasses.replace(service), rows, processes=processes, seconds=60, max_in_flight=size // processes)
@@ -69,7 +69,7 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_one(name: str) -> None:
 def test_any_limit_of_concurrency_is_found(
     latency: float, capacity: int, beyond: str, exponent: float, spread: float, tail: tuple[float, float], seed: int
 ) -> None:
-    """Compared with a window that equals the capacity; the time to find it counts."""
+    """The goodput is compared with a window that equals the capacity, including the time to find the limit."""
     service = Service(((0, latency),), ((0, capacity),), beyond, exponent, spread, tail, seed=seed)
     rows = 200 * capacity
     best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)
@@ -80,7 +80,7 @@ def test_any_limit_of_concurrency_is_found(
 
 
 def test_without_a_limit_the_window_exceeds_the_former_default() -> None:
-    """100 calls in flight were the default before; the time to exceed them counts."""
+    """The window exceeds the former default of 100 calls in flight, including the time to grow."""
     before = outcome(Service(), 5000, max_in_flight=100)
     assert outcome(Service(), 5000).goodput > 0.9 * before.goodput
 
@@ -101,7 +101,7 @@ RATES = {
 
 @pytest.mark.parametrize("name", RATES)
 def test_the_allowed_rate_is_found(name: str) -> None:
-    """With and without Retry-After, without lost rows and with few rejections."""
+    """The allowed rate is found with and without Retry-After, without lost rows and with few rejections."""
     service, rows, allowed = RATES[name]
     found = outcome(dataclasses.replace(service), rows)
     assert found.goodput >= 0.9 * allowed
@@ -111,7 +111,7 @@ def test_the_allowed_rate_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("retry_after", [None, 1])
 def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
-    """Although they share nothing but the destination."""
+    """Processes share an allowed rate, although they share only the destination."""
     found = outcome(Service(rate=((0, 200),), retry_after=retry_after), 2000, processes=2)
     assert found.goodput >= 0.9 * 200
     assert found.calls <= 1.2
@@ -126,6 +126,6 @@ def test_a_limit_per_minute_loses_no_row() -> None:
 
 
 def test_random_rejections_do_not_shrink_the_window() -> None:
-    """They do not depend on the number of calls."""
+    """Random rejections do not shrink the window, because they do not depend on the number of calls."""
     service = Service(capacity=TWENTY, flaky=0.1)
     assert outcome(service, 5000).goodput > 0.8 * outcome(dataclasses.replace(service), 5000, max_in_flight=20).goodput

@@ -1,4 +1,4 @@
-"""Tests of the engine under random schedules: order of rows and keys, one call per row, bounds, early stops."""
+"""Tests of the engine with random schedules: order of rows and keys, one call per row, limits, early stops."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ outcomes = st.builds(
     failures=st.integers(0, _ATTEMPTS),
     end=st.sampled_from(["answer"] * 8 + ["mistake", "cancel"]),
 )
-#: Timeout far above the duration of an answer, even on a busy machine. A row that hangs costs three timeouts; one
+#: The timeout far exceeds the duration of an answer, even on a busy machine. A row that hangs takes three timeouts. One
 #: schedule in five has such a row.
 _TIMEOUT = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A batch: the outcome of each row, and the settings of its run."""
+    """Batch with the outcome of each row and the settings of its run."""
 
     rows: list[RowOutcome]
     keys: list[int]
@@ -50,7 +50,7 @@ class Schedule:
 
 
 def with_hanging_row(rows: list[RowOutcome], index: int) -> list[RowOutcome]:
-    """Return the rows, with the row at ``index`` replaced by a row that hangs."""
+    """Return the rows, where a row that hangs replaces the row at ``index``."""
     return [dataclasses.replace(outcome, end="hang") if n == index else outcome for n, outcome in enumerate(rows)]
 
 
@@ -155,8 +155,8 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(schedules)
-def test_rows_are_answered_in_order_without_superfluous_calls(schedule: Schedule) -> None:
-    """Rows get answers in order after the expected number of calls, even if calls fail, hang or overtake others."""
+def test_rows_are_answered_in_order_without_additional_calls(schedule: Schedule) -> None:
+    """Rows are answered in order after the expected number of calls, even if calls fail, hang or overtake others."""
     world = World(schedule)
     run = run_of(world)
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))
@@ -165,7 +165,7 @@ def test_rows_are_answered_in_order_without_superfluous_calls(schedule: Schedule
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
-    """Calls of a key never overlap and keep their order, even with failures, retries and timeouts in between."""
+    """Calls of a key never overlap and keep their order, even with failures, retries and timeouts."""
     world = World(schedule)
     run = run_of(world, key="k", on_failure="null")
     rows = range(len(schedule.rows))
@@ -242,7 +242,7 @@ def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, 
     answers.close()
     begun = len(world.begun)
     assert world.flying == 0
-    # Another run keeps the event loop busy, so that remaining calls of the first run would become visible.
+    # Another run keeps the event loop busy, so that remaining calls of the first run would be detected.
     assert len(Run(_pause).of(range(3))) == 3
     assert len(world.begun) == begun
     assert max(world.attempts.values(), default=0) <= _ATTEMPTS

@@ -19,10 +19,10 @@ from spark_events.dispatch.entries import Entry
     kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5),
     slices=st.lists(st.integers(1, 40), min_size=1, max_size=12),
 )
-def test_a_working_reporter_gets_every_event_despite_faulty_ones(kinds: list[str], slices: list[int]) -> None:
-    """A working reporter gets every event, whatever faulty reporters of any kinds run beside it.
+def test_a_working_reporter_gets_every_event_despite_faulty_reporters(kinds: list[str], slices: list[int]) -> None:
+    """A working reporter receives every event, whatever faulty reporters run beside it.
 
-    Faulty reporters lose only their own events, and each loss is counted. A kind may occur twice.
+    Faulty reporters lose only their own events, and each loss is counted. A kind of fault may occur twice.
     """
     RELEASE.clear()
     with tempfile.TemporaryDirectory() as folder:

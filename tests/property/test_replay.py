@@ -23,7 +23,7 @@ from spark_events.translate.translator import Translator
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Generate records of one application: queries that run, commit, fail and restart, and jobs."""
+    """Generate records of one application with jobs and with queries that run, commit, fail and restart."""
     story = [application_start()]
     batches: dict[str, int] = {}
     running: dict[str, str] = {}
@@ -69,12 +69,12 @@ def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str,
 
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
-def test_resent_records_give_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """Records that were reported and not acknowledged are sent again and give the same event ids."""
+def test_resent_records_make_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Records that were reported but not acknowledged are sent again and make events with the same ids."""
     acknowledged = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(AT_ONCE), story)
     successor = Translator(AT_ONCE)
-    # The driver keeps the records that a successor needs; of jobs, it keeps only running jobs (`RestoreState.java`).
+    # The driver keeps the records that a successor needs, and only the running jobs (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
         if record.get("job_id") in over:

@@ -1,8 +1,8 @@
-"""Invariants of a spool under random faults of the disk and the processes.
+"""Tests of the invariants of a spool under random faults of the disk and the processes.
 
-Some rules run the writer, in the test's thread. The files are real. The disk fails in calls of the database: while
-opening, before a write, or after a commit, which is then reported as failed. During a hanging write the worker takes
-events from the mailbox. Rules also corrupt and delete files and kill processes.
+Some rules run the writer in the test's thread. The files are real. The disk fails in calls of the database: while
+opening, before a write, or after a commit, which is then reported as failed. During a hanging write, the worker
+dequeues events from the mailbox. Rules also corrupt and delete files and kill processes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import Event
 
 _MEMORY = "/dev/shm"
-#: Spool size so small that the spool holds at most 64 events for the reporter.
+#: The spool is so small that it holds at most 64 events for the reporter.
 _MAX_BYTES = 1 << 20
 
 
 class WriterOnDemand(SpoolWriter):
-    """Spool writer without a thread: ``join`` runs the writer in the caller's thread until its end."""
+    """Spool writer without a thread, whose ``join`` runs the writer in the caller's thread until its end."""
 
     def start(self) -> None:
         return
@@ -46,7 +46,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        # Files in memory if possible, because only this state machine should cause hangs and failures.
+        # Use files in memory if possible, because only this state machine should cause hangs and failures.
         self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.path.isdir(_MEMORY) else None))
         self.disk = Disk()
         self.disk.hang = self._in_a_write
@@ -79,7 +79,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return writer
 
     def _in_a_write(self) -> None:
-        """Hang inside a write, during which the worker delivers events."""
+        """Hang inside a write while the worker delivers events."""
         count, self.hangs = self.hangs, None
         if count is None or self.spool._closing:
             return
@@ -111,7 +111,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.taken)
     @rule(most=st.integers(1, 20))
     def take(self, most: int) -> None:
-        # If the spool cannot be opened, its files may have events of an earlier run, which are delivered later.
+        # If the spool cannot be opened, its files may contain events of an earlier run, which are delivered later.
         if not self.spool.files:
             self.is_ordered = False
         self.taken = numbers(self.spool.take(most))
@@ -170,7 +170,7 @@ class SpoolMachine(RuleBasedStateMachine):
             found.unlink()
 
     def _put_at_risk(self) -> None:
-        # Files of other drivers have newer events, which this spool may not have read yet.
+        # Files of other drivers contain newer events, which this spool may not have read yet.
         oldest = self.number + 1 if self.others else self.spool.oldest_record() or self.number + 1
         self.at_risk.update(range(1, oldest))
         # After a loss, the driver sends events again that may have been delivered before.
@@ -180,7 +180,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Kill the sidecar; the driver sends unacknowledged records again."""
+        """Kill the sidecar. The driver sends unacknowledged records again."""
         oldest = self.spool.oldest_record()
         for file in {*self.spool.files, self.writer._own} - {None}:
             assert file is not None
@@ -191,7 +191,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @rule()
     def end(self) -> None:
-        """End the sidecar with a long deadline; events that were never written are lost and counted."""
+        """End the sidecar with a long deadline. Events that were never written are lost and counted."""
         held = self.spool.oldest_record()
         self.spool.close(time.monotonic() + 20)
         self.counts_balance()
@@ -208,7 +208,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.opening is None and self.disk.writing is None and len(self.others) < 3)
     @rule(count=st.integers(0, 10))
     def end_another_driver_of_the_same_name(self, count: int) -> None:
-        """End another driver of the same name; this driver delivers its events too, in no defined order."""
+        """End another driver with the same name, whose events this driver delivers in no defined order."""
         lies, self.disk.lies = self.disk.lies, False
         hangs, self.hangs = self.hangs, None
         other = self._spool()
@@ -216,7 +216,7 @@ class SpoolMachine(RuleBasedStateMachine):
         other.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
         self.number += count
         self.is_ordered = False
-        # The other driver may use a file that this application has released, as the application's next run would.
+        # The other driver may use a file that this application has released, like the application's next run.
         other.close(time.monotonic() + 20)
         self.disk.lies, self.hangs = lies, hangs
 
@@ -242,7 +242,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return set(range(1, self.number + 1)) - set(self.delivered) - self.dropped
 
     def teardown(self) -> None:
-        """Check that with a working disk and reporter all events are delivered and no file remains."""
+        """Check that, with a working disk and reporter, all events are delivered and no file remains."""
         if not hasattr(self, "folder"):
             return
         try:
@@ -265,7 +265,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
 
 def event_of(number: int) -> Event:
-    """Build the event of this number; repeated calls build equal events."""
+    """Build the event with this number, where repeated calls build equal events."""
     return msgspec.structs.replace(event(number), event_id=f"{number:032x}")
 
 

@@ -1,4 +1,4 @@
-"""Invariants of the translation: no crash, no invalid transition, no repeated event."""
+"""Tests of the invariants of the translation: no crash, no invalid transition, no repeated event."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_invariants_hold_for_any_records(
     application: Application, config: TranslateConfig, data: st.DataObject
 ) -> None:
     """The invariants hold for any selection of records in any order, with ticks at any time between them."""
-    # A record that is sent again keeps its number, as from a driver.
+    # A record that a driver sends again keeps its number.
     records = [{"seq": number, **record} for number, record in enumerate(application.records, 1)]
     chosen = data.draw(st.lists(st.sampled_from(records), max_size=2 * len(records)))
     if data.draw(st.booleans()):
@@ -78,7 +78,7 @@ def test_ticks_change_no_event(application: Application, config: TranslateConfig
 
 
 def began(record: dict[str, Any]) -> int:
-    """Return the earliest time at which anything in a record can have happened."""
+    """Return the earliest time at which a fact in the record can have happened."""
     if record["kind"] != "query_progress":
         return int(record["at"])
     took = record["progress"]["durationMs"].get("triggerExecution", 0)
@@ -111,8 +111,8 @@ def test_the_generator_covers_every_event() -> None:
 
 
 @pytest.mark.parametrize("jobs", [0, 4])
-def test_a_stream_of_360_batches_gives_360_commits_a_start_and_a_stop(jobs: int) -> None:
-    """A stream has one event per commit, a start and a stop; jobs and stages of batches are not reported."""
+def test_a_stream_of_360_batches_has_360_commits_a_start_and_a_stop(jobs: int) -> None:
+    """A stream has one event per commit, a start and a stop. Jobs and stages of batches are not reported."""
     application = Application()
     for _ in range(360):
         application.passes(10_000)
@@ -128,7 +128,7 @@ def test_a_stream_of_360_batches_gives_360_commits_a_start_and_a_stop(jobs: int)
         ("query", "FINISHED"),
         ("application", "FINISHED"),
     ]
-    # Each source has one partition without data, which is reported once, not every minute.
+    # Each source has one partition without data, which is reported once instead of every minute.
     assert len(partitions) == 2
 
 

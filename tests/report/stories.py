@@ -1,4 +1,4 @@
-"""Events of generated applications, in the form that reporters store."""
+"""Events of generated applications in the form that reporters store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def iso(millis: int) -> str:
 
 @dataclasses.dataclass
 class Story:
-    """Collects the events of applications."""
+    """Collector of the events of applications."""
 
     events: list[Event] = dataclasses.field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Story:
 
 @dataclasses.dataclass
 class ApplicationStory:
-    """One run of an application."""
+    """Run of an application."""
 
     story: Story
     base: dict[str, Any]
@@ -79,7 +79,7 @@ class ApplicationStory:
 
 @dataclasses.dataclass
 class QueryStory(ApplicationStory):
-    """One run of a query."""
+    """Run of a query."""
 
     batch: int = -1
 
@@ -136,7 +136,7 @@ def add_summary(story: Story, base: dict[str, Any], at: int, hours: float, idle:
 
 
 def busy_day(seed: int = 1) -> Story:
-    """Return a day with a restarted streaming application, a nightly batch, and all other contents of a report."""
+    """Return a day with a restarted streaming application, a nightly batch, and all other parts of a report."""
     pick = random.Random(seed)
     story = Story()
     at = START

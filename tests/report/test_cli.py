@@ -1,4 +1,4 @@
-"""Tests of ``spark-events report`` with the arguments and output of the command line."""
+"""Tests of ``spark-events report``, using the arguments and output of the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Store = Callable[[Sequence[Event]], Path]
 
 
 class Call:
-    """Exit code, standard output and standard error of one call."""
+    """Exit code, standard output and standard error of a call."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["report", *map(str, arguments)])
@@ -45,8 +45,8 @@ class Call:
         return report
 
 
-def test_the_terminal_shows_everything(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """The terminal shows the findings first, then numbers, details and failures."""
+def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """The terminal output begins with the findings, followed by numbers, details and failures."""
     call = Call(capsys, stored(busy_day().events), "--sla", "60s")
     assert call.code == 0
     lines = call.output.splitlines()
@@ -64,7 +64,7 @@ def test_the_terminal_shows_everything(capsys: pytest.CaptureFixture[str], store
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Events that are in several sources (files, a pattern, a folder, a database) are counted once."""
+    """Events that occur in several sources (files, a pattern, a folder, a database) are counted once."""
     events = busy_day().events
     folder = tmp_path / "logs [1]"
     folder.mkdir()
@@ -90,7 +90,7 @@ def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
-    """An event log of Spark gives the same report as the events that a replay makes from it."""
+    """An event log of Spark makes the same report as the events of its replay."""
     call = Call(capsys, FIXTURES / "foreachbatch-4.3.jsonl", "--json")
     assert call.code == 0
     assert call.report["sources"][0]["kind"] == "event log"
@@ -111,15 +111,17 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--port", "80"], "--port: allowed is 0 to 65535, with --serve"),
     ],
 )
-def test_wrong_options(capsys: pytest.CaptureFixture[str], stored: Store, arguments: list[str], message: str) -> None:
-    """A wrong option ends with exit code 2 and one message with the value and the allowed values."""
+def test_invalid_options_are_rejected(
+    capsys: pytest.CaptureFixture[str], stored: Store, arguments: list[str], message: str
+) -> None:
+    """For an invalid option, the command exits with 2 and one message with the value and the allowed values."""
     call = Call(capsys, stored(busy_day().events[:9]), *arguments)
     assert call.code == 2
     assert call.errors.startswith(f"spark-events: {message}")
     assert len(call.errors.splitlines()) == 1
 
 
-def test_bad_sources(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Each unusable source causes one message with the path and the reason."""
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
@@ -148,7 +150,7 @@ def test_bad_sources(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 
 
 def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Invalid lines are skipped and counted; a truncated compressed file is read up to its end."""
+    """Invalid lines are skipped and counted. A truncated compressed file is read up to its end."""
     lines = encode_lines(busy_day().events)
     plain = tmp_path / "events.jsonl"
     plain.write_bytes(b'{"name": "x"}\nno json\n' + lines[: len(lines) - 50])
@@ -163,7 +165,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
 
 
 def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """With --fail-on-sla, the exit code is 1 if a commit exceeds the SLA, else 0; the report is printed anyway."""
+    """With --fail-on-sla, the exit code is 1 if a commit exceeds the SLA, otherwise 0. The report is always printed."""
     path = stored(busy_day().events)
     for sla, code in (("60s", 1), ("1h", 0)):
         call = Call(capsys, path, "--sla", sla, "--fail-on-sla")
@@ -180,7 +182,7 @@ def test_times_have_zones(capsys: pytest.CaptureFixture[str], stored: Store) -> 
 
 
 def test_a_missing_extra_is_named(stored: Store) -> None:
-    """Without DuckDB, the message has the command that installs it."""
+    """Without DuckDB, the message contains the command that installs DuckDB."""
     program = (
         "import sys; sys.modules['duckdb'] = None; from spark_events.cli import main; sys.exit(main(sys.argv[1:]))"
     )
@@ -266,7 +268,7 @@ def _computed(arguments: list[str]) -> EventReport:
 
 
 def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """A duration given as --since or --until is subtracted from now."""
+    """A duration for --since or --until is subtracted from the current time."""
     story = Story()
     story.application("a", "app-1").status("RUNNING", START)
     story.application("a", "app-1").status("FINISHED", START + MINUTE)

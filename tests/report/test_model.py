@@ -1,4 +1,4 @@
-"""Tests of the report's numbers, compared with simple computations over the same events."""
+"""Tests of the report's numbers, which are compared with simple computations over the same events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_events.report.table import EventTable
 
 
 def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> EventReport:
-    """Return the report on the events; default of ``now``: about a year after the events."""
+    """Return the report on the events, where ``now`` is about a year after the events by default."""
     with EventTable() as table, tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events.jsonl")
         path.write_bytes(encode_lines(events))
@@ -41,7 +41,7 @@ def subject(report: EventReport, name: str) -> SubjectReport:
 
 
 class RunPlan(NamedTuple):
-    """One run of a generated query: seconds since the previous run's start, duration, end, commits, failures."""
+    """Run of a generated query: seconds since the previous run's start, duration, end, commits and failures."""
 
     pause: int
     lasts: int
@@ -61,7 +61,7 @@ PLANS = st.builds(
 
 
 def story_of(plans: Sequence[RunPlan]) -> tuple[Story, list[tuple[int, int | None, str, int]]]:
-    """Return a query's events and its runs: start, end, status, last event."""
+    """Return a query's events, and the start, end, status and last event of each run."""
     story, runs, at = Story(), [], START
     app = story.application("stream", "app-1")
     app.status("RUNNING", START)
@@ -84,7 +84,7 @@ def story_of(plans: Sequence[RunPlan]) -> tuple[Story, list[tuple[int, int | Non
 
 
 def swept(runs: list[tuple[int, int | None, str, int]], until: int) -> tuple[int, int]:
-    """Return uptime and downtime, computed from the state between each two consecutive changes."""
+    """Return uptime and downtime, which are computed from the state between consecutive changes."""
     latest = max(start for start, *_ in runs)
     settled = []
     for start, end, ending, last in runs:
@@ -159,7 +159,7 @@ def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataO
 
 
 def test_a_batch_application_is_not_down_between_its_runs() -> None:
-    """A batch application has no downtime between its runs; only applications with queries have."""
+    """A batch application has no downtime between its runs, unlike an application with queries."""
     report = report_of(busy_day().events)
     nightly, stream = subject(report, "nightly-report"), subject(report, "clickstream")
     assert (nightly.downtime_ms, nightly.uptime_percent, nightly.failed_runs) == (0, None, 1)
@@ -171,7 +171,7 @@ def test_a_batch_application_is_not_down_between_its_runs() -> None:
 
 
 def test_findings_of_a_busy_day() -> None:
-    """The findings of a day begin with the problems that persist, with their causes."""
+    """The findings of a day begin with the problems that persist and their causes."""
     report = report_of(busy_day().events, sla_ms=60_000)
     now = [finding.text for finding in report.findings if finding.now]
     assert now == [
@@ -186,7 +186,7 @@ def test_findings_of_a_busy_day() -> None:
 
 
 def test_a_failed_query_is_down_until_now() -> None:
-    """A failed query is down until now if the newest event is at most a day old."""
+    """A failed query is down until the current time if the newest event is at most a day old."""
     story = Story()
     query = story.application("stream", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -202,7 +202,7 @@ def test_a_failed_query_is_down_until_now() -> None:
     assert (old.until, old.until_is) == (START + MINUTE, "newest event")
 
 
-def test_the_period_clips_but_knows_what_began_before_it() -> None:
+def test_the_period_clips_runs_that_began_earlier() -> None:
     """A run, a downtime and overdue work that began before the period count from the period's start."""
     story = Story()
     app = story.application("stream", "app-1")
@@ -228,7 +228,7 @@ def test_the_period_clips_but_knows_what_began_before_it() -> None:
         report_of(story.events, until=START - 1)
 
 
-def test_overlaps_missing_ends_and_clocks_are_shown() -> None:
+def test_overlaps_missing_ends_and_clocks_are_noted() -> None:
     """The report notes overlapping runs, missing starts and ends, and clocks that differ."""
     story = Story()
     first, second = story.application("a", "app-1"), story.application("a", "app-2")
@@ -251,7 +251,7 @@ def test_overlaps_missing_ends_and_clocks_are_shown() -> None:
     assert "in the future" in "\n".join(report_of(story.events, now=START).notes)
 
 
-def test_failures_are_grouped_by_fingerprint_where_there_is_one() -> None:
+def test_failures_are_grouped_by_an_existing_fingerprint() -> None:
     """Failures with one fingerprint are one group, even if their messages contain different numbers."""
     story = Story()
     app = story.application("a", "app-1")
@@ -262,7 +262,7 @@ def test_failures_are_grouped_by_fingerprint_where_there_is_one() -> None:
 
 
 def test_idle_times_and_enrichments() -> None:
-    """Idle intervals and enrichment calls are summed; an idle interval without an end ends with its run."""
+    """Idle intervals and enrichment calls are summed. An idle interval without an end ends with its run."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -322,7 +322,7 @@ def test_a_report_without_summaries_has_no_slow_stages() -> None:
 
 
 def test_selection_by_application_and_query() -> None:
-    """Names, ids and patterns select applications and queries; an unknown name lists the known names."""
+    """Names, ids and patterns select applications and queries. The message for an unknown name lists all names."""
     events = busy_day().events
     assert [one.name for one in report_of(events, applications=["night*"]).subjects] == ["nightly-report"]
     chosen = report_of(events, queries=["sessions"])
@@ -333,7 +333,7 @@ def test_selection_by_application_and_query() -> None:
 
 
 def test_no_failure_is_lost_by_aggregation() -> None:
-    """The counts of the markers add up to all failures, although at most about a thousand are drawn."""
+    """The counts of the markers add up to all failures, although at most about a thousand markers are drawn."""
     story, pick = Story(), random.Random(5)
     expected: dict[str, int] = defaultdict(int)
     for number in range(6_000):
@@ -369,8 +369,8 @@ def test_at_most_ten_thousand_points_are_drawn() -> None:
     assert {segment[2] for segment in drawing.lanes["q:id-q1"]} == {"down"}
 
 
-def test_severities_decide_without_an_sla() -> None:
-    """Without --sla, the slow commits are the commits that were reported with severity WARN."""
+def test_severities_select_slow_commits_without_an_sla() -> None:
+    """Without --sla, the slow commits are the commits with severity WARN."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.commit(START, 70_000)
@@ -382,7 +382,7 @@ def test_severities_decide_without_an_sla() -> None:
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    """A notebook shows the page in a frame without access to the notebook; the text has the findings."""
+    """A notebook displays the page in a frame without access to the notebook. The text contains the findings."""
     shown = inline_report(busy_day().events, sla_ms=60_000)
     assert "Application 'nightly-report': its last run has been FAILED" in repr(shown)
     frame = shown._repr_html_()

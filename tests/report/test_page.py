@@ -1,4 +1,4 @@
-"""Tests of the page in a real Chromium; `make browser` fetches it."""
+"""Tests of the page in a real Chromium, which `make browser` downloads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        # Disable Chromium's sandbox, which does not work as root, the user in most containers.
+        # Disable Chromium's sandbox, which does not work for root, the user in most containers.
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -37,7 +37,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Return a function that opens the page of a report; the test fails if the console has an error."""
+    """Return a function that opens the page of a report.
+
+    The test fails if the browser's console contains an error.
+    """
     problems: list[str] = []
     contexts = []
 
@@ -158,7 +161,7 @@ def is_end(event: Event) -> bool:
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
 def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], scheme: str, width: int) -> None:
-    """Axe finds no violation on the page and in a failure's dialog; no element is wider than the window."""
+    """Axe finds no violation on the page and in a failure's dialog, and no element is wider than the window."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(day[1], width, 740, color_scheme=scheme)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
@@ -212,7 +215,7 @@ def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> Non
 
 
 def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """A drag over a plot zooms all plots; the reset button shows the whole period."""
+    """A drag over a plot zooms all plots, and the reset button displays the whole period."""
     page = opened(day[1])
     page.locator("#h-timeline").scroll_into_view_if_needed()
     box = page.locator("#charts").bounding_box()
@@ -228,8 +231,8 @@ def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
     assert page.locator("#lanes .marker").count() == before
 
 
-def test_foreign_text_is_only_text(opened: Open) -> None:
-    """HTML and scripts in names, messages and stacks of events are shown as text and never run."""
+def test_text_of_events_is_never_executed(opened: Open) -> None:
+    """HTML and scripts in names, messages and stacks of events are displayed as text and never run."""
     evil = "</script><img src=x onerror=alert(1)>'\"&amp;<!--\u2028"
     story = Story()
     app = story.application(evil, "app-1")
@@ -246,7 +249,7 @@ def test_foreign_text_is_only_text(opened: Open) -> None:
 
 
 def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """Times are in UTC or in the reader's time zone, and the page shows the zone's name."""
+    """Times are in UTC or in the reader's time zone, and the page displays the zone's name."""
     page = opened(day[1], timezone_id="America/New_York")
     assert "2026-11-18 11:06:40 to 2026-11-19 07:05:14 UTC" in page.locator("#period").text_content()
     page.get_by_role("button", name="Times: UTC").click()
@@ -255,7 +258,7 @@ def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """A printed page has the light theme and shows folded parts."""
+    """A printed page has the light theme and includes folded parts."""
     page = opened(day[1], color_scheme="dark")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0
@@ -266,7 +269,7 @@ def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_live(opened: Open) -> None:
-    """A served page shows new events without a reload."""
+    """A served page displays new events without a reload."""
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)
@@ -278,7 +281,7 @@ def test_live(opened: Open) -> None:
         assert outcome.text_content() == "RUNNING"
         app.status("FAILED", START + MINUTE)
         server._valid_until = 0.0
-        # wait_for_function does not work here: the page's policy forbids its eval.
+        # wait_for_function does not work here, because the page's policy forbids its eval.
         sync_api.expect(outcome).to_have_text("FAILED", timeout=60_000)
     finally:
         server.shutdown()

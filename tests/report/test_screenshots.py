@@ -1,4 +1,4 @@
-"""Test of the pictures for the documentation; ``make browser`` fetches Chromium."""
+"""Tests of the pictures for the documentation. ``make browser`` downloads Chromium."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def size_of(picture: Path) -> tuple[int, int]:
 
 
 def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
-    """The page has the wanted size; the terminal's picture grows with its lines."""
+    """The page's picture has the requested size, and the terminal's picture grows with its lines."""
     day = tmp_path / "day.jsonl"
     screenshots.invented_day(day)
     with screenshots.browser() as chromium:
