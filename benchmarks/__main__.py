@@ -1,4 +1,4 @@
-"""Run the named benchmarks, or all of them, each in a process of its own; write their results to build/bench."""
+"""Run the named benchmarks or all benchmarks, each in its own process, and write their results to build/bench."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks._peers import write
 
 
 def main(names: list[str]) -> int:
-    """Print the output of each selected module's ``run``; write one table of all lines, named after the machine."""
+    """Print the output of each selected module's ``run``, and write one table of all lines, named after the machine."""
     known = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")]
     unknown = set(names) - set(known)
     if unknown:

@@ -1,4 +1,4 @@
-"""HTTP service with a limited capacity, for ``benchmarks.adaptive``; its log is the truth.
+"""HTTP service with a limited capacity for ``benchmarks.adaptive``, whose log contains the true figures.
 
 ``POST /case`` sets the behavior and clears the log, ``GET /log`` returns the log's totals, and every other request is a
 call. Times in a case are seconds since its first call.
@@ -36,7 +36,7 @@ class _Service:
         return float([value for start, value in steps if start <= now][-1])
 
     def crowd(self, now: float) -> float:
-        """Return the calls in flight, relative to the capacity."""
+        """Return the number of calls in flight relative to the capacity."""
         return (self.in_flight + self.at("neighbours", now, 0)) / self.at("capacity", now, 1e9)
 
     def is_over_rate(self, now: float) -> bool:
@@ -102,7 +102,7 @@ async def _serve() -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
     await site.start()
     print(runner.addresses[0][1], flush=True)
-    # Ends with its parent, which closes the pipe.
+    # The service exits with its parent, which closes the pipe.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

@@ -1,4 +1,4 @@
-"""Baseline program: read lines of JSON from a pipe, decode, encode and write them to a file."""
+"""Baseline program: read JSON lines from a pipe, decode and encode them, and write them to a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def main() -> None:
-    """Copy standard input to the file in the first argument until end of file; do not validate the lines."""
+    """Copy standard input to the file in the first argument until the end of input, without validating the lines."""
     file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode_lines
     rest = b""

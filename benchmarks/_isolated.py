@@ -1,4 +1,4 @@
-"""Measured processes of the isolation benchmark: a good reporter, alone or together with bad ones."""
+"""Measured processes of the isolation benchmark: a good reporter, alone or together with bad reporters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Timed(FileReporter):
 
 
 class Idle(Reporter):
-    """Good reporter that does nothing."""
+    """Good reporter that accepts events without any work."""
 
     def report(self, events: Sequence[Event]) -> None:
         return None
@@ -92,14 +92,14 @@ def _settled(dispatcher: AsyncQueuedDispatcher) -> None:
 
 
 class Flood:
-    """Source of events at full speed: from translated records, or from events built in advance."""
+    """Source of events at full speed, which translates records or returns events that were built in advance."""
 
     def __init__(self) -> None:
         self._translator = Translator()
         self._jobs = 0
 
     def slices(self) -> Iterator[list[Entry]]:
-        """Prepare all input, then return it in slices of the sidecar's size."""
+        """Prepare all input, and return the input in slices of the sidecar's size."""
         if _READY_MADE:
             flood = _entries(_FLOOD)
             return (flood[at : at + _SLICE] for at in range(0, _FLOOD, _SLICE))
@@ -138,7 +138,10 @@ def _window(dispatcher: AsyncQueuedDispatcher, flood: Flood) -> Window:
 
 
 def run(kinds: Sequence[str]) -> None:
-    """Measure one window for each line of standard input, until end of file; runs in the measured process."""
+    """Measure one window for each line of standard input until its end.
+
+    This function runs in the measured process.
+    """
     from misbehaving import KINDS
 
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -163,12 +166,12 @@ def run(kinds: Sequence[str]) -> None:
         print("ready", flush=True)
         for _ in sys.stdin:
             print(json.dumps(_window(dispatcher, flood)), flush=True)
-    # Exit at once, because some bad reporters have threads that never end.
+    # Exit immediately, because some bad reporters have threads that never end.
     os._exit(0)
 
 
 class Subject:
-    """Measured process; stopped with all its children (SIGSTOP) while another subject runs."""
+    """Measured process, which is stopped with all its children (SIGSTOP) while another process is measured."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         program = "import sys; from benchmarks._isolated import run; run(sys.argv[1:])"
@@ -199,7 +202,7 @@ class Subject:
         return window
 
     def end(self) -> None:
-        """Kill the process and its children; a child that was stopped during its start outlives its parent."""
+        """Kill the process and its children, because a child that was stopped during its start outlives its parent."""
         children = psutil.Process(self._process.pid).children()
         self._process.kill()
         self._process.communicate()
@@ -210,7 +213,7 @@ class Subject:
     def _signal(self, number: signal.Signals) -> None:
         # Stop the parent first, so that it cannot start more children.
         for process in [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children()]:
-            # Children of some bad reporters exit all the time.
+            # Children of some bad reporters exit continuously.
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 

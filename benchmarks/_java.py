@@ -12,7 +12,7 @@ from pathlib import Path
 from spark_events.jars import jar_path
 
 _SOURCES = Path(__file__).parent / "java"
-#: Like a driver: the server compiler and the default collector.
+#: Use the server compiler and the default collector, as in a driver.
 _JVM = ["-Xms512m", "-Xmx512m"]
 
 
@@ -24,7 +24,7 @@ def _spark_jars() -> Path:
 
 
 def run_java(name: str, arguments: Sequence[str | Path], errors: Path | None = None) -> None:
-    """Compile and run a class of ``benchmarks/java``; the class prints its own results.
+    """Compile and run a class of ``benchmarks/java``, which prints its own results.
 
     Args:
         name: class name.

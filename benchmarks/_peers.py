@@ -1,4 +1,4 @@
-"""Spark's own and other projects' listeners, beside which spark-events is measured; `make peers` fetches their jars."""
+"""Listeners of Spark and of other projects, with which spark-events is compared; `make peers` downloads their jars."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ SPARK_HOME = Path(_spec.origin).parent
 
 
 def _core() -> tuple[str, str]:
-    """Return the versions of Scala and Spark, from the name of Spark's core jar."""
+    """Return the versions of Scala and Spark from the name of Spark's core jar."""
     name = next((SPARK_HOME / "jars").glob("spark-core_*.jar")).stem
     scala, spark = name.removeprefix("spark-core_").split("-", 1)
     return scala, spark
 
 
 def spark_version() -> str:
-    """Return this environment's version of Spark."""
+    """Return the version of Spark in this environment."""
     return _core()[1]
 
 
 def _jar_of(artifact: str) -> Path | None:
-    """Return a peer's jar for this Spark's Scala, or None."""
+    """Return the jar of a tool for the Scala version of this Spark, or None."""
     return max(_JARS.glob(f"{artifact}_{_core()[0]}-*.jar"), default=None)
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One listener, or Spark alone.
+    """Listener of a tool, or Spark without a listener.
 
     Attributes:
-        name: for tables, without version.
-        artifact: name of the jar, without Scala's version; None: the tool is part of Spark or of this project.
+        name: name in tables, without the version.
+        artifact: name of the jar without Scala's version; None: the tool is part of Spark or of this project.
         settings: Spark settings for a folder that the tool may write to.
     """
 
@@ -57,22 +57,22 @@ class Tool:
     settings: Callable[[Path], Mapping[str, str]]
 
     def jar(self) -> Path | None:
-        """Return the jar of another project, if it was fetched."""
+        """Return the jar of another project if it was downloaded."""
         return None if self.artifact is None else _jar_of(self.artifact)
 
     @property
     def is_available(self) -> bool:
-        """Whether the tool can run."""
+        """Return whether the tool can run."""
         return self.artifact is None or self.jar() is not None
 
     @property
     def title(self) -> str:
-        """The name with the version."""
+        """Return the name with the version."""
         jar = self.jar()
         return self.name if jar is None else f"{self.name} {re.split(r'_[0-9.]+-', jar.stem)[-1]}"
 
     def conf(self, folder: Path) -> dict[str, str]:
-        """Return all settings, with the jar."""
+        """Return all settings, including the jar."""
         jar = self.jar()
         return {**({} if jar is None else {"spark.driver.extraClassPath": str(jar)}), **self.settings(folder)}
 
@@ -123,13 +123,13 @@ TOOLS = (
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a run: this Spark and this Python, nothing of the caller's own Spark."""
+    """Return the variables of a run: this Spark and this Python, without the caller's Spark settings."""
     kept = {key: value for key, value in os.environ.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", key)}
     return {**kept, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def machine() -> str:
-    """Name the machine and the versions, for the head of a table."""
+    """Return the machine and the versions for the head of a table."""
     java = Path(os.environ.get("JAVA_HOME", "/usr"), "bin", "java")
     output = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False).stderr
     version = next(iter(re.findall(r'version "([^"]+)"', output)), "unknown")
@@ -142,7 +142,7 @@ def machine() -> str:
 
 
 def write(name: str, lines: Sequence[str], data: object, *, show: bool = True) -> None:
-    """Write a result to build/bench as Markdown and JSON, with the machine's name; print the Markdown."""
+    """Write a result to build/bench as Markdown and JSON, with the machine's name, and print the Markdown."""
     text = "\n".join([machine(), "", *lines])
     folder = _ROOT / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def _enrich(job: Job) -> list[Any]:
 
 
 def _gather_by_groups(job: Job) -> list[Any]:
-    """Collect all rows at the driver; gather groups of ``in_flight`` calls one after the other."""
+    """Collect all rows at the driver, and gather groups of ``in_flight`` calls one after the other."""
 
     async def main() -> list[Any]:
         answers: list[Any] = []
@@ -79,7 +79,10 @@ def _gather_by_groups(job: Job) -> list[Any]:
 
 
 def _gather_with_semaphore(job: Job) -> list[Any]:
-    """Collect all rows at the driver; run a task per row behind a semaphore. Fast while everything fits into memory."""
+    """Collect all rows at the driver, and run one task per row behind a semaphore.
+
+    This recipe is fast while all rows fit into memory.
+    """
 
     async def main() -> list[Any]:
         async with job.opened() as client:
@@ -115,9 +118,10 @@ def _aiostream(job: Job) -> list[Any]:
 
 
 def _ordered_wait(job: Job) -> list[Any]:
-    """Port the algorithm of Flink's ``AsyncDataStream.orderedWait`` to asyncio.
+    """Port of the algorithm of Flink's ``AsyncDataStream.orderedWait`` to asyncio.
 
-    Like Flink's ``OrderedStreamElementQueue``: an element enters when the queue holds fewer than ``capacity`` elements,
+    As in Flink's ``OrderedStreamElementQueue``, an element enters when the queue contains fewer than ``capacity``
+    elements,
     including finished elements behind an unfinished head. Only a finished head leaves the queue.
     """
 

@@ -19,12 +19,12 @@ COLLECTOR = Path(__file__).parents[1] / ".tools" / "otelcol"
 
 
 def other_cores() -> set[int]:
-    """Return all cores except core 0, which is measured; {0} on a single-core machine."""
+    """Return all cores except core 0, which is measured, or core 0 on a single-core machine."""
     return set(range(os.cpu_count() or 1)) - {0} or {0}
 
 
 def sink_program(protocol: str) -> None:
-    """Run a receiver that discards all input; print its port."""
+    """Run a receiver that discards all input, and print its port."""
     if protocol == "grpc":
         from concurrent.futures import ThreadPoolExecutor
 
@@ -43,7 +43,7 @@ def sink_program(protocol: str) -> None:
 
     class Sink(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Answers are small: Nagle's algorithm would delay them until the client acknowledges.
+        # Answers are small, so Nagle's algorithm would delay them until the client acknowledges.
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
@@ -62,7 +62,7 @@ def sink_program(protocol: str) -> None:
 
 @contextmanager
 def sink(protocol: str) -> Iterator[str]:
-    """Run ``sink_program`` in a process on another core; yield its endpoint."""
+    """Run ``sink_program`` in a process on another core, and yield its endpoint."""
     program = f"from benchmarks._sinks import sink_program; sink_program({protocol!r})"
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -76,7 +76,7 @@ def sink(protocol: str) -> Iterator[str]:
 
 @contextmanager
 def collector() -> Iterator[dict[str, str]]:
-    """Run the OpenTelemetry Collector with output to /dev/null; yield its endpoints by protocol."""
+    """Run the OpenTelemetry Collector with output to /dev/null, and yield its endpoints by protocol."""
 
     def free() -> int:
         with socket.socket() as probe:

@@ -1,7 +1,8 @@
 """Common alternatives to enrich_batch on Spark: calls at the driver, and calls in tasks.
 
-Only enrich_batch has retries, timeouts and results for failed rows. Gathering by groups is the shortest way to limit
-the calls in flight; a semaphore is the fastest.
+Only enrich_batch has retries, timeouts and results for failed rows. Gathering by groups is the shortest code that
+limits
+the calls in flight, and a semaphore is the fastest.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _collected(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], Data
 
 
 def _per_batch(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], DataFrame]:
-    """Make the calls in tasks with one event loop per Arrow batch; store the result, as enrich_batch does."""
+    """Make the calls in tasks with one event loop per Arrow batch, and store the result, as enrich_batch does."""
 
     def recipe(df: DataFrame, call: Call, in_flight: int) -> DataFrame:
         def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

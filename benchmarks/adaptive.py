@@ -1,9 +1,9 @@
-"""Calls in flight and rates that the engine finds by itself, compared with the best fixed setting.
+"""Calls in flight and rates that the engine selects, compared with the best fixed setting.
 
-The destination is a real HTTP service in its own process, and each client is a process with one engine, as a Spark
-worker has. Goodput is the service's: answered calls from its first call to its last answer. For each case, a sweep
-finds the best fixed setting; it and the default then run alternately. ``ADAPTIVE_CASES`` selects cases by a part of the
-name, ``ADAPTIVE_ROUNDS`` sets the repeats.
+The destination is a real HTTP service in its own process. Each client is a process with one engine, like a Spark
+worker. The goodput is computed by the service: answered calls from its first call to its last answer. For each case, a
+sweep determines the best fixed setting. Then this setting and the default run alternately. ``ADAPTIVE_CASES`` selects
+cases by a part of the name, and ``ADAPTIVE_ROUNDS`` sets the number of repetitions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDS = int(os.environ.get("ADAPTIVE_ROUNDS", "3"))
 _WANTED = os.environ.get("ADAPTIVE_CASES", "")
 _SWEEP = (5, 10, 20, 40, 80, 160)
 _FORMER_DEFAULT = 100
-#: Time limit of a setting in the sweep; far too many calls in flight take minutes.
+#: Time limit of a setting in the sweep, because far too many calls in flight take minutes.
 _SWEEP_SECONDS = 15.0
 
 
@@ -38,7 +38,7 @@ class _Case:
     rate: float = 0.0
 
 
-#: Calls of others that come and go.
+#: Calls by other clients, whose number varies.
 _NEIGHBOURS = [[0, 0], [2, 10], [3, 0], [4.5, 5], [5, 10], [6.5, 0], [8, 5], [10, 0], [11, 10], [11.5, 0], [13, 5]]
 _SLOW_START = [[0, 0.3], [2, 0.2], [4, 0.1], [6, 0.03]]
 _CASES = {
@@ -64,7 +64,7 @@ class _Service:
         self.url = f"http://127.0.0.1:{port}"
 
     def run(self, case: _Case, setting: str, most: float = 120) -> tuple[float, float, int]:
-        """Return the goodput, the calls a row, and the rows without an answer, in at most ``most`` seconds."""
+        """Return the goodput, calls per row and number of rows without an answer, in at most ``most`` seconds."""
         body = json.dumps(case.service).encode()
         urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
         command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
@@ -91,7 +91,7 @@ def _service() -> Iterator[_Service]:
 
 
 def run() -> None:
-    """Print the ratio of the default's goodput to that of the best fixed setting for each case."""
+    """For each case, print the ratio of the default's goodput to the goodput of the best fixed setting."""
     with _service() as service:
         for name, case in _CASES.items():
             if _WANTED in name:
@@ -120,7 +120,7 @@ def _compare(service: _Service, name: str, case: _Case) -> None:
 
 
 def _client(url: str, rows: int, setting: str) -> None:
-    """Call the service for rows with an engine; print the number of rows without an answer."""
+    """Call the service for rows with an engine, and print the number of rows without an answer."""
     import aiohttp
 
     from spark_events.enrichment.engine.calls import Chunk

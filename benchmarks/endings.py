@@ -1,15 +1,16 @@
-"""What Spark and each tool say about ten endings of an application.
+"""Comparison of the reports by Spark and each tool about ten endings of an application.
 
 Each tool observes the same ten programs, one run per program and tool, with spark-submit in client mode and the tool's
-output in a file. Spark itself is judged by the exit code of spark-submit, the event log also by the history server's
-answer. A statement is
+output in a file. The report of Spark itself is the exit code of spark-submit; for the event log, the answer of the
+history server also counts. A report is
 
-- right (✓), if it has the application's outcome: finished, or failed (for a killed driver also: killed);
-- wrong (✗), if it has the other one;
-- open (–), if it has none: no output, metrics only, or an end without an outcome.
+- right (✓) if it contains the application's outcome: finished, or failed (for a killed driver also: killed);
+- wrong (✗) if it contains the opposite outcome;
+- open (–) if it contains no outcome: no output, only metrics, or an end without an outcome.
 
-"cause" means that the output has the text of the error. The result is a table in Markdown, and JSON, in build/bench.
-``ENDINGS`` selects some of the endings, such as ``ENDINGS="success,kill -9"``, ``ENDINGS_TOOLS`` some of the tools.
+"cause" means that the output contains the text of the error. The results are a table in Markdown, and JSON, in
+build/bench. ``ENDINGS`` selects some of the endings, such as ``ENDINGS="success,kill -9"``, and ``ENDINGS_TOOLS``
+selects some of the tools.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ if how == "stop, exception":
 
 
 class Ending(NamedTuple):
-    """One way to end: what happens, the outcomes that are right, and the text that names the cause."""
+    """Ending of an application: its description, the correct outcomes, and the text that names the cause."""
 
     happens: str
     outcomes: frozenset[str]
@@ -99,7 +100,7 @@ _ENDINGS = {
 
 
 class Statement(NamedTuple):
-    """What a tool said: the outcome (None: no outcome), its own words, and whether it named the cause."""
+    """Report of a tool: the outcome (None: no outcome), the tool's words, and whether they contain the cause."""
 
     outcome: str | None
     words: str
@@ -107,7 +108,7 @@ class Statement(NamedTuple):
 
 
 def _submit(tool: Tool, how: str, folder: Path) -> int:
-    """Run one program; return the exit code of spark-submit."""
+    """Run one program and return the exit code of spark-submit."""
     job = folder / "job.py"
     job.write_text(_PROGRAM, encoding="utf-8")
     settings = {
@@ -188,7 +189,7 @@ def _of_spark_events(code: int, folder: Path, cause: str | None) -> Statement:
         events = _lines(folder / "events.jsonl")
         if any(event["name"] == "DispatcherReportEvent" for event in events):
             break
-        time.sleep(0.1)  # the sidecar of a killed driver
+        time.sleep(0.1)  # The sidecar of a killed driver may still run.
     ends = [
         event
         for event in events
@@ -212,7 +213,7 @@ _READERS = {
 
 @contextlib.contextmanager
 def _history_server(logs: Path) -> Iterator[int]:
-    """Run a history server over event logs; yield its port."""
+    """Run a history server over event logs and yield its port."""
     port = 18_480
     options = f"-Dspark.history.fs.logDirectory={logs} -Dspark.history.ui.port={port}"
     command = [str(SPARK_HOME / "bin" / "spark-class"), "org.apache.spark.deploy.history.HistoryServer"]
@@ -223,7 +224,7 @@ def _history_server(logs: Path) -> Iterator[int]:
 
 
 def _of_history_server(logs: Path, count: int) -> dict[str, Statement]:
-    """Return the history server's statement by the name of the application."""
+    """Return the report of the history server by the name of the application."""
     with _history_server(logs) as port:
         applications: list[dict[str, Any]] = []
         for _ in range(300):
@@ -238,7 +239,7 @@ def _of_history_server(logs: Path, count: int) -> dict[str, Statement]:
     found = {}
     for application in applications:
         attempt = application["attempts"][-1]
-        # Spark 4.2 and newer may have the final status of a failure.
+        # Spark 4.2 and newer may include the final status of a failure.
         status = attempt.get("finalStatus") or attempt.get("exitCode")
         words = "completed" if attempt["completed"] else "incomplete: still running"
         found[application["name"]] = Statement("failed" if status else None, words + (f", {status}" if status else ""))
@@ -251,7 +252,7 @@ def _mark(ending: Ending, statement: Statement) -> str:
 
 
 def run() -> None:
-    """Run all programs with all tools and write the table to build/bench/endings-<version of Spark>."""
+    """Run all programs with all tools, and write the table to build/bench/endings-<version of Spark>."""
     wanted = os.environ.get("ENDINGS")
     names = wanted.split(",") if wanted else list(_ENDINGS)
     chosen = os.environ.get("ENDINGS_TOOLS", ",".join(_READERS)).split(",")

@@ -1,9 +1,9 @@
-"""Cost of the enrich engine, compared with the theoretical limit, a bare loop and common alternatives.
+"""Cost of the enrichment engine, compared with the theoretical limit, a bare loop and common alternatives.
 
 The limit is rows × latency ÷ calls in flight. The floor is the same number of coroutines that only make the calls on
-the same event loop: the cost of Python itself without order, limits, timeouts and retries. Compared variants run
-alternately, so that other load on the machine affects all of them. The output includes the share of time in which the
-engine was runnable but had no processor, because that time easily doubles a latency of 10 ms.
+the same event loop: the cost of Python without order, limits, timeouts and retries. Compared variants run alternately,
+so other load on the machine affects all variants. The output includes the share of time in which the engine was
+runnable but had no processor, because waiting for a processor can double a latency of 10 ms.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def _chunks(rows: int, size: int) -> Iterator[Chunk]:
 
 
 def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float:
-    """Return the engine's seconds for ``rows`` with retries and timeouts on; verify the order of the answers."""
+    """Return the seconds that the engine needs for ``rows`` with retries and timeouts.
+
+    The function also verifies the order of the answers.
+    """
     engine = Engine(
         Plan(fn, max_in_flight=in_flight), Definition("calls", "answers", "resource", str(time.monotonic_ns()))
     )
@@ -78,7 +81,7 @@ def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float
 
 
 def floor_seconds(background: BackgroundLoop, fn: Function, rows: int, in_flight: int) -> float:
-    """Return the seconds of coroutines that only make the same calls, on the same kind of loop."""
+    """Return the seconds of coroutines that only make the same calls on the same kind of loop."""
     left = iter(range(rows))
 
     async def work() -> None:
@@ -120,7 +123,7 @@ def _latency_bound(background: BackgroundLoop) -> None:
 
 
 def _waited() -> float:
-    """Return the seconds that this process's live threads were runnable without a processor."""
+    """Return the seconds for which this process's threads were runnable without a processor."""
     waited = 0
     for schedule in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):
@@ -163,7 +166,7 @@ def _peak_memory(rows: int) -> float:
 
 
 def report_memory(rows: int) -> None:
-    """Enrich ``rows`` with distinct answers and print the peak memory in megabytes."""
+    """Enrich ``rows`` with distinct answers, and print the peak memory in megabytes."""
     import resource
 
     engine = Engine(Plan(_record), Definition("calls", "answers", "resource", "batch"))
@@ -179,7 +182,7 @@ def _against_others() -> None:
         return await _heavy_tail(row)
 
     mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
-    # Batch size affects only these recipes.
+    # The batch size affects only these recipes.
     by_batch = {name: RECIPES[name] for name in ("enrich", "asyncio.run(gather) per batch")}
     for rows, batch, recipes in ((5_000, 1_000, RECIPES), (20_000, _CHUNK, by_batch)):
         job = Job(contextlib.nullcontext, pretend, rows, 100, batch)
@@ -221,7 +224,7 @@ def _compare(
     before: Callable[[int], None] = lambda _: None,
     after: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Run the recipes alternately; reverse their order in every second round."""
+    """Run the recipes alternately, and reverse their order in every second round."""
     times: dict[str, list[float]] = {recipe: [] for recipe in recipes}
     for number in range(_ROUNDS):
         for recipe in list(recipes) if number % 2 == 0 else reversed(recipes):

@@ -36,7 +36,7 @@ _WINDOWS = int(os.environ.get("ISOLATION_WINDOWS", "9"))
 _PAIRS = int(os.environ.get("ISOLATION_PAIRS", "1"))
 _CLOSER = 3
 _TARGET = 0.10
-#: These kinds consume processor time all the time (they spin, or start and exit), which slows down any program.
+#: These kinds use processor time continuously (they spin, or start and exit), which slows down any program.
 _BUSY = {
     "raises odd things in a process",
     "spins in a thread",
@@ -96,12 +96,12 @@ def _costs(alone: Subject, idle: Subject, kinds: Sequence[str], windows: int) ->
 
 
 def _ratio(ones: Sequence[Window], others: Sequence[Window]) -> float:
-    """Return the median ratio of windows that ran one after the other."""
+    """Return the median ratio of consecutive windows."""
     return statistics.median(one.throughput / other.throughput for one, other in zip(ones, others, strict=True))
 
 
 def _p99(windows: Sequence[Window]) -> float:
-    """Return the p99 over all windows together; one window has too few events in its tail."""
+    """Return the p99 over all windows together, because a single window has too few events in its tail."""
     return statistics.quantiles(itertools.chain.from_iterable(window.latencies for window in windows), n=100)[98]
 
 
@@ -117,7 +117,7 @@ def _head(what: str) -> None:
 
 
 def run() -> None:
-    """Print the ratios and mark results that miss the target of 10 %."""
+    """Print the ratios, and mark results that miss the target of 10 %."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     # On SIGTERM, exit through the context managers, so that no spinning process survives.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -136,7 +136,7 @@ def run() -> None:
                     pair: _costs(alone, idle, pair, _PAIRS)
                     for pair in itertools.combinations_with_replacement(names, 2)
                 }
-                # One window is noisy: measure the pairs that miss the target again with more windows.
+                # A single window is noisy, so measure the pairs that miss the target again with more windows.
                 pairs |= {pair: _costs(alone, idle, pair, _CLOSER) for pair, costs in pairs.items() if not costs.is_met}
             worst = sorted(pairs.items(), key=lambda item: item[1].throughput_to_idle)
             for pair, costs in [(pair, costs) for pair, costs in worst if not costs.is_met]:

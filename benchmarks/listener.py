@@ -1,4 +1,4 @@
-"""Time of a listener callback: the shim's own classes in a JVM without a SparkContext.
+"""Time of a listener callback, using the shim's classes in a JVM without a SparkContext.
 
 ``benchmarks/java/ListenerBenchmark.java`` describes the method.
 """

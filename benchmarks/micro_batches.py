@@ -79,7 +79,7 @@ spark.stop()
 
 
 def _rounds(folder: Path, jar: Path) -> list[tuple[str, list[float]]]:
-    # Results use a file, because Spark prints to standard output.
+    # Results are written to a file, because Spark prints to standard output.
     results = folder / "rounds"
     arguments = [str(_PAIRS), str(_BATCHES), str(results), str(folder / "checkpoints")]
     submit(folder, _PROGRAM, jar, arguments, {"spark.sql.streaming.numRecentProgressUpdates": "2"})
@@ -87,7 +87,7 @@ def _rounds(folder: Path, jar: Path) -> list[tuple[str, list[float]]]:
 
 
 def run(jar: Path | None = None) -> None:
-    """Print the cost of a batch on both sides, and the share of the listener's threads and the sidecar.
+    """Print the cost of a batch with and without the listener, and the share of the listener's threads and the sidecar.
 
     Args:
         jar: another jar of the shim, for comparison.

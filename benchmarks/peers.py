@@ -37,7 +37,7 @@ from typing import NamedTuple
 from benchmarks._peers import SPARK_HOME, TOOLS, Tool, environment, spark_version, write
 
 _ROUNDS = int(os.environ.get("PEERS_ROUNDS", "5"))
-#: Limit of a run; a run that is ended there counts with this time.
+#: Limit of a run. A run that is ended at the limit counts with this time.
 _SECONDS = int(os.environ.get("PEERS_SECONDS", "300"))
 _PROGRAM = """
 import json, os, sys, time
@@ -75,7 +75,7 @@ spark.stop()
 
 
 class Measured(NamedTuple):
-    """Figures of one run: seconds, and MB of memory."""
+    """Figures of one run in seconds, and in MB of memory."""
 
     jobs: float
     stream: float
@@ -100,7 +100,7 @@ def _measure(conf: Mapping[str, str], folder: Path) -> Measured:
     command = [submit, *options, str(folder / "job.py"), str(folder / "result"), str(folder)]
     own = {"SPARK_CONF_DIR": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     started = time.monotonic()
-    # A tool that waits for its destination may hold the driver for as long as its requests need.
+    # A tool that waits for its destination may delay the driver for the duration of its requests.
     with (folder / "output").open("wb") as output, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             command, env={**environment(), **own}, stdout=output, stderr=output, timeout=_SECONDS, check=True
@@ -112,7 +112,7 @@ def _measure(conf: Mapping[str, str], folder: Path) -> Measured:
 
 
 class _Receiver(http.server.BaseHTTPRequestHandler):
-    """Accepts every request."""
+    """Receiver that accepts every request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -123,7 +123,7 @@ class _Receiver(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Suppress the access log."""
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ def _destinations() -> Iterator[dict[str, str]]:
         socket.create_server(("127.0.0.1", 0), backlog=128) as silent,
         socket.socket() as closed,
     ):
-        closed.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        closed.bind(("127.0.0.1", 0))  # The socket is bound but not listening, so connections are refused.
         thread = threading.Thread(target=healthy.serve_forever, daemon=True)
         thread.start()
         ports = {
@@ -147,7 +147,7 @@ def _destinations() -> Iterator[dict[str, str]]:
 
 
 def _sending(url: str) -> dict[str, dict[str, str]]:
-    """Return additional settings by tool, which replace its file by an HTTP destination."""
+    """Return additional settings by tool, which replace the tool's file by an HTTP destination."""
     reporter = "spark.events.reporter.web"
     return {
         "OpenLineage": {"spark.openlineage.transport.type": "http", "spark.openlineage.transport.url": url},
@@ -170,7 +170,10 @@ def _rounds(cases: Sequence[tuple[str, Tool, dict[str, str]]]) -> dict[str, list
 
 
 def _table(found: Mapping[str, list[Measured]]) -> list[str]:
-    """Return a table of medians: of "no listener" the figures, of the others the ratios to it in the same round."""
+    """Return a table of medians.
+
+    The row "no listener" contains figures; other rows contain the ratios to "no listener" in the same round.
+    """
     lines = ["| | jobs | stream | driver CPU | memory | run | stop |", "|---|---|---|---|---|---|---|"]
     base = found["no listener"]
     for name, runs in found.items():

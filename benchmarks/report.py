@@ -34,7 +34,7 @@ def _iso(millis: int) -> str:
 
 
 def _events() -> Iterator[Event]:
-    """Yield commits of several queries, and one failure for every thousand commits."""
+    """Yield commits of several queries, with one failure per thousand commits."""
     pick = random.Random(1)
     for number in range(_EVENTS):
         query, at = number % _QUERIES, _START + 40 * number

@@ -3,12 +3,13 @@
 The benchmark calls each reporter as its worker thread does, with batches of 512 events of typical size, in a process
 that is pinned to one core. Baselines:
 
-- ``otlp``: OpenTelemetry's own exporter with SDK log records built in advance;
+- ``otlp``: OpenTelemetry's exporter with SDK log records that are built in advance;
 - ``file``: ``json.dumps`` and ``file.write``, and msgspec alone.
 
 The ratio compares processor time of all threads of the process, because wall-clock time depends on other load. Both
-sides of a pair run alternately; the result is the median ratio of the rounds. The receivers are real gRPC and HTTP
-servers in their own processes that only count. After ``make collector`` the OpenTelemetry Collector is measured, too.
+sides of a pair run alternately, and the result is the median ratio of the rounds. The receivers are real gRPC and HTTP
+servers in their own processes, which only count. After ``make collector``, the OpenTelemetry Collector is measured,
+too.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ Deliver = Callable[[], None]
 
 
 class Rate(NamedTuple):
-    """Events per second of processor time (all threads), and of wall-clock time."""
+    """Events per second of processor time (all threads) and of wall-clock time."""
 
     cpu: float
     clock: float
@@ -84,7 +85,7 @@ def rate(deliver: Deliver) -> Rate:
 
 
 def show(what: str, ours: Deliver, bare: dict[str, Deliver], clean: Callable[[], None] = lambda: None) -> None:
-    """Measure both sides alternately; print their medians and the median ratio. Call ``clean`` after each round."""
+    """Measure both sides alternately, and print their medians and the median ratio; call ``clean`` after each round."""
 
     def round_of(deliver: Deliver) -> Rate:
         deliver()
@@ -137,7 +138,7 @@ def measure_file(batch: list[Event]) -> None:
             bare.write(b"".join(encode_event(event) + b"\n" for event in batch))
 
         def clean() -> None:
-            # Discard data that still waits for the disk, so that it does not slow down the next round.
+            # Discard data that still waits for the disk, so that this data does not slow down the next round.
             for one in Path(folder).iterdir():
                 os.truncate(one, 0)
 
@@ -152,7 +153,7 @@ def measure_file(batch: list[Event]) -> None:
 
 
 def exporter_of(protocol: str, endpoint: str, batch: list[Event]) -> tuple[Deliver, Callable[[], None]]:
-    """Return a delivery of the same records by OpenTelemetry's own exporter, and its shutdown function."""
+    """Return a delivery of the same records by OpenTelemetry's exporter, and its shutdown function."""
     from opentelemetry._logs import LogRecord, SeverityNumber
     from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
@@ -210,7 +211,7 @@ def measure_otlp(batch: list[Event]) -> None:
 
 
 def run() -> None:
-    """Print events per second on one core and the ratios; the targets are 20,000 for otlp and 150,000 for file."""
+    """Print events per second on one core and the ratios. The targets are 20,000 for otlp and 150,000 for file."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {0})
     try:

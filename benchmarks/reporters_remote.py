@@ -1,7 +1,7 @@
 """Cost of an event in the database, webhook and Kafka reporters, compared with the bare client library.
 
-Both sides send the same batches to the same real server on this machine, alternately. The bare client sends rows and
-bodies built in advance, so that the ratio includes all work of the reporter: rows, JSON, accounting, results.
+Both sides send the same batches alternately to the same real server on this machine. The bare client sends rows and
+bodies that are built in advance, so the ratio includes all work of the reporter: rows, JSON, accounting, results.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _events() -> list[Event]:
 
 
 def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]], Any]) -> None:
-    """Run rounds alternately; print median processor time per event and median events per second of both sides."""
+    """Run rounds alternately, and print median processor time per event and median events per second of both sides."""
     costs: dict[Send, list[float]] = {ours: [], bare: []}
     clocks: dict[Send, list[float]] = {ours: [], bare: []}
     for number in range(_ROUNDS + 2):
@@ -214,7 +214,7 @@ def _kafka(loop: asyncio.AbstractEventLoop) -> None:
         producer = Producer({**config.of_librdkafka(), "bootstrap.servers": broker.servers})
 
         def bare(values: list[bytes]) -> None:
-            # Like the reporter, check the delivery report of each message.
+            # Check the delivery report of each message, as the reporter does.
             reported: list[Any] = []
             for value in values:
                 producer.produce("events", value, key, headers=headers, on_delivery=lambda *one: reported.append(one))

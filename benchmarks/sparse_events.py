@@ -1,8 +1,8 @@
-"""Cost of sparse events to an OTLP receiver, compared with OpenTelemetry's own batch processor.
+"""Cost of sparse events to an OTLP receiver, compared with OpenTelemetry's batch processor.
 
-Both sides run alternately in separate processes, with their defaults and the same receiver. Processor time is
-read when all events are delivered, so that the last batch counts. The SDK's processor sends a batch every 5 s. One call
-costs 1 ms (gRPC) to 2 ms (httpx) of processor time, so that a linger of 200 ms is mostly the price of the calls.
+Both sides run alternately in separate processes, with their defaults and the same receiver. Processor time is read when
+all events are delivered, so the last batch counts. The SDK's processor sends a batch every 5 s. One call costs 1 ms
+(gRPC) to 2 ms (httpx) of processor time, so a linger time of 200 ms mostly measures the cost of the calls.
 
 Environment: ``SPARSE_ROUNDS`` (5), ``SPARSE_SECONDS`` (10), ``SPARSE_RATE`` (50).
 """
@@ -134,7 +134,7 @@ def _receiver() -> tuple[object, str]:
 
 
 def run() -> None:
-    """Print the processor time per event with the default, a longer and no linger, and with the SDK."""
+    """Print the processor time per event with the default, a longer and no linger time, and with the SDK."""
     server, endpoint = _receiver()
     print(f"{_RATE:g} events/s over OTLP for {_SECONDS:g} s, {_ROUNDS} rounds in turns")
     _compare("gRPC", endpoint)

@@ -1,7 +1,8 @@
 """Cost of at-least-once delivery: events into and through a spool, compared with plain SQLite and a mailbox.
 
-Everything runs in one process and on the same disk, alternately, so that the ratios do not depend on other load. Plain
-SQLite uses the spool's table and settings with ``executemany``, without locks, threads, encoding and accounting. It is
+All variants run alternately in one process and on the same disk, so the ratios do not depend on other load. Plain
+SQLite
+uses the spool's table and settings with ``executemany``, without locks, threads, encoding and accounting. Its speed is
 the upper bound for a spool on SQLite.
 """
 
@@ -34,7 +35,7 @@ _PATIENCE = 120.0
 
 
 class _Took(NamedTuple):
-    """Seconds of wall-clock and of processor time; processor time depends less on other load."""
+    """Seconds of wall-clock time and of processor time, which depends less on other load."""
 
     wall: float
     cpu: float
@@ -49,7 +50,7 @@ class _Took(NamedTuple):
 
 
 class _Taker(Reporter):
-    """Reporter that accepts every event once its gate is open."""
+    """Reporter that accepts every event after its gate is open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
 def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     """Return the time until all events are delivered.
 
-    If gated, the reporter is blocked and the time ends when all events are on disk.
+    With a gate, the reporter is blocked, and the time ends when all events are on disk.
     """
     reporter = _Taker()
     if not gated:
@@ -103,7 +104,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     if folder is not None:
         config = SpoolConfig(directory=str(folder), max_size=1 << 30)
         store = partial(Spool, 1024, partial(SpoolWriter, "benchmark", "audit", config))
-    # A mailbox of the default size would shed events from this burst and appear fast.
+    # A mailbox of the default size would shed events of this burst and appear fast.
     capacity = _EVENTS if folder is None else 1024
     delivery = Delivery("audit", lambda: reporter, DeliveryConfig(timeout=_PATIENCE), capacity, store=store)
     delivery.start()

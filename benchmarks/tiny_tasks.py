@@ -38,11 +38,11 @@ _DEADLINES = (
 )
 _TASKS = 2_000
 _WARM_UP = 10
-#: Odd, so that the idle round runs both before and after a pair.
+#: The number is odd, so that the idle round runs both before and after a pair.
 _IDLE_EVERY = 5
 _PROMISE = 1.01
 _CONFIDENCE = 0.95
-# Tasks run in the JVM: Python tasks take so long that they would hide the overhead.
+# Tasks run in the JVM, because Python tasks take so long that they would hide the overhead.
 _PROGRAM = f"""
 import contextlib, json, os, sys, time
 import psutil
@@ -113,20 +113,20 @@ class Round(NamedTuple):
 
 
 def _rounds(folder: Path) -> list[Round]:
-    # Results use a file, because Spark prints to standard output.
+    # Results are written to a file, because Spark prints to standard output.
     results = folder / "rounds"
     submit(folder, _PROGRAM, jar_path(), [str(_PAIRS), str(results)], _DEADLINES)
     return [Round(*json.loads(line)) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
 def run() -> None:
-    """Print the times of both sides, their ratio and the verdict; the target is a ratio of 1.01."""
+    """Print the times of both sides, their ratio and the verdict. The target is a ratio of 1.01."""
     print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
     with tempfile.TemporaryDirectory() as folder:
         rounds = _rounds(Path(folder))
         with Path(folder, "events.jsonl").open("rb") as lines:
             jobs = sum(b'"spark.job.id"' in line for line in lines)
-    # A round with the listener has one start and one end event, a round without it has none.
+    # A round with the listener has one start event and one end event. A round without the listener has no events.
     assert jobs == 2 * _PAIRS, jobs
     none, ours, idle = ([one for one in rounds if one.kind == kind] for kind in ("none", "ours", "idle"))
     print(f"{_PAIRS} pairs of rounds of {_TASKS:,} tasks, load {rounds[0].load:.1f} to {rounds[-1].load:.1f}")
@@ -160,9 +160,9 @@ def _conclude(what: str, without: Sequence[float], with_it: Sequence[float]) -> 
 
 
 def _of_signs(count: int) -> int:
-    """Return how many ordered values to cut at each end for the confidence interval of the median (sign test).
+    """Return the number of ordered values to remove at each end for the median's confidence interval (sign test).
 
-    Each value lies above the true median with probability 1/2. Fewer than six values give the full range.
+    Each value exceeds the true median with probability 1/2. Fewer than six values yield the full range.
     """
     outside = tail = 0
     while 2 * (tail + math.comb(count, outside + 1)) <= (1 - _CONFIDENCE) * 2**count - 2:
@@ -172,10 +172,10 @@ def _of_signs(count: int) -> int:
 
 
 def _of_ranks(count: int) -> int:
-    """Return how many ordered Walsh averages to cut at each end (Wilcoxon's signed-rank test).
+    """Return the number of ordered Walsh averages to remove at each end (Wilcoxon's signed-rank test).
 
     The test needs a symmetric distribution. Both sides of a pair differ only in the listener, so without its effect the
-    logarithm of the ratio is as likely as its negative. The normal approximation holds from some dozens of values.
+    logarithm of the ratio is as likely as its negative. The normal approximation is valid from some dozens of values.
     """
     mean = count * (count + 1) / 4
     deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
@@ -183,7 +183,7 @@ def _of_ranks(count: int) -> int:
 
 
 def _averages(values: Sequence[float]) -> list[float]:
-    """Return the Walsh averages, sorted; their median is the Hodges-Lehmann estimate."""
+    """Return the sorted Walsh averages, whose median is the Hodges-Lehmann estimate."""
     return sorted((one + other) / 2 for place, one in enumerate(values) for other in values[place:])
 
 

@@ -2,7 +2,8 @@
 
 The log consists of real lines (the tests' fixtures, from Spark 4.3): an application with a streaming query whose
 micro-batches are repeated with new ids and times. A micro-batch has three SQL executions with their plans, two jobs,
-two stages and twelve tasks. That is close to the event log of a small stream, in lines and bytes.
+two
+stages and twelve tasks, in lines and bytes similar to the event log of a small stream.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def measure(path: Path, everything: bool) -> tuple[int, int, int, float]:
-    """Replay a log; return lines, records, events and seconds of processor time."""
+    """Replay a log, and return its lines, records, events and seconds of processor time."""
     (log,) = find_logs(path)
     reader = EventLogReader(log, print)
     translator = Translator(TranslateConfig(streaming_jobs=everything, streaming_stages=everything))
@@ -113,7 +114,7 @@ def measure(path: Path, everything: bool) -> tuple[int, int, int, float]:
 
 
 def run() -> None:
-    """Print lines per second, and the memory for a log and for one ten times as long."""
+    """Print lines per second, and the memory for a log and for a log that is ten times as long."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write_log(path, _LINES)
@@ -137,7 +138,7 @@ def _peak_memory(path: Path) -> float:
 
 
 def report_memory(path: str) -> None:
-    """Replay a log and print the peak memory of this process in megabytes."""
+    """Replay a log, and print the peak memory of this process in megabytes."""
     measure(Path(path), everything=False)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 

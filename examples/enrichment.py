@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Enrich a stream with a slow HTTP service that sometimes rejects a call.
 
-Usage: python enrichment.py [--dir DIR]. Starts the service itself, on loopback; needs spark-events, pyspark and
-aiohttp.
+Usage: python enrichment.py [--dir DIR]. The example starts the service on loopback. Requirements: spark-events, pyspark
+and aiohttp.
 """
 
 import argparse
@@ -45,11 +45,11 @@ class Countries(BaseHTTPRequestHandler):
 
 
 def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[aiohttp.ClientSession]]:
-    """Return the function that opens the client once per Python worker; micro-batches share the client."""
+    """Return the function that opens the client once per Python worker. Micro-batches share the client."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[aiohttp.ClientSession]:
-        # aiohttp allows 100 connections by default; 0 leaves the limit to enrich_batch.
+        # aiohttp allows 100 connections by default; with 0, only enrich_batch limits the connections.
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
             yield session
 
@@ -57,7 +57,7 @@ def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[aiohttp.Clie
 
 
 async def country_of(row: Row, ctx: Context) -> dict[str, str]:
-    """Enrich one row; each task runs up to 20 of these calls at the same time."""
+    """Enrich one row. Each task runs up to 20 of these calls at the same time."""
     headers = {"Idempotency-Key": ctx.idempotency_key}
     async with ctx.resource.get(f"/users/{row.user_id}", headers=headers) as answer:
         answer.raise_for_status()
@@ -74,7 +74,7 @@ def main() -> None:
         file = base / "orders" / f"{batch}.json"
         rows = range(batch * ORDERS, (batch + 1) * ORDERS)
         file.write_text("".join(f'{{"order_id": {n}, "user_id": {n % 50}}}\n' for n in rows), encoding="utf-8")
-        os.utime(file, (1_700_000_000 + batch,) * 2)  # a file source reads the oldest file first
+        os.utime(file, (1_700_000_000 + batch,) * 2)  # A file source reads the oldest file first.
 
     service = ThreadingHTTPServer(("127.0.0.1", 0), Countries)
     threading.Thread(target=service.serve_forever, daemon=True).start()
@@ -91,7 +91,7 @@ def main() -> None:
             output="country string not null",
             resource=open_client,
             limits=Limits(max_in_flight=20),
-            cache=Cache(by="user_id", ttl=0),  # 200 orders of 50 users: 50 calls
+            cache=Cache(by="user_id", ttl=0),  # 200 orders of 50 users cause 50 calls.
             retry=Retry(attempts=6, initial=0.05),
         )
         enriched.write.mode("overwrite").json(str(base / "enriched" / str(batch_id)))

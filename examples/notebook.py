@@ -1,7 +1,7 @@
-"""Events in a notebook: show them, wait for them and react to them.
+"""Events in a notebook: display them, wait for them and react to them.
 
-``# %%`` separates cells, as editors and Jupytext expect; as a script it runs from top to bottom:
-``python examples/notebook.py``. Needs pyspark and spark-events in this Python.
+Editors and Jupytext recognize cells by ``# %%``. As a script, the notebook runs from top to bottom:
+``python examples/notebook.py``. Requirements: pyspark and spark-events in this Python.
 """
 
 # %% Create a session with the listener and without a sidecar: events stay in this Python process.

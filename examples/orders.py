@@ -1,6 +1,8 @@
-"""Batch job: yesterday's turnover. Strict parsing of the file fails; the job falls back to tolerant parsing.
+"""Batch job that computes yesterday's turnover.
 
-Usage: spark-submit orders.py INPUT. Plain PySpark without any reference to spark-events.
+Strict parsing of the file fails, and the job repeats the work with tolerant parsing.
+
+Usage: spark-submit orders.py INPUT. The job is plain PySpark without any reference to spark-events.
 """
 
 import sys
@@ -17,6 +19,6 @@ except Exception as error:
     print(f"some amounts are not numbers ({type(error).__name__}); counting them as 0")
     total = spark.sql("SELECT sum(coalesce(try_cast(amount AS int), 0)) FROM orders").first()
 
-assert total is not None  # an aggregate without GROUP BY always returns one row
+assert total is not None  # An aggregate without GROUP BY always returns one row.
 print(f"turnover: {total[0]}")
 spark.stop()

@@ -1,6 +1,6 @@
-"""Streaming job that fails: its foreachBatch reads a payment without a currency.
+"""Streaming job that fails because its foreachBatch reads a payment without a currency.
 
-Usage: spark-submit payments.py INPUT OUTPUT. Plain PySpark without any reference to spark-events.
+Usage: spark-submit payments.py INPUT OUTPUT. The job is plain PySpark without any reference to spark-events.
 """
 
 import sys

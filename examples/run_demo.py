@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Run three real spark-submit jobs that contain no spark-events code, and show their events.
+"""Run three real spark-submit jobs that contain no spark-events code, and display their events.
 
-Usage: run_demo.py [--dir DIR]. Needs the packages spark-events and pyspark in this Python's environment, and a Java for
-Spark. Exits with 1 when an expected event is missing.
+Usage: run_demo.py [--dir DIR]. Requirements: the packages spark-events and pyspark in this Python's environment, and
+Java
+for Spark. The exit code is 1 if an expected event is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 JOB_TIMEOUT_SECONDS = 300
-# The caller's own Spark and Python settings must not affect the demo's Spark.
+# The caller's Spark and Python settings must not affect the demo's Spark.
 FOREIGN = ("SPARK_", "PYSPARK_", "PYTHONPATH", "PYTHONHOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "HIVE_CONF_DIR")
 
 
@@ -112,7 +113,7 @@ def prepare(wanted: Path | None) -> Path:
 
 
 def write_configuration(base: Path, events_file: Path) -> list[str]:
-    """Write a configuration directory like a cluster's; return the lines that configure events."""
+    """Write a configuration directory like a cluster's directory, and return the lines that configure events."""
     from spark_events.cli import conf
     from spark_events.errors import SparkEventsError
 
@@ -132,7 +133,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         "spark.master                    local[2]",
         "spark.ui.enabled                false",
         "spark.sql.shuffle.partitions    1",
-        # These jobs take seconds: full JIT compilation would cost more time than it saves.
+        # These jobs take seconds, so full JIT compilation would cost more time than it saves.
         "spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     ]
     lines = ["# events", *settings, "", "# a small Spark", *small, ""]
@@ -142,7 +143,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
 
 def write_input(base: Path) -> None:
     clicks = [[(f"10:0{minute}:{second:02}", "/shop") for second in range(0, 60, 10)] for minute in range(3)]
-    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # by then the watermark is past 10:02
+    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # At this time, the watermark has passed 10:02.
     write_files(
         base / "input" / "clickstream",
         [
@@ -180,7 +181,7 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=base,  # Spark writes folders such as spark-warehouse here
+            cwd=base,  # Spark writes folders such as spark-warehouse to this directory.
             env=environment(base, spark_home),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -211,14 +212,14 @@ def environment(base: Path, spark_home: Path) -> dict[str, str]:
         **kept,
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(base / "conf"),
-        "SPARK_LOCAL_IP": "127.0.0.1",  # the demo works without a network and without a host name that resolves
+        "SPARK_LOCAL_IP": "127.0.0.1",  # The demo works without a network and without a resolvable host name.
         "PYSPARK_PYTHON": sys.executable,
     }
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[float], None]]:
-    """Show elapsed seconds on a terminal; clear the line at the end."""
+    """Display elapsed seconds on a terminal, and clear the line at the end."""
     if not sys.stdout.isatty():
         yield lambda seconds: None
         return
@@ -229,7 +230,7 @@ def progress() -> Iterator[Callable[[float], None]]:
 
 
 class CountingLines:
-    """Output stream that counts the lines written."""
+    """Output stream that counts the written lines."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -270,7 +271,7 @@ def judge_exit(result: Result) -> list[str]:
 
 
 def judge_events(events_file: Path, base: Path) -> list[str]:
-    """Compare the events with the jobs' expected behavior and with Spark's checkpoints; return the differences."""
+    """Compare the events with the expected behavior and with Spark's checkpoints, and return the differences."""
     events = [json.loads(line) for line in events_file.read_text(encoding="utf-8").splitlines()]
 
     def found(job: str, name: str, **wanted: Any) -> list[dict[str, Any]]:

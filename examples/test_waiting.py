@@ -1,7 +1,8 @@
-"""Test that waits for an event instead of a fixed time: ``pytest examples/test_waiting.py``.
+"""Tests that wait for an event instead of a fixed time: ``pytest examples/test_waiting.py``.
 
-``processAllAvailable`` shows that a query has processed its input; events also show the result, including failures. A
-wait that times out reports the events that arrived instead.
+``processAllAvailable`` shows that a query has processed its input. Events also contain the result, including failures.
+A
+wait that times out lists the events that arrived.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import spark_events
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Session with the listener and without a sidecar."""
+    """Yield a session with the listener and without a sidecar."""
     builder = SparkSession.builder.appName("tests").master("local[2]").config("spark.ui.enabled", "false")
     session = spark_events.configure(builder, sidecar=False).getOrCreate()
     yield session
@@ -24,13 +25,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def events(spark: SparkSession) -> Iterator[spark_events.EventStream]:
-    """Events from the start of the test to its end."""
+    """Yield the events from the start of the test to its end."""
     with spark_events.start(spark) as stream:
         yield stream
 
 
 def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.EventStream, tmp_path: Path) -> None:
-    """Two files make two batches; each commit reports its number of rows."""
+    """Two files make two batches, and each commit reports its number of rows."""
     for number, lines in enumerate(['{"id": 1}\n{"id": 2}\n', '{"id": 3}\n']):
         (tmp_path / f"{number}.json").write_text(lines)
     orders = spark.readStream.schema("id int").option("maxFilesPerTrigger", 1).json(str(tmp_path))
@@ -42,7 +43,7 @@ def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.E
 
 
 def test_a_failure_names_its_cause(spark: SparkSession, events: spark_events.EventStream) -> None:
-    """The event carries the error message that the log shows."""
+    """The event contains the same error message as the log."""
     rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     rates.selectExpr("assert_true(value < 0, 'no negative orders')").writeStream.format("noop").queryName("bad").start()
     failure = events.wait_for("JobFailureEvent", min_severity="ERROR", timeout=300)

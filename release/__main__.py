@@ -50,7 +50,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def differences(folder: Path, epoch: int) -> list[str]:
-    """Build again from the sdist in ``folder``; return the files that differ."""
+    """Build again from the sdist in ``folder``, and return the files that differ."""
     (sdist,) = folder.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(sdist) as archive:

@@ -67,7 +67,7 @@ def pom(version: str) -> str:
 
 
 def write_repository(folder: Path, *, documented: bool = True) -> Path:
-    """Write a Maven repository with this version; return the folder of the version's files.
+    """Write a Maven repository with this version, and return the folder of the version's files.
 
     Args:
         folder: the repository's root, which ``spark-submit --repositories file://…`` accepts.
@@ -86,7 +86,7 @@ def write_repository(folder: Path, *, documented: bool = True) -> Path:
             _javadoc(Path(scratch))
             shim.write_jar(target / f"{stem}-javadoc.jar", _entries(Path(scratch)))
     for path in list(target.iterdir()):
-        for name in ("md5", "sha1"):  # the two checksums that every Maven client reads
+        for name in ("md5", "sha1"):  # Every Maven client reads these two checksums.
             digest = hashlib.new(name, path.read_bytes(), usedforsecurity=False).hexdigest()
             path.with_name(f"{path.name}.{name}").write_text(digest, encoding="ascii")
     return target
@@ -103,7 +103,7 @@ def _license() -> bytes:
 
 
 def _javadoc(target: Path) -> None:
-    """Write the javadoc of the public classes of ``io.sparkevents``; its subpackages are internal."""
+    """Write the javadoc of the public classes of ``io.sparkevents``, whose subpackages are internal."""
     command = [
         *(str(shim.find_jdk() / "bin" / "javadoc"), "-quiet", "-notimestamp", "-encoding", "UTF-8"),
         *("-docencoding", "UTF-8", "-charset", "UTF-8", "-Xdoclint:none", "-locale", "en_US"),

@@ -16,11 +16,12 @@ _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 def bill_of_materials(version: str, files: Iterable[Path], requirements: Sequence[str], epoch: int) -> dict[str, Any]:
     """Return the bill of materials as a JSON document.
 
-    The package requires ranges of versions, from which an installer chooses. Therefore a dependency has no version; its
+    The package requires ranges of versions, from which an installer chooses. Therefore a dependency has no version, and
+    its
     range is a property.
 
     Args:
-        version: of this project.
+        version: version of this project.
         files: the published files.
         requirements: the ``Requires-Dist`` lines of the wheel.
         epoch: the document's time, in seconds since 1970.

@@ -1,1 +1,1 @@
-"""The documentation site: hooks of mkdocs, and its pictures."""
+"""Documentation site: hooks of mkdocs and pictures."""

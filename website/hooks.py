@@ -40,14 +40,14 @@ _LINK = re.compile(r"(?P<code>```.*?```|`[^`\n]*`)|(?<=\]\()(?P<target>[^)\s]+)(
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Take the repository's address from the package metadata, the only place that has it."""
+    """Set the repository's address from the package metadata, the only place that contains it."""
     urls = importlib.metadata.metadata("spark-events").get_all("Project-URL") or []
     config.repo_url = next(url.partition(", ")[2] for url in urls if url.startswith("Homepage"))
     config.repo_name = "GitHub"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add the pages that are not in docs/, the index of decisions and the pictures; expand the navigation."""
+    """Add the pages outside docs/, the index of decisions and the pictures, and expand the navigation."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(_ROOT / source)))
     files.append(File.generated(config, "site.css", content=_STYLE))
@@ -112,5 +112,5 @@ def _address(linked: Path, page: str, config: MkDocsConfig) -> str:
     elif linked.exists():
         return f"{config.repo_url}/{'tree' if linked.is_dir() else 'blob'}/main/{in_repository}"
     else:
-        uri = in_repository  # mkdocs reports it
+        uri = in_repository  # mkdocs reports this link.
     return posixpath.relpath(uri, posixpath.dirname(page) or ".")

@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-def invented_day(target: Path) -> None:
+def generated_day(target: Path) -> None:
     """Write the events of the tests' busy day."""
     from report.stories import busy_day
 
@@ -86,7 +86,7 @@ def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path
 
 
 def main() -> int:
-    """Make all pictures."""
+    """Create all pictures."""
     target = _ROOT / "build" / "screenshots"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, browser() as chromium:
@@ -95,7 +95,7 @@ def main() -> int:
         demo = [sys.executable, str(folder / "jobs" / "run_demo.py"), "--dir", str(folder / "demo")]
         subprocess.run(demo, check=True, stdout=subprocess.DEVNULL)
         shutil.copy(folder / "demo" / "events.jsonl", folder / "events.jsonl")
-        invented_day(folder / "day.jsonl")
+        generated_day(folder / "day.jsonl")
         page_picture(chromium, folder / "day.jsonl", target / "report.png", 1_000)
         page_picture(chromium, folder / "day.jsonl", _ROOT / "docs" / "images" / "report.png", 620)
         terminal_picture(chromium, ["tail", "--min-severity", "info", "events.jsonl"], folder, target / "tail.png", 60)

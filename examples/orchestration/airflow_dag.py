@@ -1,7 +1,7 @@
 """Airflow: each event of the application names its DAG, task and run.
 
 With the OpenLineage provider, also add ``openlineage.parent.run_id:{{ macros.OpenLineageProviderPlugin.lineage_run_id(
-task_instance) }}`` to the variables; it is the run id that OpenLineage's own Spark listener receives as its parent.
+task_instance) }}`` to the variables. OpenLineage's Spark listener receives the same run id as its parent.
 """
 
 from __future__ import annotations

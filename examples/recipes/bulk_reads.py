@@ -1,4 +1,4 @@
-"""Read items by key from a store like DynamoDB: at most 100 keys a request, and some come back unprocessed."""
+"""Read items by key from a store like DynamoDB, with at most 100 keys per request and unprocessed keys."""
 
 import asyncio
 import contextlib

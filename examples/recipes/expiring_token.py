@@ -9,7 +9,7 @@ from spark_events import Retry, enrich_batch
 
 
 class TokenExpiredError(ConnectionError):
-    """The service answered 401; the next attempt logs in again."""
+    """Answer 401 of the service, after which the next attempt logs in again."""
 
 
 def enriched(df, url, user, password):

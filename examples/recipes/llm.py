@@ -1,4 +1,4 @@
-"""Classify texts with an OpenAI-compatible model: structured output, and the tokens used by each row."""
+"""Classify texts with an OpenAI-compatible model, with structured output and the number of tokens for each row."""
 
 import json
 

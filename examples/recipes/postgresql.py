@@ -1,10 +1,10 @@
-"""Look up rows in PostgreSQL through a pool of asyncpg, a hundred rows in one query."""
+"""Look up rows in PostgreSQL through a pool of asyncpg, with a hundred rows in one query."""
 
 import asyncpg
 
 from spark_events import Limits, enrich_batch
 
-CONNECTIONS = 8  # per worker process; PostgreSQL's max_connections limits their sum
+CONNECTIONS = 8  # per worker process; PostgreSQL's max_connections limits the sum over all workers
 
 
 def enriched(df, dsn):
@@ -17,7 +17,7 @@ def enriched(df, dsn):
         by_id = {one["id"]: {"name": one["name"], "balance": float(one["balance"])} for one in found}
         return [by_id.get(row.id, {"name": None, "balance": None}) for row in rows]
 
-    # A failover or a lost connection is retried; a mistake in the SQL fails the batch at once.
+    # A failover or a lost connection is retried. An error in the SQL statement fails the batch immediately.
     return enrich_batch(
         df,
         lookup,

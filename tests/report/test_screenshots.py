@@ -25,7 +25,7 @@ def size_of(picture: Path) -> tuple[int, int]:
 def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
     """The page's picture has the requested size, and the terminal's picture grows with its lines."""
     day = tmp_path / "day.jsonl"
-    screenshots.invented_day(day)
+    screenshots.generated_day(day)
     with screenshots.browser() as chromium:
         screenshots.page_picture(chromium, day, tmp_path / "page.png", 620)
         for lines in (3, 20):
