@@ -46,7 +46,7 @@ async def _with_semaphore(rows: list[int], call: Call, in_flight: int) -> list[i
 
 
 def _collected(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], DataFrame]:
-    """Collect all rows at the driver, make the calls there, and create a DataFrame from the answers."""
+    """Collect all rows, make the calls at the driver, and create a DataFrame from the answers."""
 
     def recipe(df: DataFrame, call: Call, in_flight: int) -> DataFrame:
         rows = [row.id for row in df.collect()]

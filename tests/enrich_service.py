@@ -55,7 +55,7 @@ def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any
 
 @dataclasses.dataclass(frozen=True)
 class Called:
-    """One call in the service's log.
+    """Call in the service's log.
 
     Attributes:
     number: position in the order of arrival.

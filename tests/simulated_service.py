@@ -45,7 +45,7 @@ def at(steps: Steps, now: float) -> float:
 
 @dataclasses.dataclass
 class Service:
-    """A service.
+    """Simulated service.
 
     Attributes:
         latency: seconds of a call, by time.

@@ -176,7 +176,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 
 def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The last event of a killed driver is the change from RUNNING to LOST, is FATAL and names the running work."""
+    """The last event of a killed driver is a FATAL change from RUNNING to LOST, which names the running work."""
     run, _, _ = driver_killed.result()
     last = [event for event in run.events() if event["name"] != "DispatcherReportEvent"][-1]
     assert last["name"] == "JobStatusChangeEvent"
@@ -213,7 +213,7 @@ def test_the_job_succeeds(run: Run) -> None:
 
 
 def test_no_commit_is_missing(run: Run) -> None:
-    """The reported batches are exactly those with a file in the checkpoint's commits/."""
+    """The reported batches are exactly the batches with a file in the checkpoint's commits/."""
     assert sorted(set(commits_reported(run))) == run.commits("steady")
 
 

@@ -114,7 +114,7 @@ class Application:
         eventually(delivers, within=60, what=f"something to be delivered, of {self.stats}")
 
     def kill(self) -> None:
-        """Kill the sidecar (SIGKILL), and process the answers that it sent before."""
+        """Kill the sidecar (SIGKILL), and process the answers that it sent before its death."""
         self.driver.process.kill()
         self.driver.await_exit()
         self.read_answers()

@@ -50,7 +50,7 @@ def starting_badly(lab: Lab) -> Run:
 
 
 def never_starting_again(lab: Lab) -> Run:
-    """Run a job whose sidecars die: the first during its start, the second later; all others fail to start."""
+    """Run a job whose first sidecar dies during its start, whose second dies later, and whose others fail to start."""
     return without_further_restarts(
         lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"}
     )

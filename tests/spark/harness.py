@@ -327,7 +327,7 @@ class Lab:
         program: Iterable[str] = ("spark-submit",),
         small: Mapping[str, str] | None = None,
     ) -> Run:
-        """Start a job and return at once.
+        """Start a job and return immediately.
 
         Args:
             job: script of ``jobs/``, which gets the run's folder as its first argument; empty if ``program`` and

@@ -104,7 +104,7 @@ def play(folder: str, how: str) -> None:
 def _start_badly(start: int, *, recovers: bool) -> None:
     """End a start early or run normally.
 
-    The double exits at once, after the greeting or at a job record, or sends an invalid greeting.
+    The double exits immediately, after the greeting or at a job record, or sends an invalid greeting.
     """
     if start == 1 or (start == 4 and recovers):
         if start == 4:

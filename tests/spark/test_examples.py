@@ -22,7 +22,7 @@ def python(lab: Lab, *arguments: str | Path) -> Run:
 
 
 def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
-    """The notebook runs from top to bottom, and each cell does what its heading says."""
+    """The notebook runs from top to bottom, and each cell has the effect that its heading describes."""
     done = python(lab, EXAMPLES / "notebook.py")
     output = done.output
     assert "INFO BatchCommitEvent: notebook: query 'clicks' committed batch 0" in output

@@ -157,7 +157,7 @@ def test_a_context_leaves_no_thread_process_or_pipe(several: Future[Run]) -> Non
 
 
 def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Prometheus has the drops, usage and size of the queue and the restarts, with names like those of FLIP-545."""
+    """Prometheus has the drops, usage and size of the queue and the restarts, with names as in FLIP-545."""
     run = prometheus.result()
     assert run.process.returncode == 0, run.tail()
     metrics = metrics_of(run)

@@ -109,7 +109,7 @@ def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
-    """A custom event has its position between the previous and the next job, and the application's attributes."""
+    """A custom event is reported between the previous and the next job, with the application's attributes."""
     _, truth = alone
     assert truth["mine"] == [12, "alone", "WARN"]
     assert truth["order"] == [True, True]

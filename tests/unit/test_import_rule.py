@@ -14,7 +14,7 @@ import pytest
 import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
-# For each part, the other parts that it may import, in the order of the design.
+# For each part, the other parts that it may import.
 LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
 ALLOWED = {
     "event": {"errors"},
@@ -94,7 +94,7 @@ def test_the_rule_detects_every_form_of_import(source: str, parts: set[str]) -> 
     assert imports_of(source) == parts
 
 
-# For each package of the enrichment, the other packages that it may import, by the process that runs the code.
+# For each package of the enrichment, the other packages that it may import, grouped by process.
 ROOMS: dict[str, set[str]] = {"engine": set(), "worker": {"engine"}, "driver": {"engine", "worker"}}
 ROOMS["api"] = {"engine", "worker", "driver"}
 

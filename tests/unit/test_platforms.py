@@ -182,7 +182,7 @@ def test_manifests_are_valid(name: str, version: str) -> None:
 
 
 def test_kubernetes_fields_of_the_spark_application_are_valid() -> None:
-    """Fields that the operator copies into the driver's pod are valid there, and mounts have volumes."""
+    """Fields that the operator copies into the driver's pod are valid in a pod, and mounts have volumes."""
     (application,) = documents("spark-application.yaml")
     spec, driver = application["spec"], application["spec"]["driver"]
     pod = {

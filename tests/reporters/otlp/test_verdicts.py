@@ -274,7 +274,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
             eventually(lambda: to.counters().failures >= 3, what="refused attempts")
             token.write_text("abc")
             assert to.wait_until_settled(20)
-            # The received events include those of the single attempts above.
+            # The received events include the events of the single attempts above.
             eventually(lambda: "29" in [one.body for one in collector.received()], what="the last one")
             numbered = [int(one.body) for one in collector.received()]
             assert [number for number in numbered if number >= 10] == list(range(10, 30))

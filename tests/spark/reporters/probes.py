@@ -42,7 +42,7 @@ class SignsConfig:
 class FileWithSigns(FileReporter):
     """``file`` reporter that communicates with a test through files in a folder."""
 
-    Config = SignsConfig  # type: ignore[assignment]  # a folder more, and nothing else of a file's
+    Config = SignsConfig  # type: ignore[assignment]  # the file's config with a folder
 
     def __init__(self, config: SignsConfig) -> None:
         super().__init__(FileConfig(config.path))

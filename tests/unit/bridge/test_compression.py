@@ -144,7 +144,7 @@ def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
-    """Damage is reported and never fatal. Text before it is read; with independent blocks, text after it, too."""
+    """Damage is reported and never fatal. The text before the damage is read, as are later independent blocks."""
     whole = bytearray(CODECS[codec](TEXT))
     middle = len(whole) // 2
     whole[middle : middle + 40] = b"\xff" * 40

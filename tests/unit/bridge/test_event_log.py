@@ -99,7 +99,7 @@ def test_a_real_batch_job(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_streaming_query(version: str) -> None:
-    """The log of a streaming query contains its start, progress and end, with offsets as JSON as in a progress."""
+    """The log of a streaming query contains its start, progress and end, with offsets in the format of a progress."""
     reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
     assert reading.complaints == []
     (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
@@ -646,7 +646,7 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
         start = data.draw(st.integers(0, len(raw)))
         end = min(len(raw), start + data.draw(st.integers(0, 30)))
         raw[start:end] = data.draw(st.binary(max_size=8)).replace(b"\n", b" ")
-    # Damage after which the file begins like a compressed file is excluded.
+    # The test excludes damage that makes the file begin like a compressed file.
     assume(not any(raw.startswith(magic) for magic, _ in compression._READERS))
     reading = read(tmp_path / "local-1", bytes(raw) + b"\n" + SOUND.encode())
     assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]

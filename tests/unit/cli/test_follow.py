@@ -40,7 +40,7 @@ def rotate(path: Path, second: int) -> Path:
 
 
 def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
-    """Return the numbers of the events that ``looks`` polls return."""
+    """Poll ``looks`` times, and return the numbers of the events."""
     found = []
     while looks:
         line = next(lines)

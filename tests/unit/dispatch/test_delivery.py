@@ -454,7 +454,7 @@ def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: 
 
 @pytest.mark.parametrize("closing", [transient, permanent, exits])
 def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptureFixture, closing: Any) -> None:
-    """An error in a reporter's close() is only logged, because every event was delivered before."""
+    """An error in a reporter's close() is only logged, because all events have already been delivered."""
     reporter = FaultyReporter(closing=closing)
     delivery = start(reporter)
     delivery.put(entries(2))

@@ -1,4 +1,4 @@
-"""Tests of the notifier: any thread sets it, one thread receives it, and no notification is missed."""
+"""Tests of the notifier, which any thread sets and one thread receives; no notification is missed."""
 
 from __future__ import annotations
 

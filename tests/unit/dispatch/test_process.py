@@ -203,7 +203,7 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
         links = {fd: os.readlink(f"/proc/{child().pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child().pid}/fd")}
     finally:
         os.close(secret)
-    # The descriptors are those of requests, answers, the loop's selector and socket pair, and the file.
+    # The descriptors belong to requests, answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
     assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
@@ -299,7 +299,7 @@ def test_a_failing_constructor_or_open_is_retried(
 
 
 def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An exit in close() is logged and leaves no process. Every event was delivered before."""
+    """An exit in close() is logged and leaves no process. All events have already been delivered."""
     delivery = start("misbehaving:DiesInClose")
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)

@@ -280,7 +280,7 @@ def test_held_commits_are_reported_before_a_failure() -> None:
 
 
 def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
-    """Without an interval, each commit is reported at once, even if the clock was set back."""
+    """Without an interval, each commit is reported immediately, even if the clock was set back."""
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 

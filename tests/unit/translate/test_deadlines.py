@@ -240,7 +240,7 @@ def test_a_query_may_have_its_own_limit() -> None:
 
 
 def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
-    """The event names the longest running task with its stage, executor and host, because a function may hang there."""
+    """The event names the longest running task with its stage, executor and host, because a function may hang in it."""
     driver = Driver()
     driver.start()
     driver.works(frames=["org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:986)"])

@@ -91,7 +91,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
-    """Restored records make no event. Later events and ids equal those of a sidecar that received all records."""
+    """Restored records make no event. Later events equal the events of a sidecar that received all records."""
     whole = translate(Translator(AT_ONCE), STORY)
     for cut in range(len(STORY) + 1):
         reported = translate(Translator(AT_ONCE), STORY[:cut])

@@ -179,7 +179,7 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
         ([executor(1), executor(1)], 8),
         # These executors were lost and are not replaced yet.
         ([executor(1), executor(1), executor(1, 90)], 12),
-        # Each executor has replaced the previous one.
+        # Each executor has replaced the previous executor.
         ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
         ([executor(1, 5, slots=16), executor(7)], 16),
         ([executor(1, slots=1)], 4),

@@ -158,7 +158,7 @@ def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
 
 
 def test_answers_of_another_definition_are_counted_if_there_are_no_own_answers(tmp_path: Path) -> None:
-    """If the present definition has no stored answers, the driver logs the number of answers of other definitions."""
+    """If this definition has no stored answers, the driver logs the number of answers of other definitions."""
     own = store(tmp_path, version="2")
     assert answers_of_others(own, set()) == {}
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
