@@ -77,7 +77,7 @@ def cells(page: Any, key: str) -> dict[str, float | str]:
     return {name: value if name == "outcome" else float(value) for name, value in pairs}
 
 
-def test_numbers_equal_those_of_the_events(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
+def test_numbers_equal_the_numbers_of_the_events(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
     """The page's numbers equal a simple computation over the events."""
     events, report = day
     page = opened(report)

@@ -209,7 +209,7 @@ def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
 
 
 @pytest.mark.any_spark
-def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: EnrichService) -> None:
+def test_a_failed_batch_releases_its_data(spark: SparkSession, service: EnrichService) -> None:
     """The stored data of a failed batch is released immediately."""
     before = set(spark.sparkContext._jsc.getPersistentRDDs())
     service.script(rules=[rule("3", forever={"status": 500})])

@@ -150,7 +150,7 @@ async def fetch(row: Any, ctx: Any) -> dict[str, int]:
 
 
 @pytest.mark.any_spark
-def test_retry_after_of_one_service_does_not_delay_another(
+def test_retry_after_of_one_service_does_not_delay_another_service(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
     """Retry-After of one service does not delay calls to another service by the same function."""

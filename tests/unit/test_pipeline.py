@@ -255,7 +255,9 @@ def test_inactive_reporters_are_not_checked() -> None:
         (None, "events.reporters: given 'bad', but events.reporter.bad.type is not set; configured are: good"),
     ],
 )
-def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str] | None, message: str) -> None:
+def test_an_unusable_reporter_is_disabled_and_other_reporters_run(
+    settings: dict[str, str] | None, message: str
+) -> None:
     """An unusable reporter is disabled and the others run.
 
     With events.required or strict checking, an error is raised.

@@ -70,7 +70,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
     assert ("java.io.IOException: disk",) in [tuple(row) for row in causes]
 
 
-def test_the_renamed_attributes_are_those_of_the_page() -> None:
+def test_the_renamed_attributes_equal_the_page() -> None:
     """The upgrade renames exactly the attributes that docs/events.md lists."""
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     table = text.partition("## Attribute names of schema version 1")[2]

@@ -157,7 +157,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmi
 
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
-def test_the_counts_equal_those_of_a_simple_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
+def test_the_counts_equal_a_simple_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
     """The counts equal the counts of a simple model, even if starts and ends are reordered, lost or repeated."""
     counted = counts(tasks)
     running = [0] * tasks

@@ -123,7 +123,7 @@ def test_events_python_may_be_a_reference(
     assert "has no variable OUR_PYTHON" in missing
 
 
-def test_default_file_is_the_one_spark_reads(
+def test_the_default_file_is_spark_s_file(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The default file is in SPARK_CONF_DIR, as in Spark. If the file is missing, the message names the next step."""

@@ -232,7 +232,7 @@ def test_an_invalid_configuration_is_rejected(capsys: pytest.CaptureFixture[str]
     assert "cannot read" in replay.notes[0]
 
 
-def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_unreadable_path_fails_only_its_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The message about an unreadable path contains this path. The other logs are replayed."""
     (tmp_path / "empty").mkdir()
     text = tmp_path / "text"

@@ -137,7 +137,7 @@ def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pyt
     assert "the reporter did not return and blocks its thread" in stuck
 
 
-def test_unusable_reporter_has_a_row_and_the_others_are_tested(
+def test_an_unusable_reporter_has_a_row_and_other_reporters_are_tested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A disabled reporter has a row and causes exit code 1; the other reporters are tested."""

@@ -428,7 +428,7 @@ def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Ev
     delivery.join()
 
 
-def test_a_failing_check_does_not_stop_the_supervision_of_others(
+def test_a_failing_check_does_not_stop_the_supervision_of_other_reporters(
     gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error in the check of one reporter is logged once. Other blocked reporters are still replaced."""
@@ -487,7 +487,7 @@ def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> Non
     assert one.counters().dropped["shutdown"] == 10
 
 
-def test_an_outage_opens_the_breaker_and_loses_nothing() -> None:
+def test_an_outage_opens_the_breaker_and_loses_no_event() -> None:
     """During an outage the breaker opens and holds the events, which later arrive in order. Each change is reported."""
     changes: list[tuple[BreakerState, BreakerState]] = []
     reporter = FaultyReporter([transient] * 5)

@@ -133,7 +133,7 @@ def test_events_in_flight_are_not_shed() -> None:
     assert sum(box.counts().dropped.values()) == 1
 
 
-def test_a_new_event_is_shed_if_all_others_are_in_flight() -> None:
+def test_a_new_event_is_shed_if_all_other_events_are_in_flight() -> None:
     """If all other events are in flight, a new event is shed without a wait."""
     box = mailbox(capacity=1)
     box.put(entries("I"))
@@ -168,7 +168,7 @@ def test_clearing_counts_the_lost_events() -> None:
     assert (box.counts().accepted, box.counts().dropped["shutdown"], box.oldest_record()) == (5, 5, None)
 
 
-def test_waiting_ends_when_everything_is_dropped() -> None:
+def test_waiting_ends_when_all_events_are_dropped() -> None:
     """A thread that waits for an empty mailbox is notified when all events are dropped."""
     box = mailbox()
     box.put(entries("II"))
@@ -181,7 +181,7 @@ def test_waiting_ends_when_everything_is_dropped() -> None:
     assert not waiting.is_alive()
 
 
-def test_waiting_ends_when_everything_is_settled() -> None:
+def test_waiting_ends_when_all_events_are_settled() -> None:
     """A wait for an empty mailbox ends only when events in flight are settled, too."""
     box = mailbox()
     assert box.wait_until_empty(0)

@@ -183,7 +183,7 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
     eventually(lambda: ("some.library", logging.ERROR, "7 is odd") in caplog.record_tuples)
 
 
-def test_printed_text_goes_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_is_written_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Text that a reporter prints is written to standard error, as in the sidecar, and not to the pipe of answers."""
     delivery = start()
     delivery.put(entries(event(0, do="print")))

@@ -129,7 +129,7 @@ def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
     assert numbers_of_all_files(path) == [0, 1, 2, 3]
 
 
-def test_a_year_without_a_valid_name_loses_nothing(
+def test_a_year_without_a_valid_name_loses_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a year without a valid name, the file keeps growing, no event is lost, and the log has one message."""
@@ -251,7 +251,7 @@ asyncio.run(main())
 """
 
 
-def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> None:
+def test_two_drivers_and_logrotate_on_one_path_lose_no_event(tmp_path: Path) -> None:
     """Two drivers that rotate one path, and logrotate that renames it, lose no event."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)

@@ -146,7 +146,7 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
 
 
 @pytest.mark.parametrize("code", [0, None])
-def test_exit_code_zero_proves_nothing(code: int | None) -> None:
+def test_exit_code_zero_is_not_known(code: int | None) -> None:
     """Exit code 0 is not reported as known, because Spark also uses it for an unknown exit code."""
     event = ending(application_end("GATEWAY_CLOSED", exit_code=code))
     assert event.attributes["spark.status.new"] == "ENDED"
@@ -237,7 +237,7 @@ def test_a_failed_job_before_a_success_is_not_a_hint() -> None:
     assert "spark.app.outcome_hint" not in ending(JOB_FAILED, worked, application_end()).attributes
 
 
-def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
+def test_an_end_without_a_known_start_has_no_old_status() -> None:
     """The end of an application without a known start has no old status."""
     (event,) = translate(application_end())
     assert event.attributes["spark.status.new"] == "FINISHED"
@@ -273,7 +273,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
     assert translator.driver_lost(START, orderly=False) == []
 
 
-def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
+def test_a_jvm_that_shut_down_in_order_is_not_lost() -> None:
     """If the JVM announced its shutdown, the status of a driver without an end is ENDED instead of LOST."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))

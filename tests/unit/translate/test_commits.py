@@ -139,7 +139,7 @@ def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
     assert "spark.batch.lag" not in commit(sources=[{"endOffset": {"logOffset": 1}}]).attributes
 
 
-def test_rows_are_summed_up_where_spark_has_no_sum() -> None:
+def test_rows_are_summed_if_spark_has_no_sum() -> None:
     """If a progress has only the rows of each source, the event contains their sum."""
     sources = [{"numInputRows": 2}, {"numInputRows": 3}]
     assert commit(sources=sources, numInputRows=None).attributes["spark.batch.rows_input"] == 5
@@ -186,9 +186,7 @@ def test_state_is_summed_over_the_operators() -> None:
         ([{"stateOnCurrentVersionSizeBytes": 2104}, None], None),
     ],
 )
-def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
-    stores: list[Any], size: int | None
-) -> None:
+def test_the_checkpointed_size_is_reported_if_it_is_measured(stores: list[Any], size: int | None) -> None:
     """The event contains the size that a batch copies to the checkpoint if the state store measures this size."""
     event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
     assert event.attributes.get("spark.state.checkpointed_bytes") == size
@@ -231,7 +229,7 @@ def test_commits_can_be_switched_off() -> None:
     assert commits(query_progress(0), query_progress(1), config=BatchCommitConfig(enabled=False)) == []
 
 
-def test_a_batch_that_took_too_long_is_a_warning() -> None:
+def test_a_slow_batch_is_a_warning() -> None:
     """A batch is slow if it exceeds events.batch-commit.max-duration, but not if it equals the limit."""
     slow, just = commits(
         query_progress(0, durationMs={"addBatch": 1, "triggerExecution": 101}),
@@ -279,7 +277,7 @@ def test_held_commits_are_reported_before_a_failure() -> None:
     assert translator.held_record is None
 
 
-def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
+def test_without_an_interval_a_clock_set_back_delays_no_commit() -> None:
     """Without an interval, each commit is reported immediately, even if the clock was set back."""
     assert len(commits(at(31, 0), at(30, 1))) == 2
 

@@ -331,7 +331,7 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
     assert changes(driver.events[-1:]) == [("lag", "ON_TIME", "INFO")]
 
 
-def test_a_restarted_sidecar_repeats_nothing() -> None:
+def test_a_restarted_sidecar_repeats_no_deadline_event() -> None:
     """A restarted sidecar does not repeat events of overdue work. It reports later changes of this work."""
     driver = Driver()
     driver.start()
@@ -394,7 +394,7 @@ def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogC
     assert message.startswith("events.deadline.query.absent.batch: no query of this name has started")
 
 
-def test_without_rules_nothing_happens() -> None:
+def test_without_rules_no_record_is_examined() -> None:
     """Without rules, the sidecar examines no record and asks no question."""
     driver = Driver({"events.deadline.resources": "off"})
     driver.start()

@@ -105,7 +105,7 @@ def test_stage_edges_have_the_counts_of_the_shim() -> None:
     assert len({event.event_id for event in events}) == 4
 
 
-def test_repeated_or_unrelated_edges_make_no_event() -> None:
+def test_repeated_or_unrelated_status_changes_make_no_event() -> None:
     """A status change is ignored if the status is unchanged, or if the stage was not submitted or has finished."""
     submitted, over = stage("stage_submitted"), stage("stage_completed")
     assert translate(edge("ALL_FINISHED")) == []

@@ -82,7 +82,7 @@ def test_a_failed_query_has_its_last_offsets() -> None:
     assert failure.attributes["spark.streaming.query.committed_offsets"] == r'["{\"logOffset\":6}"]'
 
 
-def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:
+def test_the_end_of_an_earlier_run_does_not_end_the_present_run() -> None:
     """Late records of an earlier run do not end the query's present run."""
     *_, late, last = translate(query_started(), query_started("r2"), query_terminated("r1"), query_terminated("r2"))
     assert (change(late), late.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r1")

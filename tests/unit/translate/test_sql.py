@@ -106,7 +106,7 @@ def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> No
     assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
 
 
-def test_the_execution_around_a_failed_one_is_not_reported() -> None:
+def test_the_execution_around_a_failed_execution_is_not_reported() -> None:
     """If a command fails because of a query inside the command, only one of these two executions is reported."""
     assert len(failures(ended(8, root_id=7), ended(7))) == 1
     assert len(failures(ended(7), ended(8))) == 2

@@ -292,7 +292,7 @@ def test_two_silent_sources_are_both_named() -> None:
     assert about(reported, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
 
 
-def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
+def test_a_silent_source_of_a_union_with_one_watermark_is_not_named() -> None:
     """A silent source below a union with one watermark does not hold it back."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
@@ -301,7 +301,7 @@ def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
     assert reported[0].severity is Severity.INFO
 
 
-def test_rows_without_newer_event_time_blame_no_source() -> None:
+def test_rows_without_newer_event_time_name_no_source() -> None:
     """If a watermark stops because event time stops, the warning names no source."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
@@ -323,7 +323,7 @@ def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
     assert all("spark.watermark.held_back_by" not in event.attributes for event in reported)
 
 
-def test_one_row_before_silence_is_no_warning() -> None:
+def test_one_row_before_silence_is_not_a_warning() -> None:
     """A source with a single row causes no warning, because its effect on the watermark is unknown."""
     query = Query()
     for second in range(3):
@@ -469,7 +469,7 @@ def test_a_running_batch_is_not_idle(query: Query) -> None:
     assert query.batch(3, -7, 5, newest=3, took=600) == []
 
 
-def test_rows_that_arrive_during_a_batch_are_in_the_next_one() -> None:
+def test_rows_that_arrive_during_a_batch_are_in_the_next_batch() -> None:
     """If a source had no rows during a long batch, it is idle only if the next batch contains no rows of it either."""
     query = Query()
     for second in range(3):

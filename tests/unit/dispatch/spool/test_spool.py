@@ -66,7 +66,7 @@ def test_files_of_an_owner_that_dies_later_are_found(owner: Open) -> None:
     assert sorted(second.deliver(3)) == [1, 2, 3]
 
 
-def test_nothing_is_left_when_everything_is_delivered(owner: Open, tmp_path: Path) -> None:
+def test_no_file_remains_when_all_events_are_delivered(owner: Open, tmp_path: Path) -> None:
     one = owner()
     one.write(*range(10))
     one.deliver(10)

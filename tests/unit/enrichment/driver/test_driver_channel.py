@@ -95,7 +95,7 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
     assert not notified.is_set()
 
 
-def test_a_task_that_ends_while_it_connects_leaves_nothing_open(
+def test_a_task_that_ends_while_connecting_closes_its_connection(
     loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that ends while connecting, as with an empty partition, closes its connection without a warning."""

@@ -369,7 +369,7 @@ def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_t
     assert {answer.kind for answer in answers} <= {"circuit-open", "timeout"}
 
 
-def test_an_uncancellable_call_ended_by_the_breaker_is_no_timeout() -> None:
+def test_an_uncancellable_call_ended_by_the_breaker_is_not_a_timeout() -> None:
     """An uncancellable call that the breaker ends fails because of the destination, not because of a timeout."""
     release: list[asyncio.Event] = []
 

@@ -89,7 +89,7 @@ def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
         assert least <= len(answers) <= remembered
 
 
-def test_large_answers_among_small_ones_are_measured() -> None:
+def test_large_answers_among_small_answers_are_measured() -> None:
     """Large answers are measured, even if most rows share a small answer such as "not found"."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
@@ -315,7 +315,7 @@ def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
     assert run.numbers["kinds"] == {"error": 2, "timeout": 1}
 
 
-def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_one() -> None:
+def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_row() -> None:
     """A failed row of a bulk call is counted like a row of a single call, as a timeout or as a rejection."""
 
     async def fn(rows: list[int]) -> list[Any]:
@@ -380,7 +380,7 @@ def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
 
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
-def test_a_bulk_call_has_no_key_of_its_own(rows: list[int]) -> None:
+def test_a_bulk_call_has_no_key(rows: list[int]) -> None:
     """A bulk call has no key, because each attempt may group the rows differently."""
     calls: list[list[int]] = []
 

@@ -144,7 +144,7 @@ def test_timestamps_need_a_time_zone_and_local_times_have_no_time_zone() -> None
     assert list(written([{"t": [{"at": naive}]}], ("t", nested))[1]) == [0]
 
 
-def test_an_invalid_value_in_a_late_column_clears_the_earlier_ones() -> None:
+def test_an_invalid_value_in_a_late_column_clears_the_earlier_columns() -> None:
     """An invalid value in a later column clears the earlier columns: a row has a complete answer or no answer."""
     columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
     assert list(failures) == [0]
