@@ -16,8 +16,8 @@ import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 
 /**
- * A listener with its own queue and sidecar; a JVM can have several. A {@link Connection} does not allow that: it closes
- * the previous one, because a JVM has one SparkContext at a time.
+ * Listener with its own queue and sidecar, of which a JVM can have several. A new {@link Connection} would close the
+ * previous connection, because a JVM has one SparkContext at a time.
  */
 final class Alone implements RecordSink, AutoCloseable {
   final HandoffQueue queue;

@@ -42,7 +42,7 @@ public final class ListenerBenchmark {
   private static final int ROUNDS = 12;
   private static final int WARM_UP = 4;
   private static final int CALLS = 40_000;
-  /** Calls of about one micro-batch; a pause afterwards lets the sidecar process them. */
+  /** Calls of about one micro-batch. Afterwards, a pause lets the sidecar process these calls. */
   private static final int BURST = 64;
   private static final long PAUSE_NANOS = 2_000_000;
   /** A sidecar needs about 20 ms to process the contents of the pipe and mailboxes. */
@@ -51,7 +51,7 @@ public final class ListenerBenchmark {
 
   private final SparkConf conf;
   private final String events;
-  /** Spark's events, created before a round because their creation must not count. */
+  /** Spark's events, which are created before a round because their creation must not count. */
   private final SparkListenerJobStart[] starts = new SparkListenerJobStart[CALLS / 2];
   private final SparkListenerJobEnd[] ends = new SparkListenerJobEnd[CALLS / 2];
   private int jobs;
@@ -67,7 +67,7 @@ public final class ListenerBenchmark {
     return (scala.collection.immutable.Seq<T>) (Object) Nil$.MODULE$;
   }
 
-  /** One variant of the call, and its times. */
+  /** Variant of the call with its times. */
   private static final class Variant {
     final String name;
     final boolean flood;
@@ -150,7 +150,7 @@ public final class ListenerBenchmark {
     for (int round = 0; round < WARM_UP + ROUNDS; round++) {
       for (Variant variant : variants) {
         prepare(bare);
-        // The backlog of the previous round must not slow down this one.
+        // The backlog of the previous round must not slow down this round.
         while (!running.queue.isAcknowledgedEntirely() || !rules.queue.isAcknowledgedEntirely()) {
           LockSupport.parkNanos(PAUSE_NANOS);
         }
@@ -203,12 +203,12 @@ public final class ListenerBenchmark {
     }
   }
 
-  /** Events of the tasks of a stage: each fails once, is retried with a speculative copy, and succeeds. */
+  /** Events of a stage's tasks, each of which fails once, is retried with a speculative copy, and succeeds. */
   private static final String[] PHASES = {
     "start", "failing end", "start again", "start of a copy", "end", "end of a copy"
   };
 
-  /** Time all events of one kind of a stage together. Large stages are slower: their events are not in the CPU caches. */
+  /** Times all events of one kind of a stage together. Large stages are slower: they miss the CPU caches. */
   private void tasks(int tasks, int rounds) throws Exception {
     try (Alone driver = new Alone(confOf("tasks"))) {
       tasks(driver.listener, tasks, rounds);

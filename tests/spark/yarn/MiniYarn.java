@@ -11,7 +11,7 @@ import org.apache.spark.launcher.InProcessLauncher;
 import org.apache.spark.launcher.SparkAppHandle;
 
 /**
-* A YARN cluster of one node; submits all programs to it at once, in cluster mode.
+* YARN cluster with one node, which runs all programs at the same time in cluster mode.
  *
  * <p>Arguments: a folder that is on the class path, for the cluster's configuration; a properties file of Spark; then a name,
  * a primary resource, an argument and settings (lines of KEY=VALUE) for each program. Prints each name with the state that
@@ -25,7 +25,7 @@ public final class MiniYarn {
       run(arguments);
       System.exit(0);
     } catch (Throwable failure) {
-      // The cluster's threads would keep the JVM alive.
+      // Exit explicitly, because the cluster's threads would keep the JVM alive.
       failure.printStackTrace();
       System.exit(1);
     }

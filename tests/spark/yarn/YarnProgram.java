@@ -23,7 +23,7 @@ public final class YarnProgram {
         spark.stop();
         throw new IllegalStateException("no price for order 7");
       default:
-        // The program returns from main.
+        // For any other argument, the program returns from main.
     }
   }
 }
