@@ -43,11 +43,14 @@ def findings(
 
 
 def _of_stages(numbers: Numbers) -> Iterator[Finding]:
+    least = "at least " if numbers.slow_stage_count > len(numbers.slow_stages) else ""
     for application in dict.fromkeys(stage.application for stage in numbers.slow_stages):
         some = [stage for stage in numbers.slow_stages if stage.application == application]
         worst = some[0]
         lost = f" ({span(worst.lost_ms)} lost)" if worst.lost_ms else ""
-        text = f"Application '{shortened(application)}' had {counted(len(some), 'slow stage')}; the worst is stage"
+        text = (
+            f"Application '{shortened(application)}' had {least}{counted(len(some), 'slow stage')}; the worst is stage"
+        )
         text += f" {worst.stage} [{shortened(worst.name)}]: {', '.join(kind for kind, _ in worst.problems)}{lost}."
         yield Finding("warning", False, text, f"a:{application}")
 

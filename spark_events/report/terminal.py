@@ -13,7 +13,7 @@ from spark_events.reporters.reporter import load_extra
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLED": "yellow", "RUNNING": "green"}
-_COSTS = {"core_hours_idle": "Idle", "cost": "Cost"}
+_COSTS = {"core_hours_idle": "Idle core-h", "cost": "Cost"}
 #: Lines of a list in the terminal; --json and the page have more.
 _MOST = 20
 

@@ -123,6 +123,8 @@ def test_only_known_events_are_reported(run: Run) -> None:
         "AllSubtasksStatusChangeEvent",
         "BatchCommitEvent",
         "WatermarkStatusChangeEvent",
+        "StageSummaryEvent",
+        "ApplicationSummaryEvent",
         "DispatcherReportEvent",
     }
 

@@ -121,7 +121,7 @@
       ["Restarts", "number", "restarts"], ["Failures", "number", "failures"], ["Commits", "number", "commits"],
       ["p50", "number", "p50_ms"], ["p95", "number", "p95_ms"], ["p99", "number", "p99_ms"],
       ["Over SLA", "number", "over_sla"], ["Rows/s", "number", "rows_per_second"], ["Lag", "number", "lag_ms"]];
-    const costs = [["Core-hours", "core_hours"], ["Used", "core_hours_used"], ["Idle", "core_hours_idle"], ["Cost", "cost"]]
+    const costs = [["Core-hours", "core_hours"], ["Used core-hours", "core_hours_used"], ["Idle core-hours", "core_hours_idle"], ["Cost", "cost"]]
       .filter(([, field]) => subjects().some((one) => one[field] !== null));
     for (const [name, field] of costs) columns.push([name, "number", field]);
     const row = (one) => {
@@ -364,11 +364,11 @@
     $("h-failures").textContent = `Failures by root cause (${count(data.failure_count)})`;
   }
   function drawSlow() {
-    const columns = [["Lost", "number", "lost_ms"], ["Took", "number", "duration_ms"], ["Application"], ["Stage"], ["End", "fixed"], ["Problems", "wide"]];
+    const columns = [["Stage"], ["Application"], ["Lost", "number", "lost_ms"], ["Took", "number", "duration_ms"], ["End", "fixed"], ["Problems", "wide"]];
     const reasons = (one) => one.problems.map(([kind, text]) => `${kind}: ${text}`).join("; ");
     const rows = data.slow_stages.filter((one) => matches(one.application, one.name, one.text)).map((one) => ({ "data-stage": one.stage, cells: [
-      raw(one.lost_ms || null, span), raw(one.duration_ms, span), one.application,
-      `${one.stage}${one.attempt ? `, attempt ${one.attempt}` : ""} [${one.name}]`, when(one.at), reasons(one)] }));
+      `${one.stage}${one.attempt ? `, attempt ${one.attempt}` : ""} [${one.name}]`, one.application,
+      raw(one.lost_ms || null, span), raw(one.duration_ms, span), when(one.at), reasons(one)] }));
     $("slow-section").hidden = !data.slow_stages.length;
     $("slow").replaceChildren(rows.length ? table(columns, rows, data.slow_stage_count - data.slow_stages.length)
       : el("p", { class: "hint" }, "No stage matches the search."));

@@ -29,7 +29,7 @@ _SUMS = (
     *("output_rows", "shuffle_read_bytes", "shuffle_write_bytes", "spill_memory_bytes", "spill_disk_bytes"),
 )
 #: Beginnings of the attributes of an enrichment that are summed up.
-_ENRICHED = ("spark.enrich.usage", "spark.enrich.cost", "enrichment.usage", "enrichment.cost")
+_ENRICHED = ("spark.enrich.usage", "spark.enrich.price", "spark.enrich.cost")
 #: Buckets of durations for each doubling; the middle of a bucket is at most 1.1 % from each of its values.
 _BUCKETS = 32
 
@@ -163,11 +163,11 @@ class ApplicationSummaries:
         facts = [f"{record.jobs_failed:,} of {counted(record.jobs, 'job')} failed"]
         if hours:
             idle = max(0.0, 1 - used / hours)
-            facts.append(f"its tasks used {used:.2f} of {hours:.2f} core-hours ({idle:.0%} idle)")
+            facts.append(f"its tasks used {_short(used)} of {_short(hours)} core-hours ({idle:.0%} idle)")
         else:
-            facts.append(f"its tasks used {used:.2f} core-hours")
+            facts.append(f"its tasks used {_short(used)} core-hours")
         if cost is not None:
-            facts.append(f"its core-hours cost {cost:,.2f}")
+            facts.append(f"its core-hours cost {_short(cost)}")
         if totals.failed or totals.killed:
             attempts = counted(totals.failed + totals.killed, "task attempt")
             facts.append(f"{attempts} failed or were killed after {took(totals.retried_ms)} in total")
@@ -204,5 +204,9 @@ class ApplicationSummaries:
     def _enrichment(self, draft: Draft) -> None:
         for key, value in draft.attributes.items():
             if key.startswith(_ENRICHED) and isinstance(value, int | float):
-                name = f"spark.summary.enrich.{key.partition('.')[2].removeprefix('enrich.')}"
+                name = key.replace("spark.enrich.", "spark.summary.enrich.", 1)
                 self._enriched[name] = self._enriched.get(name, 0) + value
+
+
+def _short(number: float) -> str:
+    return f"{number:,.2f}" if number >= 1 else f"{number:.2g}"

@@ -429,6 +429,12 @@ def test_the_sentence_of_an_application() -> None:
     assert expected.items() <= summary.attributes.items()
 
 
+def test_small_core_hours_keep_two_digits() -> None:
+    """An application of seconds does not show 0.00 core-hours."""
+    [summary] = summaries(application_totals(busy_ms=3_600, core_ms=12_345))
+    assert "its tasks used 0.001 of 0.0034 core-hours (71% idle)" in summary.body
+
+
 def test_unknown_numbers_are_left_out() -> None:
     """Without a price there is no cost; unknown cores and peaks give no core-hours, no cost and no peak."""
     [plain] = summaries(application_totals())
@@ -554,16 +560,16 @@ def test_the_overdue_time_of_a_query() -> None:
     assert queries_of(after)["clicks"]["overdue_ms"] == lasted
 
 
-def test_usage_and_cost_of_enrichments_are_summed() -> None:
-    """Numbers below usage and cost of EnrichmentEvents are summed up; other numbers are not."""
-    batch = {"spark.enrich.cost": 0.25, "spark.enrich.usage.tokens": 10, "spark.enrich.rows": 5}
+def test_usage_and_price_of_enrichments_are_summed() -> None:
+    """Usage and price of EnrichmentEvents are summed up; other numbers are not."""
+    batch = {"spark.enrich.price": 0.25, "spark.enrich.usage": 10, "spark.enrich.rows": 5}
     own = {"name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
     records = [
         {"kind": "added", "at": START, "event": {"id": str(number), **own, "attributes": batch}} for number in range(3)
     ]
     [summary] = summaries(*records, application_totals())
     enriched = {key: value for key, value in summary.attributes.items() if key.startswith("spark.summary.enrich")}
-    assert enriched == {"spark.summary.enrich.cost": 0.75, "spark.summary.enrich.usage.tokens": 30}
+    assert enriched == {"spark.summary.enrich.price": 0.75, "spark.summary.enrich.usage": 30}
 
 
 # --- live and replay ----------------------------------------------------------------------------
