@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn peers check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn peers redis check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -47,6 +47,9 @@ kafka-connector: setup ## fetch Spark's Kafka source for tests/spark/test_lost_b
 
 peers: setup ## fetch the listeners that the benchmarks `endings` and `peers` compare with, which leave them out otherwise
 	@bash .ci/jars peers
+
+redis: ## install redis-server for the tests of the shared cache, which are skipped without it
+	@bash .ci/redis
 
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5

@@ -6,9 +6,21 @@ and ``engine`` makes the calls; it knows neither Spark nor Arrow. Each imports o
 
 from spark_events.enrichment.api.enrich import enrich, enrich_batch
 from spark_events.enrichment.engine.calls import Context
-from spark_events.enrichment.settings import Auto, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry
+from spark_events.enrichment.redis_cache import RedisCache
+from spark_events.enrichment.settings import (
+    Auto,
+    Buffer,
+    Cache,
+    CacheStore,
+    CircuitBreaker,
+    Key,
+    Limits,
+    OnFailure,
+    Replay,
+    Retry,
+)  # fmt: skip
 
 __all__ = [
-    "Auto", "Buffer", "Cache", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure", "Replay", "Retry", "enrich",
-    "enrich_batch",
+    "Auto", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure", "RedisCache",
+    "Replay", "Retry", "enrich", "enrich_batch",
 ]  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "Action", "Auto", "Buffer", "Cache", "CircuitBreaker", "Key", "Limits", "OnFailure", "Replay", "Retry", "Storage",
+    "Action", "Auto", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Key", "Limits", "OnFailure", "Replay",
+    "Retry", "Storage", "StoreOpener",
 ]  # fmt: skip
 
 #: Treatment of a row whose attempts are exhausted.
@@ -23,6 +25,7 @@ Storage = Literal["local", "replicated", "reliable"]
 
 _TIMEOUT = 30.0
 _MOST_IN_FLIGHT = 100_000
+_MOST_ENTRIES = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,9 +202,25 @@ class Limits:
         flag("Limits.driver_channel", self.driver_channel)
 
 
+class CacheStore(Protocol):
+    """Answers that worker processes share, as :class:`.RedisCache` has them; used by one event loop.
+
+    A method that raises, or takes longer than ``Cache.timeout``, costs calls but never fails a row.
+    """
+
+    async def get_many(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Return the stored bytes of each key, in order; None where there are none."""
+
+    async def set_many(self, answers: Mapping[str, bytes], ttl: float) -> None:
+        """Store bytes by key for ``ttl`` seconds."""
+
+
+StoreOpener: TypeAlias = Callable[[], AbstractAsyncContextManager[CacheStore]]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cache:
-    """Answers that equal rows share: within a task, and for ``ttl`` seconds in the worker process.
+    """Answers that equal rows share: within a task, and for ``ttl`` seconds in the worker process or in a store.
 
     Each combination of function, resource, output, and column names and types has its own answers. The least recently
     used answer is evicted.
@@ -210,16 +229,24 @@ class Cache:
         by: the columns that identify a request; rows of one partition that are equal in them share one call. For one
             call across all partitions, repartition by these columns first, which loses the order of the rows. None:
             all input columns, and equal rows share a call only while it is in flight or cached.
-        max_entries: maximum number of answers per worker process.
+        max_entries: maximum number of answers per worker process; not with ``store``.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
+        store: a function without arguments that returns an async context manager of a :class:`CacheStore`, such as a
+            :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
+        version: part of the keys in ``store``. The code of modules that the function imports is not part of them: if
+            it changes the answers, change the version.
+        timeout: seconds for an access to ``store``; after that, the call goes to the service.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
     """
 
     by: str | Sequence[str] | None = None
-    max_entries: int = 100_000
+    max_entries: int = _MOST_ENTRIES
     ttl: float = 300.0
+    store: StoreOpener | None = None
+    version: str = "1"
+    timeout: float = 0.5
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", columns_of("Cache.by", self.by))
@@ -227,6 +254,19 @@ class Cache:
         seconds("Cache.ttl", self.ttl, zero=True)
         if not self.ttl and self.by is None:
             refuse("Cache.ttl", self.ttl, "seconds above 0 without Cache.by, because nothing would be shared")
+        text("Cache.version", self.version, "a non-empty string, such as '1'")
+        seconds("Cache.timeout", self.timeout)
+        if self.store is None:
+            for name, given, default in (("version", self.version, "1"), ("timeout", self.timeout, 0.5)):
+                if given != default:
+                    refuse(f"Cache.{name}", given, f"{default!r} without Cache.store, to which it applies")
+            return
+        if not callable(self.store):
+            refuse("Cache.store", self.store, "a function that returns an async context manager, or a RedisCache")
+        if not self.ttl:
+            refuse("Cache.ttl", self.ttl, "seconds above 0 with Cache.store, because nothing would be stored")
+        if self.max_entries != _MOST_ENTRIES:
+            refuse("Cache.max_entries", self.max_entries, "the default with Cache.store, which has its own limit")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

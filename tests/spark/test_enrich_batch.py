@@ -137,15 +137,21 @@ def test_results_have_the_declared_types_and_nullability(spark: SparkSession) ->
         spark.conf.unset(setting)
 
 
+class Part(pydantic.BaseModel):
+    """Part of a :class:`Reply`."""
+
+    name: str
+
+
+class Reply(pydantic.BaseModel):
+    """Output of an enrichment."""
+
+    score: int
+    part: Part | None = None
+
+
 def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
     """A Pydantic model of the main program is the output: it converts answers, and an invalid one is retried."""
-
-    class Part(pydantic.BaseModel):
-        name: str
-
-    class Reply(pydantic.BaseModel):
-        score: int
-        part: Part | None = None
 
     log = tmp_path / "calls"
 

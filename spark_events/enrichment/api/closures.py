@@ -67,6 +67,8 @@ def _parts(plan: Plan) -> dict[str, Any]:
         parts["Retry.on_result"] = plan.retry.on_result
     if plan.model is not None:
         parts["output"] = plan.model
+    if plan.cache is not None and plan.cache.store is not None:
+        parts["Cache.store"] = plan.cache.store
     return parts
 
 

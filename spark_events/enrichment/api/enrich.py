@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from spark_events.enrichment.api.options import check_libraries, names_checked, plan_of
-from spark_events.enrichment.settings import Action, Buffer, Cache, Key, Limits, OnFailure, Replay, Retry
+from spark_events.enrichment.settings import Action, Buffer, Cache, Key, Limits, OnFailure, Replay, Retry, StoreOpener
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def enrich(
     limits: Limits = _LIMITS,
     retry: Retry | None = _RETRY,
     on_failure: Action | OnFailure[Any] = "fail",
-    cache: Cache | None = None,
+    cache: Cache | StoreOpener | None = None,
     replay: Replay = _REPLAY,
 ) -> DataFrame:
     """Add columns with the answers of an async function, called for every row when the DataFrame is computed.
@@ -58,7 +58,7 @@ def enrich(
         retry: conditions and pauses for retries; None: one attempt only.
         on_failure: treatment of rows whose attempts are exhausted: ``fail``, ``null`` or ``column``, or an
             :class:`OnFailure`.
-        cache: answers that equal rows share; None: every row is called.
+        cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: every row is called.
         replay: identity of rows; only ``Replay.idempotency_cols`` applies here.
 
     Raises:
@@ -97,7 +97,7 @@ def enrich_batch(
     limits: Limits = ...,
     retry: Retry | None = ...,
     on_failure: Literal["dead_letter"] | OnFailure[Literal["dead_letter"]],
-    cache: Cache | None = ...,
+    cache: Cache | StoreOpener | None = ...,
     replay: Replay = ...,
 ) -> tuple[DataFrame, DataFrame]: ...
 
@@ -115,7 +115,7 @@ def enrich_batch(
     limits: Limits = ...,
     retry: Retry | None = ...,
     on_failure: Literal["fail", "null", "column"] | OnFailure[Literal["fail", "null", "column"]] = ...,
-    cache: Cache | None = ...,
+    cache: Cache | StoreOpener | None = ...,
     replay: Replay = ...,
 ) -> DataFrame: ...
 
@@ -133,7 +133,7 @@ def enrich_batch(
     limits: Limits = _LIMITS,
     retry: Retry | None = _RETRY,
     on_failure: Action | OnFailure[Any] = "fail",
-    cache: Cache | None = None,
+    cache: Cache | StoreOpener | None = None,
     replay: Replay = _REPLAY,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Call an async function for every row now, and wait until every call is answered.
@@ -159,7 +159,7 @@ def enrich_batch(
         on_failure: treatment of rows whose attempts are exhausted. ``fail``: the batch fails. ``null``: their answers
             are null. ``column``: their answers are null and an additional column has the reason. ``dead_letter``: they
             are returned in a second DataFrame. An :class:`OnFailure` also names that column and limits the ratio.
-        cache: answers that equal rows share; None: every row is called.
+        cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: every row is called.
         replay: identity of rows and batches, and answers that a repeated batch reuses.
 
     Returns:

@@ -76,7 +76,7 @@ def plan_of(
     limits: Limits,
     retry: Retry | None,
     on_failure: Action | OnFailure[Any],
-    cache: Cache | None,
+    cache: Any,
     replay: Replay,
 ) -> tuple[Plan, OnFailure[Any]]:
     """Return the plan, with column names spelled as in the DataFrame, and the treatment of failures.
@@ -86,6 +86,8 @@ def plan_of(
     """
     instance("limits", limits, Limits, none=False)
     instance("retry", retry, Retry)
+    if callable(cache):
+        cache = Cache(store=cache)
     instance("cache", cache, Cache)
     instance("replay", replay, Replay, none=False)
     failures = on_failure if isinstance(on_failure, OnFailure) else OnFailure(on_failure)

@@ -17,6 +17,7 @@ from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
+from spark_events.enrichment.engine.shared_cache import Codec, SharedCache
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.window import Window
@@ -61,10 +62,11 @@ def assemble(
     signals: Signals,
     misfit: Misfit | None,
     clock: Callable[[], float] = time.monotonic,
+    codec: Callable[[], Codec] | None = None,
 ) -> Pool:
     """Create the pool of one run; must run on the loop.
 
-    ``began`` is the time at which the task began.
+    ``began`` is the time at which the task began; ``codec`` is for a shared cache.
     """
     limit = None
     if rate is not None:
@@ -98,10 +100,13 @@ def assemble(
         if plan.coalesce_by is not None:
             # Bounded like the buffer: equal requests further apart make another call.
             memory = AnswerCache(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
-        if plan.cache is not None:
-            kept = plan.cache
+        kept = plan.cache
+        if kept is not None and kept.store is None:
             cache = process.caches.get((definition.answers, kept), lambda: AnswerCache(kept.max_entries, kept.ttl))
         pool.sharing = Sharing(memory, cache, counts)
+        if kept is not None and kept.store is not None and codec is not None:
+            place = definition.answers
+            pool.sharing.shared = SharedCache(kept, place, codec, process.resources, counts, pool.looked_up, clock)
     return pool
 
 

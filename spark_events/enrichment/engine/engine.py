@@ -23,6 +23,7 @@ from spark_events.enrichment.engine.order import Answered, Ordered, Unordered, p
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process, current_process, give_up
 from spark_events.enrichment.engine.resources import open_resource
+from spark_events.enrichment.engine.shared_cache import Codec
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
@@ -56,6 +57,7 @@ class Engine:
         misfit: returns why a result is no valid answer. It is called on the loop only if that matters at once: for
             later rows with the same key, and for the cache. None: every result is valid.
         began: when the task began, in ``time.monotonic()`` seconds; None: now.
+        codec: returns the conversion of answers for ``Cache.store``; None: the store is not used.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class Engine:
         misfit: Misfit | None = None,
         *,
         began: float | None = None,
+        codec: Callable[[], Codec] | None = None,
     ) -> None:
         self._plan = plan
         self._definition = definition
         self._rate = rate
         self._began = time.monotonic() if began is None else began
         self._misfit = misfit
+        self._codec = codec
         self._counts = EngineCounts()
         self._hot = HotKeys(plan.window.initial)
         self._kind = ""
@@ -258,6 +262,7 @@ class Engine:
             self._hot,
             signals,
             self._misfit,
+            codec=self._codec,
         )
         try:
             if refusal is not None:

@@ -123,7 +123,6 @@ class Pool:
         """Admit a batch and start workers for it."""
         if self.stopping:
             return
-        self.admitted += len(batch.rows)
         known = batch.chunk.known
         indices = list(range(len(batch.rows)))
         if known:
@@ -139,6 +138,22 @@ class Pool:
                 batch.settle(index, failure)
         if self.sharing is not None:
             indices = self.sharing.admit(batch, indices)
+            if self.sharing.shared is not None:
+                self.sharing.shared.look_up(batch, indices)
+                return
+        self._call(batch, indices)
+
+    def looked_up(self, batch: RowBatch, found: dict[int, Any], indices: list[int]) -> None:
+        """Store the answers that a shared cache has, and call the other rows."""
+        assert self.sharing is not None
+        self._counts.cached += len(found)
+        for index, answer in found.items():
+            self.sharing.settle(batch, index, answer, is_new=False)
+        if not self.stopping:
+            self._call(batch, indices)
+
+    def _call(self, batch: RowBatch, indices: list[int]) -> None:
+        self.admitted += len(batch.rows)
         self.feed.add(batch, indices)
         self._low_reported = False
         self.look_at_store()
@@ -163,7 +178,9 @@ class Pool:
 
     async def stop(self) -> None:
         """Start no new call, cancel the calls in flight, and wait for their end for a bounded time."""
-        self.stopping = True
+        is_over, self.stopping = not self.stopping, True
+        if self.sharing is not None and self.sharing.shared is not None:
+            await self.sharing.shared.close(flush=is_over)
         self._sample()
         self._sweeper.stop()
         if self._attempts.breaker is not None:

@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from spark_events.enrichment.engine.attempts import back_off
@@ -94,14 +94,14 @@ class Resources:
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
-        self._holders: dict[str, _Holder] = {}
+        self._holders: dict[Hashable, _Holder] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, key: str, open_it: Callable[[], Any], timeout: float | None) -> Any:
+    async def acquire(self, key: Hashable, open_it: Callable[[], Any], timeout: float | None) -> Any:
         """Return the resource of a definition, opened if necessary.
 
         Args:
-            key: the digest of the definition.
+            key: the digest of the definition, or what else identifies the resource.
             open_it: returns the async context manager.
             timeout: seconds until opening fails; None: no limit.
 
@@ -128,7 +128,7 @@ class Resources:
                 self._drop(key)
             raise
 
-    def release(self, key: str, *, broken: bool = False) -> None:
+    def release(self, key: Hashable, *, broken: bool = False) -> None:
         """Release a task's use of the resource, which stays open for a while for the next task unless it is broken."""
         holder = self._holders.get(key)
         if holder is None or not holder.users:
@@ -159,7 +159,7 @@ class Resources:
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING_SECONDS)
 
-    def _drop(self, key: str) -> None:
+    def _drop(self, key: Hashable) -> None:
         holder = self._holders.pop(key)
         if holder.idle is not None:
             holder.idle.cancel()

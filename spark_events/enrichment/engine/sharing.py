@@ -10,6 +10,7 @@ from typing import Any
 from spark_events.enrichment.engine.buffer import size_of
 from spark_events.enrichment.engine.calls import RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.shared_cache import SharedCache
 from spark_events.enrichment.engine.statistics import EngineCounts
 
 __all__ = ["AnswerCache", "Sharing"]
@@ -80,11 +81,12 @@ class Sharing:
 
     Args:
         batch: answers and failures of this batch; None: equal requests share only calls in flight.
-        cache: answers of this process; None: there is no cache.
+        cache: answers of this process; None: there is no cache, or a shared one.
         counts: the counters of the run.
     """
 
     def __init__(self, batch: AnswerCache | None, cache: AnswerCache | None, counts: EngineCounts) -> None:
+        self.shared: SharedCache | None = None
         self._batch = batch
         self._cache = cache
         self._counts = counts
@@ -112,8 +114,8 @@ class Sharing:
                 needed.append(index)
         return needed
 
-    def settle(self, batch: RowBatch, index: int, answer: Any) -> None:
-        """Store the answer of a called row, for the row and for all rows that wait for it."""
+    def settle(self, batch: RowBatch, index: int, answer: Any, *, is_new: bool = True) -> None:
+        """Store the answer of a called row (or one that is not new), for it and for all rows that wait for it."""
         requests = batch.chunk.requests
         assert requests is not None
         request = requests[index]
@@ -122,6 +124,8 @@ class Sharing:
             self._batch.put(request, answer)
         if self._cache is not None and not failed:
             self._cache.put(request, answer)
+        if self.shared is not None and not failed and is_new:
+            self.shared.put(request, answer)
         batch.settle(index, answer)
         for other, follower in self._followers.pop(request, ()):
             self._answer(other, follower, answer)

@@ -71,6 +71,7 @@ class EngineCounts:
         gate_closed: how often a Retry-After closed the gate.
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.
+        cache_errors: failed accesses to the cache's store.
         known: rows whose answer was stored by an earlier run.
         durations: seconds of the latest attempts, not yet in buckets.
         begun: started attempts; never decreases, so that any thread may read it.
@@ -91,7 +92,7 @@ class EngineCounts:
     def __init__(self) -> None:
         self.rows = self.retries = 0
         self.timeouts = self.throttled = self.gate_closed = 0
-        self.coalesced = self.cached = self.known = 0
+        self.coalesced = self.cached = self.cache_errors = self.known = 0
         self.durations: list[float] = []
         self._latency: Counter[int] = Counter()
         self._folding = threading.Lock()
@@ -150,8 +151,8 @@ class EngineCounts:
 
 
 _SUMS = (
-    "rows", "calls", "attempts", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached", "known",
-    "swallowed", "abandoned", "slot_wait",
+    "rows", "calls", "attempts", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached",
+    "cache_errors", "known", "swallowed", "abandoned", "slot_wait",
 )  # fmt: skip
 _PEAKS = ("peak_in_flight", "buffer_rows", "buffer_bytes")
 _TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "windows", "limited")
@@ -176,6 +177,7 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
         "gate_closed": counts.gate_closed,
         "coalesced": counts.coalesced,
         "cached": counts.cached,
+        "cache_errors": counts.cache_errors,
         "known": counts.known,
         "swallowed": counts.swallowed,
         "abandoned": counts.abandoned,

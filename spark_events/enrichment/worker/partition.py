@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.answers import AnswerWriter
+from spark_events.enrichment.worker.cached_answers import AnswerCodec
 from spark_events.enrichment.worker.report import (
     COLUMN,
     FAILURE_TYPE,
@@ -69,7 +71,8 @@ class Partition:
         self._scope = scope if task.scope is None else task.scope
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema())
-        self._engine = Engine(plan, definition, task.rate, self._writer.misfit, began=began)
+        codec = functools.partial(AnswerCodec, task.output_schema(), self._writer.misfit)
+        self._engine = Engine(plan, definition, task.rate, self._writer.misfit, began=began, codec=codec)
         self._tally = Tally(attempt.partition, attempt.stage)
         self._recording: Recording | None = None
 

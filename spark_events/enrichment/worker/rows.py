@@ -52,23 +52,23 @@ def answer_keys(columns: Sequence[str], batch: pa.RecordBatch) -> list[str]:
 
 
 def _digest(scope: str, values: Iterable[Any]) -> str:
-    text = f"{scope}\x1e" + "\x1f".join(map(_canonical, values))
+    text = f"{scope}\x1e" + "\x1f".join(map(canonical, values))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
     """Return text that is the same for equal values in every Python version and session time zone."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.timezone.utc).isoformat()
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_canonical(name)}:{_canonical(part)}" for name, part in value.items()) + "}"
+        return "{" + ",".join(f"{canonical(name)}:{canonical(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list) and _NUMBERS.issuperset(map(type, value)):
         # Fast path with the same result, for lists of hundreds of numbers such as embeddings.
         return f"[{','.join(map(repr, value))}]"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_canonical, value)) + "]"
+        return "[" + ",".join(map(canonical, value)) + "]"
     if isinstance(value, bytes):
         return f"b{value.hex()}"
     if isinstance(value, str):

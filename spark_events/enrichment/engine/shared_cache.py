@@ -1,0 +1,232 @@
+"""Answers in a store that worker processes share; an error or a slow store costs calls, never rows.
+
+Lookups run one after another, so that rows are called in order of admission. While the store answers, the rows of
+earlier chunks are called. Writes that wait for the store leave together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from spark_events.enrichment.engine.calls import RowBatch
+from spark_events.enrichment.engine.failure import message_of, type_of
+from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.settings import Cache
+
+__all__ = ["Codec", "SharedCache"]
+
+T = TypeVar("T")
+
+#: Seconds without access to the store after an error: a store that answers nothing delays a task by a tenth at most.
+_PAUSE_SECONDS = 5.0
+_OPEN_SECONDS = 2.0
+_MOST_WRITTEN = 500
+#: Further answers are dropped while the store is slow.
+_MOST_PENDING = 10_000
+
+
+class Codec(Protocol):
+    """Conversion of requests to keys and of answers to bytes; each method may raise."""
+
+    def key(self, request: Hashable) -> str:
+        """Return a text that is the same in every process for equal requests."""
+
+    def encode(self, answer: Any) -> bytes:
+        """Return the answer as bytes."""
+
+    def decode(self, data: bytes) -> Any:
+        """Return the answer from its bytes."""
+
+
+class SharedCache:
+    """Access of one run to the store; used by the loop's thread only.
+
+    Args:
+        cache: the store, the time limit and the lifetime of answers.
+        definition: the digest of all that an answer depends on except the request.
+        codec: returns the conversion; may raise.
+        resources: holds the open store between tasks.
+        counts: the counters of the run.
+        deliver: receives each looked-up batch with the found answers by index, and the other indices.
+        clock: monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        definition: str,
+        codec: Callable[[], Codec],
+        resources: Resources,
+        counts: EngineCounts,
+        deliver: Callable[[RowBatch, dict[int, Any], list[int]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        assert cache.store is not None
+        self._open_it = cache.store
+        self._cache = cache
+        # Two enrichments of one function may have different stores.
+        self._place = (definition, cache.store)
+        self._prefix = f"{cache.version}:{definition}:"
+        self._make_codec = codec
+        self._resources = resources
+        self._counts = counts
+        self._deliver = deliver
+        self._clock = clock
+        self._codec: Codec | None = None
+        self._store: Any = None
+        self._off_until = 0.0
+        self._lookups: deque[tuple[RowBatch, list[int]]] = deque()
+        self._pending: dict[str, bytes] = {}
+        self._writing: dict[str, bytes] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing = False
+
+    def look_up(self, batch: RowBatch, indices: list[int]) -> None:
+        """Look for the answers of these rows, after those of earlier batches."""
+        self._lookups.append((batch, indices))
+        self._start("lookups", self._look)
+
+    def put(self, request: Hashable, answer: Any) -> None:
+        """Store an answer soon."""
+        if self._codec is None or self._clock() < self._off_until:
+            return
+        try:
+            self._pending[self._prefix + self._codec.key(request)] = self._codec.encode(answer)
+        except Exception as error:
+            self._failed("an answer cannot be stored", error)
+            return
+        if len(self._pending) > _MOST_PENDING:
+            del self._pending[next(iter(self._pending))]
+            self._counts.cache_errors += 1
+        self._start("writes", self._write)
+
+    async def close(self, *, flush: bool) -> None:
+        """End all access; ``flush`` first writes pending answers, for a bounded time."""
+        writes = self._tasks.get("writes")
+        if flush and writes is not None:
+            await asyncio.wait({writes}, timeout=self._cache.timeout)
+        self._closing = True
+        for task in self._tasks.values():
+            task.cancel()
+        if self._store is not None:
+            self._resources.release(self._place)
+
+    def _start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        if name not in self._tasks and not self._closing:
+            self._tasks[name] = task = asyncio.ensure_future(self._kept(name, work))
+            task.add_done_callback(lambda _: self._restart(name, work))
+
+    def _restart(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        del self._tasks[name]
+        if self._lookups if name == "lookups" else self._pending:
+            self._start(name, work)
+
+    async def _kept(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except asyncio.CancelledError:
+            # User code may cancel all tasks of its loop.
+            if self._closing:
+                raise
+
+    async def _look(self) -> None:
+        while self._lookups:
+            batch, indices = self._lookups[0]
+            found: dict[int, Any] = {}
+            try:
+                found = await self._found(batch, indices)
+            finally:
+                if not self._closing:
+                    self._lookups.popleft()
+                    self._deliver(batch, found, [index for index in indices if index not in found])
+
+    async def _found(self, batch: RowBatch, indices: Sequence[int]) -> dict[int, Any]:
+        if not indices or not await self._is_open():
+            return {}
+        assert self._codec is not None
+        requests, codec = batch.chunk.requests, self._codec
+        assert requests is not None
+        try:
+            keys = [self._prefix + codec.key(requests[index]) for index in indices]
+        except Exception as error:
+            self._failed("a request has no key", error)
+            return {}
+        # Answers that the store does not have yet.
+        late = {**self._writing, **self._pending}
+        stored: dict[str, bytes | None] = {key: late[key] for key in keys if key in late}
+        rest = [key for key in keys if key not in stored]
+        values = await self._bounded("reading", lambda: self._store.get_many(rest)) if rest else []
+        if isinstance(values, Sequence) and len(values) == len(rest):
+            stored.update(zip(rest, values, strict=True))
+        elif values is not None:
+            self._failed("reading", TypeError("get_many must return one value for each key"))
+        found: dict[int, Any] = {}
+        for index, key in zip(indices, keys, strict=True):
+            if (value := stored.get(key)) is not None:
+                try:
+                    found[index] = codec.decode(value)
+                except Exception as error:
+                    self._failed("a stored answer cannot be read", error)
+        return found
+
+    async def _write(self) -> None:
+        while self._pending:
+            keys = list(itertools.islice(self._pending, _MOST_WRITTEN))
+            self._writing = answers = {key: self._pending.pop(key) for key in keys}
+            if await self._is_open():
+                writing = functools.partial(self._store.set_many, answers, self._cache.ttl)
+                await self._bounded("writing", writing)
+            self._writing = {}
+
+    async def _is_open(self) -> bool:
+        if self._clock() < self._off_until:
+            return False
+        if self._store is None:
+            self._store = await self._bounded("opening", self._opened, _OPEN_SECONDS)
+        return self._store is not None
+
+    async def _opened(self) -> Any:
+        self._codec = self._make_codec()
+        return await self._resources.acquire(self._place, self._open_it, _OPEN_SECONDS)
+
+    async def _bounded(self, what: str, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T | None:
+        """Return the result of an access, or None after an error or the time limit, however the store behaves."""
+
+        async def tried() -> T | None:
+            try:
+                return await work()
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # includes SystemExit, which would end the loop of the whole process
+                self._failed(what, error, pause=True)
+                return None
+
+        limit = self._cache.timeout if seconds is None else seconds
+        task = asyncio.ensure_future(tried())
+        try:
+            done, _ = await asyncio.wait({task}, timeout=limit)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not done:
+            task.cancel()
+            self._failed(what, TimeoutError(f"no answer within {limit:g} s"), pause=True)
+            return None
+        return None if task.cancelled() else task.result()
+
+    def _failed(self, what: str, error: BaseException, *, pause: bool = False) -> None:
+        counts = self._counts
+        if pause:
+            self._off_until = self._clock() + _PAUSE_SECONDS
+            self._pending.clear()
+        if not counts.cache_errors:
+            text = f"the cache's store failed ({what}: {type_of(error)}: {message_of(error)}); calls go to the service"
+            counts.hints[text] = 1
+        counts.cache_errors += 1

@@ -1,0 +1,243 @@
+"""Tests of the shared cache with a real redis-server, and with stores that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import decimal
+import itertools
+import os
+import pickle
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from redis_server import redis_server
+
+from spark_events import Cache, InvalidPlanError, RedisCache
+from spark_events.enrichment.engine.engine import Definition
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.worker.answers import AnswerWriter
+from spark_events.enrichment.worker.cached_answers import AnswerCodec
+from spark_events.enrichment.worker.driver_channel import TaskAttempt
+from spark_events.enrichment.worker.partition import Partition
+from spark_events.enrichment.worker.report import COLUMN, PartitionReport
+from spark_events.enrichment.worker.task import Task
+
+SCHEMA = pa.schema([pa.field("twice", pa.int64(), nullable=False)])
+_number = itertools.count()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with redis_server(tmp_path) as address:
+        yield address
+
+
+class Service:
+    """User function that counts its calls."""
+
+    def __init__(self) -> None:
+        self.called: list[int] = []
+
+    async def __call__(self, row: Any) -> Mapping[str, int]:
+        self.called.append(row.id)
+        await asyncio.sleep(0)
+        return {"twice": 2 * row.id}
+
+
+def enriched(
+    service: Any, cache: Cache, ids: Sequence[int], answers: str, schema: pa.Schema = SCHEMA, **plan: Any
+) -> tuple[list[int], Mapping[str, Any]]:
+    """Return the answers for some ids, and the counters."""
+    task = Task(b"", b"", schema.serialize().to_pybytes(), ("id",), ("id",), scope="", settles=True)
+    definition = Definition("calls", answers, "resource", f"shared {next(_number)}")
+    made = Plan(service, cache=cache, **plan)
+    batch = pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64())})
+    table = pa.Table.from_batches(list(Partition(task, made, definition, TaskAttempt(), "").run(iter([batch]))))
+    report = table.column(COLUMN)[-1].as_py()["report"]
+    return table.column("twice").to_pylist(), PartitionReport.from_bytes(report).statistics
+
+
+def test_a_second_worker_makes_no_call(url: str) -> None:
+    """Answers of one run are answers of the next ones, until the definition or the version changes or they expire."""
+    service, ids = Service(), list(range(3_000))
+    shared = Cache(store=RedisCache(url))
+    first, counted = enriched(service, shared, ids, "a")
+    assert first == [2 * one for one in ids]
+    assert (len(service.called), counted["cached"], counted["cache_errors"]) == (3_000, 0, 0)
+    again, counted = enriched(service, shared, ids, "a")
+    assert again == first
+    assert (len(service.called), counted["cached"], counted["calls"]) == (3_000, 3_000, 0)
+    enriched(service, shared, ids[:10], "another definition")
+    enriched(service, Cache(store=RedisCache(url), version="2"), ids[:10], "a")
+    enriched(service, Cache(store=RedisCache(url, prefix="other:")), ids[:10], "a")
+    assert len(service.called) == 3_030
+    client = redis.Redis.from_url(url)
+    assert 0 < client.pttl(client.randomkey()) <= 300_000  # type: ignore[arg-type]
+    client.close()
+
+
+def test_equal_rows_in_flight_share_one_call(url: str) -> None:
+    """Equal rows of one task make one call, and failures are not stored."""
+    service = Service()
+    shared = Cache(store=RedisCache(url))
+    answers, counted = enriched(service, shared, [1, 2] * 500, "a")
+    assert answers == [2, 4] * 500
+    assert sorted(service.called) == [1, 2]
+
+    async def fails(row: Any) -> None:
+        raise KeyError
+
+    for _ in range(2):
+        nothing, counted = enriched(fails, shared, [7], "b", on_failure="null")
+        assert str(nothing) == "[None]"
+        assert counted["calls"] == 1
+
+
+@pytest.mark.parametrize("stored", [b"\xc1 no msgpack", b"\x91\xa1x", b"\x92\x01\x02", b"\x91\xc0", b"\x80\x04N."])
+def test_unreadable_answers_are_called_again(url: str, stored: bytes) -> None:
+    """Stored bytes that are no answer of this output, a pickle among them, cost a call and are replaced."""
+    service = Service()
+    shared = Cache(store=RedisCache(url))
+    enriched(service, shared, [1], "a")
+    client = redis.Redis.from_url(url)
+    (key,) = client.keys()
+    client.set(key, stored)
+    client.close()
+    answers, counted = enriched(service, shared, [1], "a")
+    assert (answers, counted["cache_errors"], counted["cached"]) == ([2], 1, 0)
+    assert enriched(service, shared, [1], "a")[1]["cached"] == 1
+
+
+def test_a_stopped_redis_delays_a_task_once(tmp_path: Path) -> None:
+    """A Redis that does not answer costs the time limit once; each row is called and none fails."""
+    with redis_server(tmp_path) as address:
+        service = Service()
+        client = redis.Redis.from_url(address)
+        process: int = client.info()["process_id"]
+        client.close()
+        os.kill(process, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            shared = Cache(store=RedisCache(address), timeout=0.2)
+            answers, counted = enriched(service, shared, list(range(20_000)), "a", buffer_rows=2_000)
+            took = time.monotonic() - began
+        finally:
+            os.kill(process, signal.SIGCONT)
+    assert answers == [2 * one for one in range(20_000)]
+    assert len(service.called) == 20_000
+    assert counted["cache_errors"] >= 1
+    assert took < 15
+    (hint,) = counted["hints"]
+    assert "the cache's store failed (reading: TimeoutError: no answer within 0.2 s); calls go to the service" in hint
+
+
+def test_without_a_server_all_rows_are_called() -> None:
+    """Without a server, all rows are called; the report has the reason, without the password."""
+    service = Service()
+    store = RedisCache("redis://:secret@127.0.0.1:1/0")
+    assert "secret" not in repr(store)
+    answers, counted = enriched(service, Cache(store=store), list(range(100)), "a")
+    assert answers == [2 * one for one in range(100)]
+    assert counted["cache_errors"] >= 1
+    (hint,) = counted["hints"]
+    assert "redis.exceptions.ConnectionError" in hint
+    assert "secret" not in hint
+
+
+class Odd:
+    """Store that misbehaves in one way."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    async def get_many(self, keys: Sequence[str]) -> Any:
+        if self.how == "short":
+            return []
+        if self.how == "exit":
+            raise SystemExit
+        if self.how == "hangs":
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.3)
+                if self.how == "over":
+                    return None
+        return [None] * len(keys)
+
+    async def set_many(self, answers: Mapping[str, bytes], ttl: float) -> None:
+        if self.how == "writes":
+            raise OSError("full")
+
+
+@pytest.mark.parametrize("how", ["short", "exit", "hangs", "writes", "opens"])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_no_store_fails_a_row(how: str, keyed: bool) -> None:
+    """No behavior of a store fails a row, changes the order of a key, or stalls a run."""
+    store = Odd(how)
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[Odd]:
+        if how == "opens":
+            raise ConnectionError("closed")
+        yield store
+
+    service, ids = Service(), list(range(500))
+    options = {"key": ("id",), "on_failure": "null"} if keyed else {}
+    answers, counted = enriched(service, Cache(store=opened, timeout=0.05), ids, f"{how} {keyed}", **options)
+    store.how = "over"
+    assert answers == [2 * one for one in ids]
+    assert len(service.called) == 500
+    assert counted["cache_errors"] >= 1
+
+
+def test_answers_of_every_type_survive() -> None:
+    """Answers of every type are equal after msgpack, as columns; structs may be tuples or mappings."""
+    kinds = {
+        "text": (pa.string(), "ü"), "data": (pa.binary(), b"\x00"), "flag": (pa.bool_(), True),
+        "whole": (pa.int32(), 5),
+        "real": (pa.float64(), 0.1), "exact": (pa.decimal128(38, 18), decimal.Decimal("1.5")),
+        "day": (pa.date32(), datetime.date(2026, 1, 2)),
+        "at": (pa.timestamp("us", "UTC"), datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.timezone.utc)),
+        "local": (pa.timestamp("us"), datetime.datetime(2026, 1, 2, 3, 4, 5, 6)),
+        "span": (pa.duration("us"), datetime.timedelta(days=-1, microseconds=7)),
+        "nothing": (pa.string(), None),
+        "parts": (pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])), [{"a": 1, "b": "x"}, (2, None), None]),
+        "map": (pa.map_(pa.string(), pa.struct([("d", pa.date32())])), {"k": {"d": datetime.date(1, 1, 1)}, "l": None}),
+    }  # fmt: skip
+    schema = pa.schema([(name, kind) for name, (kind, _) in kinds.items()])
+    answer = {name: value for name, (_, value) in kinds.items()}
+    writer = AnswerWriter(schema)
+    codec = AnswerCodec(schema, writer.misfit)
+    decoded = codec.decode(codec.encode(answer))
+    (before, failed), (after, failed_again) = writer.write([answer]), writer.write([decoded])
+    assert not failed
+    assert not failed_again
+    assert before == after
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    """The key of a request depends on its values only."""
+    codec = AnswerCodec(SCHEMA, lambda _: None)
+    assert codec.key((1, "a", None)) == "e2320090a743fa5f30c7b1fd8762eb2b"
+    assert codec.key((1, "a", None)) != codec.key((1, "a", "None"))
+
+
+def test_contradictions_are_refused() -> None:
+    """Options that do nothing with a store, or without one, are refused."""
+    store = RedisCache("redis://localhost")
+    assert pickle.loads(pickle.dumps(store)) == store
+    with pytest.raises(InvalidPlanError, match=r"Cache.ttl is 0; allowed: seconds above 0 with Cache.store"):
+        Cache(by="id", ttl=0, store=store)
+    with pytest.raises(InvalidPlanError, match=r"Cache.max_entries is 5; allowed: the default with Cache.store"):
+        Cache(max_entries=5, store=store)
+    with pytest.raises(InvalidPlanError, match=r"Cache.version is '2'; allowed: '1' without Cache.store"):
+        Cache(version="2")
+    with pytest.raises(InvalidPlanError, match=r"RedisCache.url is ''; allowed: an address such as"):
+        RedisCache("")
