@@ -14,16 +14,16 @@ from spark_events.config.defaults import default_path, read_properties, settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-#: Upper limit for seconds: about 30 years, which the clocks still accept.
+#: Upper limit for timeouts in seconds, about 30 years; larger values may overflow the system's clocks.
 _MOST_SECONDS = 1_000_000_000
 
 
 class UsageError(SparkEventsError):
-    """The command line is wrong in a way that argparse cannot detect."""
+    """The command line is invalid in a way that argparse cannot detect."""
 
 
 def add_min_severity(parser: argparse.ArgumentParser) -> None:
-    """Add ``--min-severity``, the name of a :class:`Severity` in any case."""
+    """Add ``--min-severity``, the name of a :class:`Severity` in upper or lower case."""
     parser.add_argument(
         "--min-severity",
         type=str.upper,
@@ -39,7 +39,7 @@ def require_seconds(option: str, given: float, *, above: bool = False) -> None:
     Args:
         option: the option's name, for the message.
         given: the value, in seconds.
-        above: reject 0 as well.
+        above: whether to reject 0 too.
 
     Raises:
         UsageError: when the value is out of range; the message states the range.
@@ -53,7 +53,7 @@ def require_seconds(option: str, given: float, *, above: bool = False) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Configuration:
-    """The configuration that a driver started here would use.
+    """Configuration that a driver started in this environment would use.
 
     Attributes:
         origin: path of the configuration file.
@@ -86,7 +86,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         "--conf",
         type=Path,
         metavar="FILE",
-        help="read FILE instead of the spark-defaults.conf that Spark would read here",
+        help="read FILE instead of Spark's spark-defaults.conf",
     )
     parser.add_argument(
         "--set",
@@ -98,7 +98,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _place() -> str:
-    """Name what determines :func:`default_path`."""
+    """Return the name of the variable or package that determines :func:`default_path`."""
     for variable in ("SPARK_CONF_DIR", "SPARK_HOME"):
         if os.environ.get(variable):
             return variable
@@ -106,7 +106,7 @@ def _place() -> str:
 
 
 def configuration(chosen: argparse.Namespace) -> Configuration:
-    """Read the configuration that the arguments name.
+    """Read the configuration that the arguments select.
 
     Raises:
         SparkEventsError: when there is no configuration file.

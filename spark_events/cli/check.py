@@ -23,7 +23,7 @@ _PLUGIN = "io.sparkevents.EventsPlugin"
 _JAR = "spark-events"
 _PACKAGE = "io.sparkevents:spark-events:"
 _PYTHON_SECONDS = 30
-#: Reporter types that deliver over a network. Type heartbeat is not listed because only its last ping matters.
+#: Reporter types that deliver over a network. Type heartbeat is not listed because only the last ping matters.
 _REMOTE = ("kafka", "otlp", "webhook")
 
 
@@ -59,7 +59,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _settings(settings: Settings) -> tuple[Pipeline | None, Sequence[str]]:
-    """Build the pipeline; return it, or None when it cannot be built, and every problem found."""
+    """Return the pipeline, or None if it cannot be built, and every problem found."""
     try:
         pipeline = build(settings)
         return pipeline, [problem for found in pipeline.disabled.values() for problem in found]
@@ -75,7 +75,7 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
 
 
 def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
-    """Recommend at-least-once for reporters that a network outage can stop, unless their guarantee is set."""
+    """Yield a recommendation of at-least-once for each network reporter whose guarantee is not set."""
     for delivery in pipeline.deliveries:
         below = f"events.reporter.{delivery.name}"
         kind, key = given.value(f"{below}.type"), f"{below}.delivery.guarantee"
@@ -93,8 +93,8 @@ def _wiring(given: Configuration) -> Iterator[str]:
     plugins = _items(given.value("spark.plugins") or "", ",")
     if _LISTENER not in listeners and _PLUGIN not in plugins:
         yield (
-            f"spark.extraListeners: {_LISTENER} is missing, so no events are reported;"
-            " add the lines of `spark-events conf`"
+            f"spark.extraListeners: {_LISTENER} is missing, so no events are reported; add the lines that "
+            f"`spark-events conf` prints"
         )
     jars = [
         (key, jar)
@@ -137,11 +137,11 @@ def _wiring(given: Configuration) -> Iterator[str]:
 
 
 def _unusable(given: str) -> str | None:
-    """Return why this Python cannot run the sidecar, or None if it can."""
+    """Return the reason why this Python cannot run the sidecar, or None."""
     try:
         python = resolve(given)
     except UnresolvedError:
-        # The validation of the settings reports this.
+        # Report nothing: the validation of the settings reports this problem.
         return None
     try:
         found = subprocess.run(

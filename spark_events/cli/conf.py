@@ -26,8 +26,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--install",
         type=Path,
         metavar="DIR",
-        help="copy the jar to DIR and use this copy: its path is the same for every Python version, and Spark starts"
-        " even if the package is uninstalled; repeat after each upgrade",
+        help="copy the jar to DIR and print the path of the copy, which stays valid for other Python versions and "
+        "after the package is uninstalled; repeat after each upgrade",
     )
     parser.set_defaults(run=_run)
 
@@ -44,7 +44,8 @@ def lines(jar: Path | None = None) -> list[str]:
 def install(folder: Path) -> Path:
     """Copy the jar into a folder and return the path of the copy.
 
-    Running drivers keep the jar that they opened, because the copy replaces the file instead of its contents.
+    Running drivers keep the jar that they have opened because the new file replaces the old file and does not overwrite
+    its contents.
 
     Raises:
         SparkEventsError: when the folder cannot be written.

@@ -14,12 +14,12 @@ from spark_events.reporters.file.reading import GZIP
 
 _POLL_SECONDS = 0.2
 _PIECE = 1 << 18
-#: Bytes at the beginning of a file that identify the file: every event has a unique id.
+#: Number of bytes at the beginning of a file that identify the file, because every event has a unique id.
 _HEAD = 4096
 
 
 def follow(path: Path) -> Iterator[bytes | None]:
-    """Yield complete lines without line ends, forever; None each time all present lines have been yielded.
+    """Yield complete lines without line ends, endlessly; yield None whenever all existing lines have been yielded.
 
     An unfinished line is held back until its end is written. If the file is missing, poll until it exists again.
 
@@ -30,7 +30,7 @@ def follow(path: Path) -> Iterator[bytes | None]:
     part = _Part(path)
     try:
         if part.begins_with(GZIP):
-            raise SparkEventsError(f"-f: {path} is compressed, so it no longer grows; run tail without -f")
+            raise SparkEventsError(f"-f: {path} is compressed and does not grow; run tail without -f")
         while True:
             yield from part.lines()
             following = part.following(path)
@@ -41,7 +41,7 @@ def follow(path: Path) -> Iterator[bytes | None]:
                 continue
             before, part = part, following
             try:
-                # Lines written between the last read and the rename.
+                # Read the lines that were written between the last read and the rename.
                 yield from before.lines()
                 if before.rest:
                     yield before.rest
@@ -52,9 +52,9 @@ def follow(path: Path) -> Iterator[bytes | None]:
 
 
 class _Part:
-    """One of the successive files at a path, and the read position in it.
+    """One of the successive files at a path, with the read position.
 
-    If the reader pauses for longer than a rotation, it does not read files that were rotated in the meantime.
+    If the path is rotated several times between two reads, the files in between are not read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,14 +80,14 @@ class _Part:
             yield from whole
 
     def look_back(self) -> None:
-        """Rewind if the file was truncated, and perhaps written again, since the last read."""
+        """Rewind if the file was truncated since the last read, even if it has grown again."""
         if not stat.S_ISREG(self._status.st_mode):
             return
         size = os.fstat(self._file.fileno()).st_size
         start = os.pread(self._file.fileno(), len(self._head), 0)
         if start == self._head and size >= self._read:
             return
-        # A reporter truncates a write that did not fit on a full disk; the lines before it have been read.
+        # A reporter removes a line that did not fit on a full disk; all earlier lines have been read.
         is_same = start == self._head or (start.endswith(b"\n") and self._head.startswith(start))
         self._read = min(size, self._read - len(self.rest)) if is_same else 0
         self._head = self._head[: self._read]
@@ -95,7 +95,9 @@ class _Part:
         self._file.seek(self._read)
 
     def following(self, path: Path) -> _Part | None:
-        """Return the file after this one; None while this one is still at the path, or while the path has no file."""
+        """Return the next file at the path; None while this file is still at the path, or while the path has no
+        file.
+        """
         with contextlib.suppress(FileNotFoundError):
             return None if os.path.samestat(path.stat(), self._status) else _Part(path)
         return None

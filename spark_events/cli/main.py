@@ -1,4 +1,4 @@
-"""``spark-events``: the command line and its commands."""
+"""Command ``spark-events``: parse arguments and run a subcommand."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, abandon, writing
 from spark_events.errors import SparkEventsError
 
-#: Python's default error handlers for output; any other handler was chosen with PYTHONIOENCODING and is kept.
+#: Python's default error handlers for output. Other handlers, which PYTHONIOENCODING has set, are kept.
 _STRICT = ("strict", "surrogateescape")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
-        # A character that the terminal's encoding lacks must not end the command.
+        # Replace characters that the terminal's encoding lacks, so that they do not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     chosen = argument_parser().parse_args(arguments)
     code = 0
     try:
         code = _code(chosen)
         with writing():
-            # A full disk may become visible only when the buffer is flushed.
+            # Flush here because a full disk may be detected only at this point.
             print(end="", flush=True)
         return code
     except OutputError as error:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spark-events: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of the output, such as `head`, closed the pipe.
+        # The process that reads the output, such as `head`, has closed the pipe.
         abandon()
         return code
     except KeyboardInterrupt:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser with all commands; docs/cli.md is compared with it."""
+    """Return the parser with all commands; a test compares docs/cli.md with this parser."""
     parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
     parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -11,7 +11,7 @@ from spark_events.errors import SparkEventsError
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A heading and rows below it, indented by two; the last column is not padded."""
+    """Heading with rows below it, indented by two spaces; the last column is not padded."""
     lines = [head, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
@@ -20,16 +20,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class OutputError(SparkEventsError):
-    """Standard output cannot be written, for example because the disk is full."""
+    """Writing to standard output failed, for example because the disk is full."""
 
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """Turn an OSError of this block into an error of the output, not of an input file.
+    """Context manager that converts an OSError of the output to an OutputError.
 
     Raises:
         OutputError: when the output cannot be written.
-        BrokenPipeError: when the reader of the output closed the pipe.
+        BrokenPipeError: when the process that reads the output has closed the pipe.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def show(text: str, *, flush: bool = False) -> None:
 
 
 def abandon() -> None:
-    """Drop unwritten output, which Python would otherwise try to write again at its exit."""
-    # In tests, standard output has no file descriptor.
+    """Discard unwritten output, which Python would otherwise try to write again at exit."""
+    # Ignore the error: in tests, standard output has no file descriptor.
     with contextlib.suppress(ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -23,7 +23,7 @@ from spark_events.translate.translator import Translator
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
-#: Events that can be made from a log. Other events report delivery, or are added by programs.
+#: Names of events that can be made from an event log. Other events report on delivery, or programs add them.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent"),
     *("JobFailureEvent", "JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
@@ -56,7 +56,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
     """Yield the events of one log, one list per record.
 
-    The records supply the clock. If the log lacks the application's start, the log supplies an application id.
+    The records' times replace the clock. If the application's start is missing, the application id comes from the log's
+    file name or path.
     """
     identified = False
     for record in reader.records():
@@ -67,9 +68,11 @@ def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Ev
         try:
             yield translator.translate(record)
         except Exception:
-            # A defect in the translation must cost one record, not the events of the whole log.
+            # Catch every error: a defect in the translation may lose one record, but not the events of the whole log.
             translator.defects += 1
-            _LOG.exception("record of kind %s skipped: its translation failed", type(record).__name__)
+            _LOG.exception(
+                "skipped a record of kind %s: its translation failed; report this defect", type(record).__name__
+            )
     if not translator.application_is_over:
         yield translator.flush()
 
@@ -105,7 +108,7 @@ class _Account:
             (self.damaged, "damaged line or block", ""),
             (self.cut_off, "file", " cut off"),
             (sum(self.unknown.values()), "line", f" of unknown kinds ({kinds})"),
-            (self.jobs_without_start, "finished job", " not reported: start missing"),
+            (self.jobs_without_start, "finished job", " not reported because their start is missing"),
             (self.failed, "path", " that could not be read"),
             (self.defects, "record", " that could not be translated"),
             (undelivered, "event", " not delivered"),
@@ -118,7 +121,7 @@ def _counted(count: int, what: str) -> str:
 
 
 class _Notes:
-    """Notes on standard error: prints the first ``most`` notes and counts the further notes."""
+    """Notes on standard error; only the first ``most`` notes are printed, further notes are counted."""
 
     def __init__(self, most: int) -> None:
         self._left = most
@@ -143,7 +146,7 @@ class _Notes:
 
 
 class _Replay:
-    """Reads logs one after the other into a sink."""
+    """Read logs sequentially into a sink."""
 
     def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, notes: _Notes) -> None:
         self._least = Severity(chosen.min_severity)
@@ -216,7 +219,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
-    """Return the logs below these paths, each once, and the number of paths without a log."""
+    """Return the logs below these paths, without duplicates, and the number of paths without a log."""
     logs: dict[Path, EventLog] = {}
     failed = 0
     for path in paths:

@@ -1,4 +1,4 @@
-"""``spark-events report``: what happened, and what is wrong."""
+"""``spark-events report``: report on stored events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add the command to the parser."""
     parser = commands.add_parser(
         "report",
-        help="report uptime, failures, slow commits and what is wrong",
+        help="report uptime, failures, slow commits and current problems",
         description=(
             "Reports on stored events: outcomes, uptime, downtime with its cause, failures by root cause, commits over"
             " an SLA, watermarks, overdue work, enrichments. Events that occur in several sources count once."
@@ -67,7 +67,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the report as JSON")
     output.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML page")
-    output.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1; each load is up to date")
+    output.add_argument(
+        "--serve", action="store_true", help="serve the page on 127.0.0.1; each request reads new events"
+    )
     parser.add_argument("--port", type=int, default=None, help=f"port of --serve (default: {_PORT}; 0: any)")
     parser.set_defaults(run=_run)
 
@@ -77,11 +79,11 @@ def _run(chosen: argparse.Namespace) -> int:
     if chosen.fail_on_sla and sla is None:
         raise UsageError("--fail-on-sla needs --sla TIME")
     if chosen.port is not None and not (chosen.serve and 0 <= chosen.port <= 65535):
-        raise UsageError("--port: allowed is 0 to 65535, with --serve")
+        raise UsageError("--port: allowed is 0 to 65535, together with --serve")
     if chosen.serve and chosen.fail_on_sla:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
-    _options(chosen, sla, _now())  # report an invalid time before reading anything
+    _options(chosen, sla, _now())  # reject an invalid time before reading any event
     if chosen.serve:
         with _progress() as progress:
 
@@ -115,7 +117,7 @@ def _report(
         progress("computing", None)
         if not table.count():
             if all(one.kind == "empty" for one in reading.summaries):
-                raise SparkEventsError(f"{', '.join(chosen.sources)}: no event yet, the source is empty")
+                raise SparkEventsError(f"{', '.join(chosen.sources)}: the source is empty and has no event yet")
             details = "".join(f"; {note}" for note in reading.notes[:_MOST_NOTES])
             raise SparkEventsError(f"{', '.join(chosen.sources)}: no event{details}")
         return build(table, options, now, reading.summaries, reading.notes, draw)
@@ -129,7 +131,7 @@ def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOpt
 
 
 def _events_of(log: EventLog, note: Callable[[str], None]) -> Iterator[list[Event]]:
-    """Make the events of an event log."""
+    """Return the events of an event log."""
     reader, translator = EventLogReader(log, note), Translator(TranslateConfig())
     yield from replayed(reader, translator)
     if not reader.recognised and (reader.lines or reader.damaged):
@@ -173,7 +175,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically, so that a reader never sees a half-written page."""
+    """Write a file atomically, so that no reader sees a half-written page."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")
@@ -186,7 +188,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, float | None], None]]:
-    """Show progress on standard error, if that is a terminal."""
+    """Show progress on standard error if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda text, fraction: None
         return

@@ -31,13 +31,17 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     add_configuration(parser)
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="limit for each call of a reporter (default: 10)"
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="time limit of each call of a reporter (default: 10)",
     )
     parser.set_defaults(run=_run)
 
 
 class SendOutcome(NamedTuple):
-    """The stage a reporter reached, the seconds until then, and the exception, if any."""
+    """Outcome of a reporter: the last stage, the time until this stage in seconds, and an exception or None."""
 
     stage: str
     seconds: float
@@ -61,7 +65,7 @@ def _run(chosen: argparse.Namespace) -> int:
         kind = given.value(f"events.reporter.{name}.type") or "log"
         why = on_one_line(_reason(outcome, settings.confidence(f"events.reporter.{name}").hide))
         rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", why))
-    # Reporters of type log print to standard error; their lines must precede the table.
+    # Flush first: reporters of type log print to standard error, and their lines must precede the table.
     sys.stderr.flush()
     show(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
     return 1 if failed else 0
@@ -73,7 +77,8 @@ def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurren
     def run() -> None:
         promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
 
-    # A daemon thread, not a pool: a reporter that blocks its thread must not keep the command from exiting.
+    # Use a daemon thread and not a pool, so that a reporter that blocks its thread cannot keep the command from
+    # exiting.
     threading.Thread(target=run, name=f"send-test-{name}", daemon=True).start()
     return promise
 
@@ -111,7 +116,7 @@ async def _call(method: Call) -> None:
 
 def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float) -> SendOutcome:
     try:
-        # Three calls with one timeout each, plus a second for the thread to start.
+        # Wait for three calls with one timeout each, and one second for the start of the thread.
         return promise.result(3 * timeout + 1)
     except concurrent.futures.TimeoutError:
         return SendOutcome(

@@ -22,7 +22,7 @@ from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build, read
 from spark_events.translate.config import TranslateConfig
 
-#: Events in flight at once; fewer than a mailbox holds, so no mailbox sheds an event.
+#: Maximum number of events in flight. A mailbox holds more events, so no mailbox sheds an event.
 _SLICE = 512
 _BUFFER = 256
 _LOOK_SECONDS = 0.5
@@ -30,17 +30,17 @@ _PATIENCE_SECONDS = 60.0
 
 
 class Sink(Protocol):
-    """Destination of events that blocks while it has no room."""
+    """Destination of events that blocks while it is full."""
 
     def take(self, events: Sequence[Event]) -> None:
-        """Accept events; return when there is room for more."""
+        """Accept events; return when the destination has space for more events."""
 
     def close(self) -> int:
         """Deliver the remaining events; return how many events were not delivered."""
 
 
 class JsonLines:
-    """Writes events in the format of the ``file`` reporter: one JSON object per line.
+    """Write events in the format of the ``file`` reporter: one JSON object per line.
 
     Args:
         stream: standard output.
@@ -65,18 +65,19 @@ class JsonLines:
     def _write(self) -> None:
         rest = memoryview(self._encoder.encode_lines(self._waiting))
         with writing():
-            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part; the next write then raises the reason.
+            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data; the next write then raises the
+            # error.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
         self._waiting.clear()
 
 
 class Reporters:
-    """Delivers events to the configured reporters; waits for each reporter, so that no event is dropped.
+    """Deliver events to the configured reporters, and wait for each reporter, so that no event is dropped.
 
     Args:
-        pipeline: its mailboxes must hold more than one slice of events.
-        patience: seconds without any delivery after which the command fails.
+        pipeline: a pipeline whose mailboxes hold more events than one slice has.
+        patience: time without a delivery after which the command fails, in seconds.
     """
 
     def __init__(self, pipeline: Pipeline, patience: float) -> None:
@@ -92,7 +93,7 @@ class Reporters:
             del self._waiting[:_SLICE]
 
     def close(self) -> int:
-        # One blocked reporter must not keep the other reporters from being closed.
+        # Close all reporters, even if one reporter is blocked.
         with contextlib.suppress(SparkEventsError):
             self._enqueue(self._waiting)
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
@@ -109,7 +110,7 @@ class Reporters:
                 since = time.monotonic()
             elif time.monotonic() - since > self._patience:
                 stuck, patience = ", ".join(sorted(held)), self._patience
-                # `close` must not wait for the same reporter again.
+                # Do not let `close` wait for the same reporter again.
                 self._patience = 0.0
                 raise SparkEventsError(
                     f"aborted: reporter {stuck} delivered nothing for {patience:.0f} s;"
@@ -121,25 +122,25 @@ class Reporters:
 
 
 def add_sink(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the reporters."""
+    """Add the arguments that select the reporters."""
     parser.add_argument(
         "--conf",
         type=Path,
         metavar="FILE",
-        help="a spark-defaults.conf: use its spark.events.* settings, and its reporters if there are any",
+        help="a spark-defaults.conf: use its spark.events.* settings and its reporters",
     )
     parser.add_argument(
         "--to",
         action="append",
         metavar="NAME",
-        help="deliver to this reporter only (repeatable; without --conf, of Spark's own spark-defaults.conf)",
+        help="deliver only to this reporter of --conf or, without --conf, of Spark's spark-defaults.conf (repeatable)",
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=_PATIENCE_SECONDS,
         metavar="SECONDS",
-        help="abort after this time without a delivery by a reporter (default: %(default).0f)",
+        help="abort if a reporter delivers no event for this time (default: %(default).0f)",
     )
 
 
@@ -161,7 +162,7 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
     extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
 
     def settings() -> Settings:
-        # The command waits for the reporters itself, as long as it takes.
+        # Set no time limit in the pipeline: the command itself waits for the reporters.
         return read_settings(path, without=("events.dispatcher.",), extra=extra)
 
     found = settings()

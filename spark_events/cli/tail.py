@@ -1,4 +1,4 @@
-"""``spark-events tail``: print a file of events for people to read."""
+"""``spark-events tail``: print a file of events as readable text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATA
 _DIM, _RESET = "\033[2m", "\033[0m"
 #: Attributes with many lines are printed last, below the cause.
 _STACKS = ("exception.stacktrace", "spark.deadline.stack")
-#: Lines are not wrapped on a terminal narrower than this.
+#: Minimum width of a terminal for wrapped lines, in columns.
 _LEAST_WIDTH = 40
 
 
@@ -38,7 +38,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("path", help="the file, as in spark.events.reporter.<name>.path; - for standard input")
     parser.add_argument("-f", "--follow", action="store_true", help="follow the file as it grows and through rotation")
     parser.add_argument(
-        "-n", "--lines", type=int, metavar="N", help="print only the last N matching events of the present file"
+        "-n", "--lines", type=int, metavar="N", help="print only the last N matching events of the existing file"
     )
     add_min_severity(parser)
     parser.add_argument(
@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
-        # Holds the last matching events until the file's present end is reached; None afterwards, and without -n.
+        # Last matching events, until the current end of the file is reached; None afterwards, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
@@ -82,17 +82,17 @@ def _run(chosen: argparse.Namespace) -> int:
             else:
                 last.append(event)
     except BrokenPipeError:
-        # Raised by the output, not by the file; main() handles it.
+        # An error of the output and not of the file; main() handles this error.
         raise
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
     if damaged:
-        print(f"spark-events: skipped {damaged} lines of {chosen.path} that are not events", file=sys.stderr)
+        print(f"spark-events: skipped {damaged} lines in {chosen.path} that are not events", file=sys.stderr)
     return 0
 
 
 def _present(path: str) -> Iterator[bytes | None]:
-    """Yield the lines of a file in the form of :func:`follow`, and stop at its end."""
+    """Yield the lines of a file like :func:`follow`, but stop at the end of the file."""
     try:
         yield from lines_of(path)
     except SparkEventsError:
@@ -131,14 +131,14 @@ def _render(event: Event, width: int, verbose: bool) -> str:
 
 
 def _detail(key: str, value: str, width: int) -> str:
-    """Return an attribute, each line of its text on a line of its own, without terminal control characters."""
+    """Return an attribute as lines of text, without terminal control characters."""
     first, *others = (on_one_line(line.rstrip("\r").expandtabs(4)) for line in value.strip().split("\n"))
     lines = [f"    {on_one_line(key)} = {first}", *(f"        {line}" for line in others)]
     return "\n".join(_wrapped(line, width, "            ") for line in lines)
 
 
 def _wrapped(line: str, width: int, indent: str) -> str:
-    """Break a line between words at the terminal's width; a longer word is left to the terminal."""
+    """Break a line between words at the terminal's width; words that are longer stay whole."""
     if width < _LEAST_WIDTH:
         return line
     return textwrap.fill(

@@ -1,4 +1,4 @@
-"""``spark-events uninstall``: print what to remove, in an order in which Spark can start after each step."""
+"""``spark-events uninstall``: print the configuration lines to remove before the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from spark_events.cli.output import show
 from spark_events.config.defaults import default_path
 from spark_events.errors import SparkEventsError
 
-#: A setting, the listener, the plugin, the jar of the package, or the jar from a Maven repository.
+#: Pattern of configuration lines that mention spark-events: a setting, the listener, the plugin, the jar of the
+#: package, or the jar from a Maven repository.
 _OURS = re.compile(r"^(spark\.)?events\.|io\.sparkevents[.:]|spark-events[^/:,]*\.jar")
 
 
@@ -19,17 +20,17 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add the command to the parser."""
     parser = commands.add_parser(
         "uninstall",
-        help="print what to remove before `pip uninstall spark-events`; changes nothing",
+        help="print the configuration lines to remove before `pip uninstall spark-events`; change nothing",
         description=(
             "Prints the lines of spark-defaults.conf to remove before `pip uninstall spark-events`. Changes nothing."
-            " Exit code: 1 while there are such lines, else 0."
+            " Exit code: 1 if the file has such lines, else 0."
         ),
     )
     parser.add_argument(
         "--conf",
         type=Path,
         metavar="FILE",
-        help="read FILE instead of the spark-defaults.conf that Spark would read here",
+        help="read FILE instead of Spark's spark-defaults.conf",
     )
     parser.set_defaults(run=_run)
 
@@ -40,14 +41,17 @@ def _run(chosen: argparse.Namespace) -> int:
         raise SparkEventsError("no configuration found: set SPARK_HOME or SPARK_CONF_DIR, or pass --conf FILE")
     found = list(_found(path)) if chosen.conf or path.exists() else []
     if found:
-        show(f"Remove these lines of {path} first. Without the jar, Spark does not start with the listener's line:")
+        show(f"First remove these lines from {path}. With the listener's line, Spark does not start without the jar:")
         for number, text in found:
             show(f"  {number:4}  {text}")
-        show("If a line also names other listeners or jars, remove only the part of spark-events.")
+        show("If a line also contains other listeners or jars, remove only the entry of spark-events.")
         show("Then: pip uninstall spark-events, and delete the jar if `spark-events conf --install` copied it.")
     else:
-        show(f"{path} has no line of spark-events. Run: pip uninstall spark-events")
-    show("Other places that may have such lines: --conf, --properties-file and the session builder of your jobs.")
+        show(f"{path} has no lines of spark-events. Run: pip uninstall spark-events")
+    show(
+        "Also check other places that may set such properties: --conf, --properties-file and the session builder of "
+        "your jobs."
+    )
     return 1 if found else 0
 
 

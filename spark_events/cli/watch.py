@@ -27,10 +27,10 @@ _INTERVALS = 2.0
 
 
 class Source(Protocol):
-    """Stored events of applications; the watcher adds the events that it has reported."""
+    """Store of applications' events, to which the watcher adds its own reports."""
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read events, from a time in milliseconds since the epoch."""
+        """Read the events since a time, in milliseconds since the epoch."""
 
     def record(self, event: Event) -> None:
         """Store a reported event."""
@@ -42,18 +42,20 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "watch",
         help="report applications whose heartbeats have stopped as LOST",
         description=(
-            "Looks for applications without an end whose heartbeats have stopped, and reports each as LOST, once. The"
-            " command looks once; with --every, it looks repeatedly until it is stopped. Without --conf or --to, it"
-            " prints the events, one JSON object per line. Applications send heartbeats if events.heartbeat.interval is"
-            " set."
+            "Finds applications without an end whose heartbeats have stopped, and reports each of them once, as "
+            "LOST. The command checks the source once; with --every, it repeats the check until it is stopped. "
+            "Without --conf or --to, the command prints the events, one JSON object per line. Applications send "
+            "heartbeats if events.heartbeat.interval is set."
         ),
     )
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder or file of JSON lines, or the URL of a database: what the applications' reporters write",
+        help="the folder or file of JSON lines, or the URL of the database, to which the applications' reporters write",
     )
-    parser.add_argument("--every", type=_seconds(positive_duration), metavar="TIME", help="look again after this time")
+    parser.add_argument(
+        "--every", type=_seconds(positive_duration), metavar="TIME", help="repeat the check after this time"
+    )
     parser.add_argument(
         "--intervals",
         type=float,
@@ -66,9 +68,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_seconds(duration),
         default="7d",
         metavar="TIME",
-        help="ignore files and events that are older (default: %(default)s)",
+        help="ignore files and events that are older than this (default: %(default)s)",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="also print every application seen")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print every application that was found")
     add_sink(parser)
     parser.set_defaults(run=_run)
 
@@ -84,11 +86,11 @@ def _seconds(kind: Kind[float]) -> Callable[[str], float]:
 
 
 class Watcher:
-    """Looks at a source and reports lost applications.
+    """Check a source for lost applications, and report them.
 
     Args:
         source: the stored events.
-        open_sink: opens the destination of the events; called only if there are any.
+        open_sink: opens the destination of the events; called only if an application is lost.
         intervals: number of intervals without a heartbeat after which an application is LOST.
         since: seconds of history to read.
         clock: seconds since the epoch.
@@ -108,11 +110,12 @@ class Watcher:
         self._since = since
         self._clock = clock
         self.sightings = Sightings()
-        # After an outage of the source, the applications' reporters first deliver the events that they could not store.
+        # Wait after an outage of the source: the applications' reporters first deliver events that they could not
+        # store.
         self._judges_from = 0
 
     def look(self) -> int:
-        """Report the applications that are lost now; return how many events were not delivered.
+        """Report applications that are lost; return how many events were not delivered.
 
         Raises:
             SparkEventsError: when the source cannot be read or written; no application is reported then.
@@ -134,7 +137,7 @@ class Watcher:
         sink = self._open_sink()
         sink.take(events)
         if undelivered := sink.close():
-            # These events are not recorded, so the next look reports them again, with the same event ids.
+            # Do not record these events, so that the next check reports them again, with the same event ids.
             return undelivered
         for event in events:
             self._source.record(event)
@@ -155,7 +158,7 @@ def _run(chosen: argparse.Namespace) -> int:
         try:
             _look(watch, chosen.verbose)
         except SparkEventsError as error:
-            print(f"spark-events: {error}; looking again in {chosen.every:g} s", file=sys.stderr, flush=True)
+            print(f"spark-events: {error}; checking again in {chosen.every:g} s", file=sys.stderr, flush=True)
         time.sleep(chosen.every)
 
 
@@ -177,7 +180,9 @@ def _look(watch: Watcher, verbose: bool) -> int:
         ]
         show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)
     if undelivered:
-        print(f"spark-events: {undelivered} events not delivered; the next look reports them again", file=sys.stderr)
+        print(
+            f"spark-events: {undelivered} events were not delivered; the next check reports them again", file=sys.stderr
+        )
     return 1 if undelivered else 0
 
 

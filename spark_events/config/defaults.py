@@ -1,4 +1,4 @@
-"""Reader of spark-defaults.conf, a Java properties file, with the rules of Spark and of the shim."""
+"""Reader of spark-defaults.conf, a Java properties file, that follows the rules of Spark and of the shim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def default_path() -> Path | None:
-    """Return the path where Spark looks for the file; None if the environment does not determine it."""
+    """Return the path at which Spark looks for the file; None if the environment does not determine the path."""
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
     home = os.environ.get("SPARK_HOME")
@@ -45,13 +45,13 @@ def read_properties(path: Path) -> dict[str, str]:
 def settings_of(
     properties: Mapping[str, str], origin: str, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None
 ) -> Settings:
-    """Return the settings of spark-events among Spark's properties.
+    """Return the settings of spark-events in Spark's properties.
 
     Args:
         properties: contents of the file.
         origin: name of the file, for messages.
         without: prefixes of keys to skip.
-        extra: settings that override those of the file.
+        extra: settings that override settings of the file.
     """
     found: dict[str, Setting] = {}
     for key, value in properties.items():

@@ -9,7 +9,7 @@ __all__ = ["state_folder"]
 
 
 def state_folder() -> Path:
-    """Return the folder for state in the XDG specification.
+    """Return the folder for state, as the XDG specification defines it.
 
     Raises:
         RuntimeError: when the user has no home directory.

@@ -1,4 +1,4 @@
-"""Types of values: parsing from text, and a description of what is allowed."""
+"""Types of values: parsing from text, and a description of the allowed values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """Type of a value: parser, formatter, and a description of what is allowed.
+    """Type of a value: parser, formatter, and a description of the allowed values.
 
-    No message quotes a ``confidential`` value. The exceptions of its ``parse`` must not quote it either.
+    No message quotes a ``confidential`` value; exceptions raised by ``parse`` must not quote it either.
     """
 
     allowed: str
@@ -46,11 +46,11 @@ def _boolean(text: str) -> bool:
         raise ValueError from None
 
 
-#: ``true`` or ``false``, in any case.
+#: ``true`` or ``false``, in upper or lower case.
 boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-#: Longest duration in days: a hundred years, because a thread cannot wait for three hundred years.
+#: Longest duration in days, a hundred years; a thread cannot wait for three hundred years.
 _LONGEST = 36_500 * _SECONDS["d"]
 _WITH_UNIT = "with a unit (ms, s, min, h, d), say 10s, 36500d at most"
 
@@ -101,7 +101,7 @@ def text(allowed: str = "a text that is not empty") -> Kind[str]:
 def path(allowed: str) -> Kind[str]:
     """Path of a file or directory.
 
-    A relative path is resolved when it is read, because user code may change the working directory later.
+    A relative path is resolved when the setting is read because user code may change the working directory later.
     """
     return Kind(allowed, lambda value: placed(_text(value)))
 
@@ -109,10 +109,10 @@ def path(allowed: str) -> Kind[str]:
 def placed(path: str) -> str:
     """Return the absolute form of a path."""
     try:
-        # Do not normalise: behind a symbolic link ".." is another directory.
+        # Do not normalise the path: after a symbolic link, ".." is another directory.
         return os.path.join(os.getcwd(), path)
     except OSError:
-        return path  # the working directory was removed
+        return path  # the working directory has been removed
 
 
 def choice(*allowed: str) -> Kind[str]:

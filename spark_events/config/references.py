@@ -11,16 +11,16 @@ from urllib.parse import quote, unquote
 
 from spark_events.config.kinds import Kind
 
-#: Minimum length of a hidden secret; shorter texts occur in ordinary words.
+#: Minimum length of a hidden secret; shorter texts may be parts of ordinary words.
 _LEAST = 3
-#: Text that cannot be an ordinary word: it is long, or it contains a digit.
+#: Pattern of texts that cannot be ordinary words because they are long or contain a digit.
 NO_WORD = re.compile(r".{12,}|(?=.*\d).{6,}", re.DOTALL)
 _WORD = re.compile(r"\w")
 _HIDDEN = "***"
 
 
 class Confidence:
-    """Replaces secrets in texts.
+    """Replace secrets in texts.
 
     Args:
         secrets: texts to hide, also in their URL, JSON and Python forms; a mapping gives the replacement for each.
@@ -29,7 +29,7 @@ class Confidence:
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:
         named = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, _HIDDEN)
         self._shown = {form: shown for secret, shown in named.items() for form in _forms(secret) if len(form) >= _LEAST}
-        # Longest first, because one secret may contain another.
+        # Sort by length, longest first, because a secret may contain another secret.
         pattern = "|".join(map(_alone, sorted(self._shown, key=len, reverse=True)))
         self._pattern = re.compile(pattern) if pattern else None
 
@@ -61,12 +61,12 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: Names of secret keys: Spark's default ``spark.redaction.regex``, extended for reporters.
 _SECRET_KEY = re.compile(r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers")
 
-#: Up to the last @, because passwords often contain characters that should have been escaped.
+#: Match up to the last @ because passwords often contain characters that should have been escaped.
 _PASSWORD = re.compile(r"(://[^\s/:@]*:)\S+(@)")
 
 
 class UnresolvedError(ValueError):
-    """A variable or file does not exist; the message quotes the reference only."""
+    """A variable or file does not exist; the message quotes only the reference."""
 
 
 class Secret:
@@ -119,7 +119,7 @@ def resolve(value: str) -> str:
 def resolved(value: str) -> tuple[str, dict[str, str]]:
     """Resolve a value; also return each resolved text with its reference.
 
-    Both are returned by one call because a pipe can be read only once.
+    One call returns both because a pipe can be read only once.
 
     Raises:
         UnresolvedError: a variable or file does not exist.
@@ -143,17 +143,17 @@ def _target(reference: re.Match[str]) -> str:
     try:
         return Path(name).read_text("utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "its content is not UTF-8 text"
         raise UnresolvedError(f"the file {name} cannot be read: {reason}") from None
 
 
 def is_secret_key(key: str) -> bool:
-    """Return whether a key has the name of a secret."""
+    """Return whether the key's name is a name for secrets, such as password or token."""
     return _SECRET_KEY.search(key) is not None
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Return whether a value must be hidden, by the name of its key or because it contains a reference."""
+    """Return whether a value must be hidden because of its key's name or because it contains a reference."""
     return is_secret_key(key) or _REFERENCE.search(value) is not None
 
 

@@ -1,7 +1,7 @@
 """Settings: text under dotted keys, read into frozen dataclasses.
 
 A dataclass declares its keys with :func:`option`. Reading collects every problem, each as one sentence with the full
-key, the given value and what is allowed. A key that no section reads is a problem, too.
+key, the given value and the allowed values. A key that no section reads is a problem too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Option:
 
 
 def option(key: str, kind: Kind[T], default: T | Any = dataclasses.MISSING, *, doc: str) -> Any:
-    """Declare a field of a configuration dataclass; without a default it is required."""
+    """Declare a field of a configuration dataclass; a field without a default is required."""
     metadata = {_METADATA: (key, kind, doc)}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -49,7 +49,7 @@ def options(section: type) -> list[Option]:
 
 
 class Setting(NamedTuple):
-    """A value as given by the user, and its origin: the file, or Spark's configuration."""
+    """Value as given by the user, and its origin: the file, or Spark's configuration."""
 
     key: str
     value: str
@@ -66,7 +66,7 @@ class Settings:
         ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
         self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
-        # Each problem with the key or key prefix that it concerns.
+        # Pairs of a problem and the key or key prefix that it concerns.
         self._problems: list[tuple[str, str]] = []
         self._confided: dict[str, dict[str, str]] = {}
 
@@ -76,7 +76,7 @@ class Settings:
         return cls(Setting(key, value, origin) for key, value in values.items())
 
     def read(self, section: type[T], prefix: str) -> T | None:
-        """Return the section below ``prefix``, or None when one of its values cannot be used.
+        """Return the section below ``prefix``, or None if one of its values is invalid.
 
         Args:
             section: a dataclass that declares its keys with :func:`option`.
@@ -99,7 +99,7 @@ class Settings:
                 if declared.kind.confidential or is_secret_key(declared.key):
                     targets.setdefault(given, "***")
                 self._confided[full_key] = targets
-            # A user's own parser or Config may raise anything; report it as an invalid value.
+            # A user-defined parser or Config may raise any error; report the error as an invalid value.
             except (Exception, SystemExit) as error:
                 self.complain(full_key, _wrong(setting, declared.kind, error))
                 usable = False
@@ -107,7 +107,7 @@ class Settings:
             return section(**values) if usable else None
         except (Exception, SystemExit) as error:
             hidden = self.confidence(prefix).hide(_reason_of(error))
-            self.complain(prefix, f"{prefix}: its keys cannot be used together: {hidden}")
+            self.complain(prefix, f"{prefix}: these keys cannot be used together: {hidden}")
             return None
 
     def names_below(self, prefix: str) -> list[str]:
@@ -117,7 +117,7 @@ class Settings:
         return list(dict.fromkeys(parts))
 
     def below(self, prefix: str) -> list[Setting]:
-        """Return the effective settings below ``prefix``, as given."""
+        """Return the effective settings below ``prefix``, as unparsed text."""
         return [setting for key, setting in self._settings.items() if key.startswith(f"{prefix}.")]
 
     def value(self, key: str) -> str | None:
@@ -131,25 +131,25 @@ class Settings:
         return Confidence({secret: shown for secrets in below for secret, shown in secrets.items()})
 
     def ignore_below(self, prefix: str) -> None:
-        """Do not report keys below ``prefix`` as unknown, because another problem covers them."""
+        """Do not report keys below ``prefix`` as unknown because another problem already covers them."""
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))
 
     def complain(self, key: str, problem: str) -> None:
-        """Record a problem that the caller found with a key, or with the keys below it."""
+        """Record a problem that the caller found with a key, or with the keys below this key."""
         self._problems.append((key, problem))
 
     def problems_below(self, prefix: str) -> tuple[str, ...]:
         """Return the problems of the keys below ``prefix``.
 
-        Call this after every section has been read; until then, its keys count as unknown.
+        Call this method after every section has been read: keys of unread sections count as unknown.
         """
         return tuple(text for key, text in self._all_problems() if _is_below(key, prefix))
 
     def check(self, without: Collection[str] = ()) -> None:
-        """Raise the collected problems; call this after all sections are read.
+        """Raise an error with the collected problems; call this method after all sections have been read.
 
         Args:
-            without: prefixes of keys whose problems the caller handles; they raise no error by themselves.
+            without: prefixes of keys whose problems the caller handles; these problems alone raise no error.
 
         Raises:
             ConfigError: there are problems, or keys that no section reads.
@@ -186,6 +186,6 @@ def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
 
 
 def _reason_of(error: BaseException, quotes: bool = False) -> str:
-    """Describe an exception: the message of a ValueError; otherwise the type, too."""
+    """Describe an exception: the message of a ValueError; type and message of other exceptions."""
     text = "" if quotes else str(error)
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -1,7 +1,6 @@
 """Circuit breaker of one reporter: pause attempts at a failing destination.
 
-An open breaker holds events and does not discard them: they wait in the mailbox. The growth of the open times
-follows the proposal in FLIP-545.
+While the breaker is open, events wait in the mailbox and are not discarded. The open time grows as FLIP-545 proposes.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ class BreakerConfig:
 
 
 class Breaker:
-    """Count failures in a row, and decide when the next attempt is allowed.
+    """Count consecutive failures, and decide when the next attempt is allowed.
 
-    It counts failures in a row because event rates are low: a window of calls would still include failures from an hour
-    ago. The breaker only decides; it neither waits nor calls the reporter.
+    Event rates are low, so a failure ratio over a window of calls would still include failures from an hour ago. The
+    breaker only decides; it neither waits nor calls the reporter.
 
     Args:
-        config: the number of failures and the open times.
+        config: the number of failures that opens the breaker, and the open times.
         clock: returns monotonic time in seconds.
         on_change: called with each new state and the reason.
     """
@@ -67,26 +66,26 @@ class Breaker:
         self._open_until = 0.0
 
     def pause(self) -> float:
-        """Return the seconds until the next attempt is allowed; 0 for now."""
+        """Return the seconds until the next attempt is allowed; 0 if it is allowed now."""
         return max(0.0, self._open_until - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
     def attempt(self) -> None:
-        """Note the start of an attempt; an expired open breaker becomes half-open.
+        """Record the start of an attempt; an open breaker whose time has expired becomes half-open.
 
-        A drain also makes attempts while the breaker is open; their failures do not extend the open time.
+        A drain also makes attempts while the breaker is open; failures of these attempts do not extend the open time.
         """
         if self.state is BreakerState.OPEN and not self.pause():
-            self._become(BreakerState.HALF_OPEN, "one batch is let through")
+            self._become(BreakerState.HALF_OPEN, "testing the destination with one batch")
 
     def succeeded(self) -> None:
-        """Note that the destination answered in time."""
+        """Record an attempt that the destination answered in time."""
         self._failures = 0
         if self.state is not BreakerState.CLOSED:
             self._open_for = self._open_first
             self._become(BreakerState.CLOSED, "the reporter works again")
 
     def failed(self, why: str) -> None:
-        """Note that an attempt raised an error or took too long."""
+        """Record an attempt that raised an error or timed out."""
         self._failures += 1
         if self.state is BreakerState.HALF_OPEN or (
             self.state is BreakerState.CLOSED and self._failures >= self._config.failures

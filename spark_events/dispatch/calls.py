@@ -11,27 +11,27 @@ from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import text_of
 from spark_events.reporters.reporter import Reporter
 
-#: Upper limit for a reporter's own batch size; no batch is larger.
+#: Upper limit for the batch size that a reporter's class sets.
 _MOST = 1_000_000
-#: Maximum length of an error text in characters; a quoted response must not fill the log or other reporters' events.
+#: Maximum length of an error text in characters, so that a quoted response cannot fill the log or an event.
 _MOST_TEXT = 2000
 
-#: Upper limit for a reporter's own linger, in seconds; a larger value is probably in the wrong unit.
+#: Upper limit for the linger time that a reporter's class sets, in seconds; a larger value is probably in milliseconds.
 _LONGEST_LINGER = 60.0
-#: The longest pause that a destination may request, in seconds; a longer request is shortened to it.
+#: Upper limit for the pause that a destination requests, in seconds.
 _LONGEST_PAUSE = 3600.0
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
 def made(make: Callable[[], Reporter]) -> Reporter:
-    """Call the constructor and return the reporter."""
+    """Construct and return the reporter."""
     with _no_exit:
         return make()
 
 
 def begin(call: Call) -> Awaitable[None] | None:
-    """Call the method; return its awaitable, or None if it is already complete."""
+    """Call the method; return its awaitable, or None if the method is synchronous."""
     with _no_exit:
         result = call()
         return result if result is not None and inspect.isawaitable(result) else None
@@ -58,12 +58,12 @@ class _NoExit:
         ) from error
 
 
-# All calls share one instance because it has no state.
+# This context manager has no state, so all calls share one instance.
 _no_exit = _NoExit()
 
 
 def most_of(reporter: Reporter) -> int | None:
-    """Return the reporter's own maximum batch size; None without a valid one."""
+    """Return the maximum batch size that the reporter's class sets; None if it sets no valid value."""
     try:
         most = reporter.max_batch_size
     except Exception:
@@ -72,7 +72,7 @@ def most_of(reporter: Reporter) -> int | None:
 
 
 def linger_of(reporter: Reporter) -> float:
-    """Return the reporter's own linger in seconds; 0 without a valid one."""
+    """Return the linger time that the reporter's class sets, in seconds; 0 if it sets no valid value."""
     try:
         linger = reporter.linger
     except Exception:
@@ -81,10 +81,10 @@ def linger_of(reporter: Reporter) -> float:
 
 
 def asked_pause(error: BaseException) -> float | None:
-    """Return the pause in seconds that the error requests; None if it requests none."""
-    # A user-defined subclass may lack the attribute or hold any value in it.
+    """Return the pause in seconds that the error requests; None without a request."""
+    # A user-defined error class may lack the attribute, or set it to any value.
     asked = getattr(error, "retry_after", None) if isinstance(error, ThrottledError) else None
-    # Limit the value before the conversion: a large integer would overflow a float.
+    # Apply the limit before the conversion because a large integer would overflow a float.
     return float(min(max(asked, 0.0), _LONGEST_PAUSE)) if is_seconds(asked) else None
 
 
@@ -97,5 +97,5 @@ def describe(error: BaseException, hide: Callable[[str], str] = _as_it_is) -> st
     # Hide secrets before shortening the text, so that no part of a secret remains.
     text = hide(text_of(error, 100 * _MOST_TEXT))[:_MOST_TEXT]
     if isinstance(error, asyncio.TimeoutError) and not text:
-        return "no answer within its timeout"
+        return "no answer within the timeout"
     return f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""Delivery settings that every reporter type has."""
+"""Delivery settings that are common to all reporter types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class DeliveryConfig:
         "delivery.guarantee",
         choice("best-effort", "guaranteed", "at-least-once"),
         "best-effort",
-        doc="best-effort: events wait in memory. guaranteed: Spark waits for the answer. at-least-once: on disk first.",
+        doc="best-effort: buffer events in memory. guaranteed: Spark waits for the answer. at-least-once: spool to "
+        "disk.",
     )
     timeout: float = option(
         "timeout", positive_duration, 10.0, doc="Timeout of one attempt to open the reporter or to report events."
@@ -31,13 +32,13 @@ class DeliveryConfig:
         "batch.linger",
         duration,
         None,
-        doc="Time an event waits for further events, so that one call reports several; default: that of the type.",
+        doc="How long to wait for further events before a batch is sent; default: set by the reporter's type.",
     )
     retry_initial: float = option(
         "retry.initial",
         positive_duration,
         0.1,
-        doc="Pause after the first failed attempt; it doubles with each further failure, with jitter.",
+        doc="Pause after the first failed attempt; doubles with each further failure, plus jitter.",
     )
     retry_max: float = option(
         "retry.max",
@@ -63,5 +64,6 @@ class IsolationConfig:
         "isolation",
         Kind("one of thread, process", _isolation),
         "thread",
-        doc="process: the reporter runs in its own process, so it may crash, exit or hold the interpreter's lock.",
+        doc="process: run the reporter in its own process, for code that may crash, exit or hold the interpreter's "
+        "lock.",
     )

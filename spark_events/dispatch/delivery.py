@@ -23,26 +23,27 @@ from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
 Store: TypeAlias = Mailbox | Spool
-#: Creates the store; the arguments are a callback that wakes the worker and one that reports progress.
+#: Factory of stores. Its arguments are two callbacks: the first wakes the worker, the second reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
 #: Events of at least this severity, such as failures, do not linger for a larger batch.
 _PRESSING = Severity.WARN
 _LOG = logging.getLogger(__name__)
-#: A reporter that accepts a batch within this time keeps up, so the dispatcher may wait that long for room.
+#: A reporter that accepts a batch within this time, in seconds, is fast; the dispatcher waits up to this time for space
+#: in its mailbox.
 _QUICK_SECONDS = 0.01
-#: Time for a cancelled attempt to unwind; a call that takes longer blocks its thread.
+#: Grace period for a cancelled attempt, in seconds; a call that exceeds it is considered to block its thread.
 _GRACE_SECONDS = 0.5
-#: Limit of blocked threads per reporter, because busy threads slow down other reporters; at the limit, no replacement
-#: starts.
+#: Maximum number of blocked threads per reporter; beyond it, no replacement starts. Blocked threads may use CPU time
+#: and slow down other reporters.
 _MOST_HUNG = 4
-#: Fullness of a mailbox that causes a warning, and fullness below which the next warning is possible.
+#: Fill level of a mailbox that causes a warning, and the level below which the warning is armed again.
 _NEARLY_FULL, _HALF_FULL = 0.9, 0.5
 #: Interval at which a drain checks for a dead destination, in seconds.
 _LOOK_SECONDS = 0.1
-#: How long a drain keeps trying a dead destination, in seconds.
+#: How long a drain keeps trying to reach a dead destination, in seconds.
 _LAST_TRY_SECONDS = 2.0
-#: Time reserved before the deadline to write remaining events to disk, in seconds.
+#: Time before the deadline that is reserved for writing the remaining events to disk, in seconds.
 _CLOSE_SECONDS = 0.1
 
 
@@ -68,7 +69,8 @@ class Delivery:
 
     Args:
         name: the reporter's name in the configuration.
-        make: creates the reporter; called again, in a new thread, after the reporter has blocked or ended its thread.
+        make: creates the reporter; a replacement thread calls it again after the reporter has blocked or ended its
+            thread.
         config: batch sizes, timeouts and retry intervals.
         capacity: the maximum total weight of the events in memory.
         hooks: callbacks for progress and breaker changes.
@@ -109,17 +111,18 @@ class Delivery:
         self._unreplaced = False
         self._warned_of_fullness = False
         self._draining = False
-        # Events accepted since the worker last took a batch, and whether they may no longer linger.
+        # Number of events accepted since the worker last fetched a batch, and whether they are due without further
+        # linger.
         self._untaken = 0
         self._is_pressing = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self._stop_by = float("inf")
-        # When a drain gives up a dead destination, in seconds of time.monotonic.
+        # Time at which a drain stops trying to reach a dead destination, in seconds of time.monotonic.
         self._give_up_at = float("inf")
         self.hung = 0
         self.timeouts = 0
-        # Create the first reporter here, so that a failing constructor is reported before anything starts.
+        # Create the first reporter here, so that an error of its constructor is raised to the caller.
         first = made(make)
         self._worker = self._successor(lambda: first)
 
@@ -141,7 +144,7 @@ class Delivery:
             self._worker.wake()
 
     def _become_pressing(self, chosen: Entries) -> bool:
-        """Return whether the new events end the lingering of the queued ones."""
+        """Return whether the new events end the linger time of the queued events."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
         if self._is_pressing or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
@@ -161,7 +164,7 @@ class Delivery:
             self._quick = self.store.wait_for_room(weight, _QUICK_SECONDS)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether the selection may accept such events.
+        """Return whether this reporter may receive events with these properties.
 
         Args:
             scope: the class scope of the events; None for any.
@@ -183,11 +186,11 @@ class Delivery:
     def wait_until_settled(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds until all events are settled.
 
-        During a drain, the wait for a dead destination ends with its last attempt. While the reporter fails, the wait
-        does not include events that are safe on disk.
+        During a drain, the wait for a dead destination ends with the last attempt. While the reporter fails, events
+        that are safe on disk count as settled.
 
         Returns:
-            Whether all these events are settled.
+            Whether all events are settled.
         """
         deadline = time.monotonic() + timeout
         while not (self.is_durable and self._worker.retry_loop.in_failure):
@@ -230,10 +233,10 @@ class Delivery:
         with self._lock:
             worker = self._worker
             fault = None if self._deadline is not None else self._fault(worker, now)
-            # The thread may have recovered before a replacement could be started.
+            # The thread recovered before a replacement could be started.
             self._unreplaced = self._unreplaced and fault is not None
             alive = [hung for hung in self._hung if hung.is_alive]
-            # Above the limit, the next replacement waits until one of the blocked threads has ended.
+            # At the limit, start the next replacement only after one of the blocked threads has ended.
             if fault is None or len(alive) >= _MOST_HUNG or not self._replace(*fault):
                 return
             worker.retry_loop.abandon()
@@ -273,7 +276,7 @@ class Delivery:
         )
 
     def _fault(self, worker: Worker, now: float) -> tuple[str, str] | None:
-        """Return what is wrong with the worker's thread and the details, or None."""
+        """Return the problem of the worker's thread and its details, or None without a problem."""
         if worker.death is not None:
             return "ended its thread", worker.death
         busy, patience = worker.overdue(now)
@@ -282,19 +285,19 @@ class Delivery:
         return "blocks its thread, which is abandoned", f"for {busy:.1f} s"
 
     def _replace(self, what: str, how: str) -> bool:
-        """Replace the current worker; return whether that succeeded."""
+        """Replace the current worker; return whether the replacement has started."""
         if not self._unreplaced:
-            # Count one failure before the replacement starts, and none for repeated attempts to start it.
+            # Count the failure before the first attempt to start a replacement, and only once.
             self._breaker.failed(f"{what}: {how}")
         try:
             successor = self._successor(self._make)
             successor.start()
         except Exception as error:
-            # File descriptors or threads may be exhausted; the next check tries again.
+            # The system may have no free file descriptors or threads; the next check retries.
             if not self._unreplaced:
                 self._unreplaced = True
                 _LOG.error(
-                    "reporter %s: %s; cannot create a replacement, trying again: %s",
+                    "reporter %s: %s; cannot start a replacement thread, retrying: %s",
                     self.name,
                     what,
                     self.describe(error),
@@ -305,7 +308,7 @@ class Delivery:
         return True
 
     def begin_drain(self) -> None:
-        """Begin to drain: cut pauses short, and try a dead destination once more.
+        """Begin to drain: end pauses early, and try to reach a dead destination once more.
 
         The last attempt may take at most 2 s.
         """
@@ -319,11 +322,11 @@ class Delivery:
 
     @property
     def _is_dead(self) -> bool:
-        # With events safe on disk, a single failure is enough.
+        # If the events are safe on disk, the destination counts as dead after a single failure.
         return self._worker.retry_loop.is_dead or (self.is_durable and self._worker.retry_loop.in_failure)
 
     def _limit(self) -> None:
-        """Limit attempts at a dead destination to 2 s; an answer lifts the limit."""
+        """Stop attempts at a dead destination after 2 s; an answer removes this limit."""
         if self._give_up_at == float("inf"):
             self._give_up_at = time.monotonic() + _LAST_TRY_SECONDS
             self._worker.retry_loop.end_by(self._ends_at)
@@ -338,7 +341,7 @@ class Delivery:
         return min(self._stop_by, self._give_up_at)
 
     def _drop_rest(self) -> None:
-        """Drop the remaining events of a dead destination; a spool keeps them."""
+        """Drop the remaining events of a dead destination, except those in a spool."""
         if not self.is_durable:
             self.store.close(self._give_up_at)
 
@@ -356,26 +359,28 @@ class Delivery:
             self._worker.request_stop(self._ends_at)
 
     def join(self) -> None:
-        """Wait for the worker until the deadline, then drop the undelivered events."""
+        """Wait until the worker ends or the deadline passes, then drop the undelivered events."""
         deadline = time.monotonic() if self._deadline is None else self._deadline
         self._worker.join(max(0.0, min(self._ends_at, deadline) - time.monotonic()))
         dropped = self._close(deadline)
         if lost := dropped.get(SHUTDOWN):
-            _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
+            _LOG.error(
+                "reporter %s: %d events were not delivered before the shutdown timeout and are lost", self.name, lost
+            )
         self._log_full(dropped)
 
     def dismiss(self) -> None:
         """Stop the delivery at once, without waiting for its thread.
 
-        The call in progress is the reporter's last. The undelivered events are dropped without an error in the log
-        because the user requested the removal.
+        No call follows the call in progress. The user requested the removal, so the undelivered events are dropped
+        without an error in the log.
         """
         now = time.monotonic()
         self.request_stop(now)
         self._log_full(self._close(now))
 
     def _close(self, deadline: float) -> Mapping[str, int]:
-        """Stop accepting and handing out events; return the dropped events by reason."""
+        """Stop accepting and delivering events; return the number of dropped events by reason."""
         with self._lock:
             self._closed = True
         self.store.close(deadline)
@@ -399,7 +404,7 @@ class Delivery:
             return self.store.take(most)
 
     def is_pressing(self, worker: Worker) -> bool:
-        """Return whether the queued events may no longer linger; called by the worker."""
+        """Return whether the queued events are due without further linger; called by the worker."""
         return self._is_pressing or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:

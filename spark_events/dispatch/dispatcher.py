@@ -20,7 +20,7 @@ from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.event import Severity
 
 _LOG = logging.getLogger(__name__)
-#: Interval of the watch thread's checks for reporters that block their threads.
+#: Interval of the watch thread's checks for blocked reporter threads, in seconds.
 _WATCH_SECONDS = 0.25
 _SHORTEST_WATCH_SECONDS = 0.01
 
@@ -33,8 +33,8 @@ class DispatcherConfig:
         "type",
         choice("sync", "async-queued"),
         "async-queued",
-        doc="sync: Spark's listener thread waits until every reporter has answered. async-queued: it waits only for"
-        " those with delivery.guarantee=guaranteed.",
+        doc="sync: Spark's listener thread waits for the answers of all reporters. async-queued: it waits only for "
+        "reporters with delivery.guarantee=guaranteed.",
     )
     queue_size: int = option(
         "queue.size",
@@ -51,9 +51,10 @@ class DeliveryProgress(NamedTuple):
     """Progress of the reporters.
 
     Attributes:
-        completed: the last record up to which no event would be lost if this process died now.
-        answered: the last record up to which every reporter that the driver waits for has answered; 0 if the driver
-            waits for no reporter.
+        completed: the highest record number up to which all events are settled or on disk, so that no event would be
+            lost if this process died now.
+        answered: the highest record number up to which all reporters that the driver waits for have answered; 0 if the
+            driver waits for no reporter.
     """
 
     completed: int
@@ -66,7 +67,7 @@ class AsyncQueuedDispatcher:
     The driver waits only for reporters with guaranteed delivery.
 
     Args:
-        deliveries: one for each reporter.
+        deliveries: the deliveries of the reporters, one for each.
         timeout: how long the driver waits for a reporter, in seconds.
         on_watch: called several times a second from the watch thread.
     """
@@ -110,9 +111,9 @@ class AsyncQueuedDispatcher:
         delivery.dismiss()
 
     def _watch_over(self) -> None:
-        """Detect reporters that block their threads, and call ``on_watch``.
+        """Detect blocked reporter threads, and call ``on_watch``, several times a second.
 
-        This needs its own thread because every other thread may be blocked or busy.
+        These checks run in their own thread because every other thread may be blocked or busy.
         """
         pause = _WATCH_SECONDS
         while not self._stopped.wait(pause):
@@ -121,19 +122,22 @@ class AsyncQueuedDispatcher:
                 with self._watching(f"reporter {delivery.name}"):
                     delivery.check(time.monotonic())
             with self._watching("the dispatcher"):
-                # The driver waits only a little longer than the timeout, so the next check has to be on time.
+                # The driver waits only slightly longer than the timeout, so run the next check as soon as a reporter
+                # can be late.
                 pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
                 self._on_watch()
 
     @contextlib.contextmanager
     def _watching(self, subject: str) -> Iterator[None]:
-        """Suppress errors of a check so that the other checks still run; log the first error of each subject."""
+        """Suppress errors of a check, so that the other checks still run; log the first error of each checked
+        reporter.
+        """
         try:
             yield
         except Exception:
             if subject not in self._unwatched:
                 self._unwatched.add(subject)
-                _LOG.exception("%s: a check of its threads failed; checking again", subject)
+                _LOG.exception("%s: the check for blocked threads failed; the check is repeated", subject)
 
     def counters(self) -> dict[str, DeliveryCounters]:
         """Return the current counters of every reporter, by name."""
@@ -179,7 +183,7 @@ class AsyncQueuedDispatcher:
 
     def progress(self) -> DeliveryProgress:
         """Return the current progress of the reporters."""
-        # A single pass computes both numbers because the sidecar calls this method after every batch.
+        # Compute both numbers in a single pass because the sidecar calls this method after every batch.
         with self._lock:
             completed = answered = self._dispatched
             for delivery in self._deliveries:
@@ -191,7 +195,7 @@ class AsyncQueuedDispatcher:
             return DeliveryProgress(completed, answered if self._awaited else 0)
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether the driver waits for a reporter that may get such events.
+        """Return whether the driver waits for a reporter that may receive events with these properties.
 
         Args:
             scope: the class scope of the events; None for any.
@@ -208,14 +212,14 @@ class AsyncQueuedDispatcher:
         """
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
-        # Join durable deliveries first: they still have to write their remaining events to disk.
+        # Join deliveries with a spool first because they still have to write their remaining events to disk.
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
         self._stopped.set()
 
 
 class SyncDispatcher(AsyncQueuedDispatcher):
-    """Dispatcher whose driver waits for every reporter."""
+    """Dispatcher for type ``sync``: the driver waits for every reporter."""
 
     @staticmethod
     def _awaits(delivery: Delivery) -> bool:
@@ -233,12 +237,12 @@ def create(
 class SyncReporters:
     """Set of reporters that the driver currently waits for.
 
-    The driver skips a late reporter until it has caught up, and a reporter whose circuit breaker is not closed.
-    Therefore an unreachable destination costs the driver at most one timeout instead of one for each record. The
-    driver still waits for the other reporters. Only the driver waits; the sidecar itself never blocks on them.
+    The driver does not wait for a late reporter until that reporter has caught up, nor for a reporter whose circuit
+    breaker is not closed. An unreachable destination therefore delays the driver by at most one timeout, not by one per
+    record. Only the driver waits; the sidecar itself never blocks on reporters.
 
     Args:
-        deliveries: the deliveries of these reporters.
+        deliveries: the deliveries of the reporters in the set.
         timeout: how long the driver waits for each reporter, in seconds.
     """
 
@@ -252,7 +256,7 @@ class SyncReporters:
         return bool(self._deliveries)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether one of these reporters may get such events.
+        """Return whether a reporter of this set may receive events with these properties.
 
         Args:
             scope: the class scope of the events; None for any.
@@ -270,7 +274,7 @@ class SyncReporters:
         left = {delivery: self._timeout - delivery.store.unanswered_for() for delivery in self._deliveries}
         late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
         for delivery in self._deliveries:
-            # A reporter whose breaker is not closed did not keep the driver waiting, so it had no timeout.
+            # The driver does not wait for a reporter whose breaker is not closed, so no timeout is counted.
             if delivery.name in late - self._late and not delivery.is_held_back:
                 delivery.timeouts += 1
                 self._name(delivery.name)

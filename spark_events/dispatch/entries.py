@@ -13,9 +13,9 @@ import msgspec
 from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT
 
-#: A mailbox limits number and size of its events together: an event weighs 1, plus 1 for each full 32 KiB.
+#: A mailbox limits the total weight of its events: an event weighs 1, plus 1 for each full 32 KiB.
 WEIGHT_BYTES = 32 * 1024
-#: Events that are shed last, whatever their severity: job status, job failures and reports of loss.
+#: Names of events that are shed last, whatever their severity: job status, job failures and reports of lost events.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100
 _WEIGHT = attrgetter("weight")
@@ -26,10 +26,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event in transit to the reporters.
 
     Attributes:
-        record: the number of the record that produced the event; 0 if no record did.
+        record: the number of the record that produced the event; 0 without a record.
         event: the event.
         weight: its share of a mailbox's capacity; more than 1 for a large event.
-        at: when the entry was created, in nanoseconds of ``time.monotonic_ns``.
+        at: the creation time of the entry, in nanoseconds of ``time.monotonic_ns``.
         order: a sequence number, higher than that of every earlier entry.
     """
 
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Entries(tuple[Entry, ...]):
     """Entries that are dispatched together.
 
-    All mailboxes receive the same object, so each property is computed once and cached for the other mailboxes.
+    All mailboxes receive the same object, so each property is computed once, for the first mailbox, and cached.
     """
 
     @cached_property

@@ -35,12 +35,12 @@ class Counts(NamedTuple):
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
-    """Return how many events in flight a call of :meth:`Store.ack` drops.
+    """Return how many events a call of :meth:`Store.ack` drops.
 
     Args:
         taken: the number of events in flight.
         dropped: the reason; None if all were delivered.
-        count: how many are dropped; None for all.
+        count: the number of dropped events; None for all.
     """
     if dropped is None:
         return 0
@@ -50,9 +50,9 @@ def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
 class Mailbox:
     """Bounded FIFO mailbox of one reporter.
 
-    A full mailbox sheds the events of the lowest priority, oldest first. Each priority has a queue, so the event to
-    shed is found without a search; the oldest event is the oldest of the queues' heads. The numbers of the entries'
-    records never decrease, so that event also has the oldest record.
+    A full mailbox sheds the events of the lowest priority, oldest first. Each priority has its own queue, so the event
+    to shed is found without a search. The oldest event is the oldest among the heads of the queues. Record numbers
+    never decrease from one entry to the next, so the oldest event also has the oldest record.
 
     Args:
         capacity: the maximum total weight of the events, events in flight included.
@@ -75,10 +75,10 @@ class Mailbox:
         self._dropped: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Prepare the store, on its own thread if necessary; a mailbox is always ready."""
+        """Prepare the store, on its own thread if necessary; a mailbox needs no preparation."""
 
     def check(self) -> None:
-        """Check the store's external resources several times a second; a mailbox has none."""
+        """Check the store's external resources; called several times a second. A mailbox has none."""
 
     def put(self, entries: Entries) -> bool:
         """Append entries without waiting; return whether the mailbox was empty, so that the worker must be woken."""
@@ -119,7 +119,7 @@ class Mailbox:
             self._in_flight = taken
             while heads := sorted((queue for queue in self._queues.values() if queue), key=lambda one: one[0].order):
                 queue = heads[0]
-                # The queue has the oldest events until its head is newer than that of the next queue.
+                # Events of this queue are the oldest until its head is newer than the head of the next queue.
                 until = heads[1][0].order if len(heads) > 1 else float("inf")
                 while queue and queue[0].order < until:
                     most -= queue[0].weight
@@ -133,8 +133,8 @@ class Mailbox:
         """Settle the events in flight as delivered or dropped.
 
         Args:
-            dropped: the reason for dropping them; None if all were delivered.
-            count: how many of them are dropped; None for all.
+            dropped: the reason for dropping events; None if all were delivered.
+            count: the number of dropped events; None for all in flight.
         """
         with self._lock:
             lost = dropped_of(len(self._in_flight), dropped, count)
@@ -155,7 +155,7 @@ class Mailbox:
 
     @property
     def fullness(self) -> float:
-        """Share of the capacity that is in use, from 0 to 1; more for one event that is larger than the mailbox."""
+        """Share of the capacity that is in use, from 0 to 1; above 1 if a single event exceeds the capacity."""
         return self._weight / self._capacity
 
     @property
@@ -164,11 +164,11 @@ class Mailbox:
         return bool(self._waiting or self._in_flight)
 
     def is_exhausted(self) -> bool:
-        """Return whether no event is left to take, neither in memory nor on disk."""
+        """Return whether no event waits for delivery, neither in memory nor on disk."""
         return not self._waiting
 
     def clear(self, reason: str) -> None:
-        """Drop all events for this reason."""
+        """Drop all events and count them under this reason."""
         with self._lock:
             self._dropped[reason] += self._waiting + len(self._in_flight)
             self._queues.clear()
@@ -188,18 +188,18 @@ class Mailbox:
             )
 
     def unanswered_for(self) -> float:
-        """Return the age in seconds of the oldest event that exists only in memory; 0.0 without one."""
+        """Return the age in seconds of the oldest event that exists only in memory; 0.0 without such an event."""
         with self._lock:
             oldest = min((entry.at for entry in self._heads()), default=None)
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
     def oldest_record(self) -> int | None:
-        """Return the oldest record with an event that exists only in memory; None without one."""
+        """Return the oldest record with an event that exists only in memory; None without such a record."""
         with self._lock:
             return min((entry.record for entry in self._heads()), default=None)
 
     def _heads(self) -> Sequence[Entry]:
-        """Return entries that include the oldest unsettled entry."""
+        """Return a few entries, the oldest unsettled entry among them."""
         return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
 
     def wait_until_answered(self, timeout: float) -> bool:
@@ -217,7 +217,7 @@ class Mailbox:
             return self._settled.wait_for(lambda: self._weight + weight <= self._capacity, timeout)
 
     def close(self, deadline: float) -> None:
-        """Save what the store can by the deadline, and drop the rest as ``shutdown``.
+        """Save as many events as possible by the deadline, and drop the rest as ``shutdown``.
 
         Args:
             deadline: in seconds of ``time.monotonic``.

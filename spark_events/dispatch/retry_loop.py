@@ -1,4 +1,4 @@
-"""Call a reporter's methods, and retry until they succeed or time runs out."""
+"""Call a reporter's methods, and retry each call until it succeeds or the deadline passes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from spark_events.reporters.reporter import Reporter
 
 _LOG = logging.getLogger(__name__)
 
-#: Reason for dropping events when there is no time left for retries.
+#: Reason for dropping events when the deadline leaves no time for retries.
 SHUTDOWN = "shutdown"
-#: Time limit of a constructor in seconds; the first constructor, during startup, has no limit.
+#: Time limit for a call of the constructor in seconds; the first call, during startup, has no limit.
 _MAKING_SECONDS = 30.0
-#: Unanswered attempts in a row that make a destination dead; a single one may be just a lost connection.
+#: Number of consecutive unanswered attempts after which a destination counts as dead; a single unanswered attempt may
+#: be due to a lost connection.
 _DEAD_AFTER = 2
 #: The longest pause between two attempts during a drain, in seconds.
 _HURRIED_PAUSE = 1.0
@@ -35,8 +36,8 @@ class WorkerNotifier:
 
     Several notifications before the next wait count as one.
 
-    Waking an event loop needs a system call and two iterations of the loop. That costs four times as much as waking a
-    thread that waits for a lock. Therefore the worker's thread waits for a lock, and its loop stands still, until the
+    Waking an event loop needs a system call and two iterations of the loop, and costs four times as much as waking a
+    thread that waits for a lock. Therefore the worker's thread waits for a lock, without running its loop, until the
     reporter has tasks or connections in the loop.
 
     Args:
@@ -47,14 +48,14 @@ class WorkerNotifier:
         self._loop = loop
         self._in_loop = False
         self._event = asyncio.Event()
-        # Held while there is no notification; notify() releases it.
+        # Lock that is held while no notification is pending; notify() releases it.
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def wait_in_loop(self) -> None:
-        """Keep the loop running during all later waits.
+        """Keep the event loop running during all later waits.
 
-        Only the waiting thread may call this, before it checks for work.
+        Only the waiting thread may call this method, before it checks for work.
         """
         self._in_loop = True
 
@@ -64,14 +65,14 @@ class WorkerNotifier:
         with contextlib.suppress(RuntimeError):
             self._lock.release()
         if self._in_loop:
-            # A RuntimeError means that the loop is closed.
+            # A RuntimeError means that the event loop is closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
         """Discard earlier notifications.
 
-        Only the waiting thread may call this, before it checks for work.
+        Only the waiting thread may call this method, before it checks for work.
         """
         self._lock.acquire(blocking=False)
         self._event.clear()
@@ -86,18 +87,18 @@ class WorkerNotifier:
 
 
 class RetryLoop:
-    """Make the attempts of one worker, one after the other.
+    """Make the attempts of one worker, sequentially.
 
-    Only the worker's thread may use it, except for methods that say otherwise. tenacity does the retries, with jitter,
-    and only after a first failure. A permanent error drops the events, a throttled error requests a pause, and
-    any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread
-    cannot be cancelled; :meth:`abandon` handles that case.
+    Only the worker's thread may use this object, except for methods that say otherwise. tenacity makes the retries,
+    with jitter, and is used only after a first failure. A permanent error drops the events, a throttled error requests
+    a pause, and any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks
+    the thread cannot be cancelled; see :meth:`abandon`.
 
     Args:
         name: the reporter's name in the configuration.
         config: batch sizes, timeouts and retry intervals.
-        breaker: the reporter's circuit breaker; attempts on other threads also change its state.
-        work: the notifier that wakes the worker for new events or a stop.
+        breaker: the reporter's circuit breaker, which attempts on other threads may also change.
+        work: the notifier that wakes the worker when events arrive or a stop is requested.
         describe: returns an error as text without secrets.
         on_failure: called after each failed attempt.
 
@@ -105,7 +106,7 @@ class RetryLoop:
         busy_since: when the current call began, in seconds of ``time.monotonic``; None between calls.
         patience: how long the current call may take, in seconds.
         in_failure: whether the last attempt failed.
-        rejected: how many events the last call permanently rejected; None if it gave no number.
+        rejected: how many events the last call permanently rejected; None if the error stated no number.
         abandoned: whether the delivery has abandoned this thread.
     """
 
@@ -132,27 +133,27 @@ class RetryLoop:
         self._deadline = float("inf")
         self._slow = False
         self._draining = False
-        # Failed attempts in a row without an answer; a request for a pause counts as an answer.
+        # Number of consecutive failed attempts without an answer; a request for a pause counts as an answer.
         self._unanswered = 0
         self._asks_for_pause = False
-        # The number of further attempts that may fail; None for no limit.
+        # Number of further attempts that may fail; None for no limit.
         self._failures_left: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
         self._jitter = min(config.retry_initial, config.retry_max)
-        # A separate generator leaves the random numbers of the user's program unchanged.
+        # Use a separate generator, so that the random numbers of the user's program stay reproducible.
         self._random = random.Random()
 
     @property
     def is_over(self) -> bool:
-        """Whether no further attempt is made."""
+        """Whether all further attempts are ruled out."""
         return self.abandoned or self._failures_left == 0 or time.monotonic() >= self._deadline
 
     @property
     def is_dead(self) -> bool:
         """Whether the destination counts as dead.
 
-        It counts as dead while its breaker is not closed, or after several attempts in a row without an answer. A
-        destination that requests a pause counts as alive.
+        A destination counts as dead while its breaker is not closed, or after several consecutive attempts without an
+        answer. A destination that requests a pause counts as alive.
         """
         is_held_back = self._breaker.state is not BreakerState.CLOSED and not self._asks_for_pause
         return is_held_back or self._unanswered >= _DEAD_AFTER
@@ -160,7 +161,7 @@ class RetryLoop:
     def end_with_next_failure(self) -> None:
         """Allow one more failed attempt; the current attempt counts.
 
-        Another thread calls this.
+        Called on another thread.
         """
         self._failures_left = 1
         self._work.notify()
@@ -171,17 +172,17 @@ class RetryLoop:
         return self._draining
 
     def begin_drain(self) -> None:
-        """Begin to drain: cut pauses short to use the remaining time for attempts.
+        """Begin to drain: end pauses early to use the remaining time for attempts.
 
-        Any thread may call this.
+        Any thread may call this method.
         """
         self._draining = True
         self._work.notify()
 
     def end_by(self, deadline: float) -> None:
-        """Stop retrying at the deadline, and cut pauses short.
+        """Stop retrying at the deadline, and end pauses early.
 
-        Any thread may call this.
+        Any thread may call this method.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -190,15 +191,15 @@ class RetryLoop:
         self.begin_drain()
 
     def abandon(self) -> None:
-        """Abandon the thread and ignore its results; another thread calls this."""
+        """Abandon the worker's thread and ignore its results; called on another thread."""
         self.abandoned = True
         self.end_by(0.0)
 
     def make(self, constructor: Callable[[], Reporter], loop: asyncio.AbstractEventLoop) -> Reporter | None:
-        """Create the reporter, with retries; return None if time runs out.
+        """Create the reporter, with retries; return None if the deadline passes.
 
-        The constructor runs in the worker's thread, where it can block no other reporter. It runs outside the event
-        loop, like the first constructor. An error of the constructor rejects no events.
+        The constructor runs in the worker's thread, where it cannot block other reporters, and outside the event loop,
+        as during startup. An error of the constructor rejects no events.
 
         Args:
             constructor: creates the reporter.
@@ -223,14 +224,14 @@ class RetryLoop:
         try:
             return made(constructor)
         except Exception as error:
-            self._note_failure("cannot create a replacement", error)
+            self._note_failure("cannot create a replacement reporter", error)
             raise
         finally:
             self.busy_since = None
             self.patience = self._config.timeout
 
     async def call_with_retry(self, call: Call, verb: str, *, proves: bool) -> str | None:
-        """Call until the call succeeds, is rejected or time runs out.
+        """Repeat a call until it succeeds, is rejected or the deadline passes.
 
         Args:
             call: calls the reporter's method.
@@ -251,7 +252,7 @@ class RetryLoop:
             except Exception as error:
                 await self._retry(call, verb, error)
         except PermanentError as error:
-            # The destination has answered, so it works; it rejects these events.
+            # The destination works: its answer rejects these events.
             self._breaker.succeeded()
             self._note_answer()
             self.rejected = error.rejected if isinstance(error.rejected, int) else None
@@ -261,7 +262,7 @@ class RetryLoop:
         except Exception:
             if not self.is_over:
                 raise
-            # The failure was already counted and logged.
+            # The failed attempt was already counted and logged.
             return SHUTDOWN
         if (proves or self.in_failure) and not self._slow:
             self._breaker.succeeded()
@@ -314,42 +315,43 @@ class RetryLoop:
         try:
             # A synchronous method is complete when it returns, so there is nothing to await or cancel.
             if (rest := begin(call)) is not None:
-                # The reporter's connections may need the loop between calls too.
+                # The reporter's connections may also need the event loop between calls.
                 self._work.wait_in_loop()
                 await asyncio.wait_for(end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
-            # The dispatcher never cancels a delivery, so the reporter has cancelled itself.
+            # The dispatcher never cancels a delivery, so the reporter has cancelled its own task.
             raise RuntimeError("cancelled by the reporter itself") from error
         finally:
             took = time.monotonic() - self.busy_since
             self.busy_since = None
         if took > self._config.timeout and not self.abandoned:
-            # The call blocked the loop, so the timeout could not cancel it; it succeeded, but counts as too slow.
+            # The call blocked the event loop, so the timeout could not cancel it; the call succeeded, but counts as a
+            # timeout.
             self._slow = True
             self._on_failure()
             self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
 
     def _note_failure(self, verb: str, error: Exception) -> str:
-        """Count a failure, and log the first one in a row; return the reason."""
+        """Count a failure, and log the first of consecutive failures; return the reason."""
         why = self._describe(error)
         if not self.in_failure and not self.abandoned:
             self.in_failure = True
             _LOG.error("reporter %s: %s; holding its events and retrying: %s", self._name, verb, why)
-        # Log before counting, so that the reason is in the log when the counter changes.
+        # Log the reason before counting the failure, so that the log explains a changed counter.
         self._on_failure()
         return why
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         asked = None if error is None else asked_pause(error)
-        # A requested pause never shortens the backoff; a retry date in the past requests no pause.
+        # A requested pause never shortens the backoff. A retry date in the past counts as no request.
         return max(self._backoff(state), asked or 0.0, self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
         return self._wait(state) + self._random.uniform(0, self._jitter)
 
     async def _pause(self, seconds: float) -> None:
-        """Pause for this long; a drain cuts the pause short."""
+        """Pause for this time; a drain ends the pause early."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             # Clear before checking for a drain, so that a notification after the check ends the wait.

@@ -18,7 +18,7 @@ from spark_events.reporters.reporter import severity
 
 
 class Filter(NamedTuple):
-    """Filter ``<scope>[:<name>[,<name>]]`` for event scopes and names.
+    """Filter for event scopes and names, in the form ``<scope>[:<name>[,<name>]]``.
 
     Each part is a pattern in which ``*`` matches any text.
     """
@@ -27,7 +27,7 @@ class Filter(NamedTuple):
     names: tuple[str, ...]
 
     def matches(self, scope: str, name: str) -> bool:
-        """Return whether the scope and a name match; patterns match the whole text."""
+        """Return whether the scope and one of the names match; patterns match the whole text."""
         return _fits(self.scope, scope) and any(_fits(pattern, name) for pattern in self.names)
 
 
@@ -102,16 +102,22 @@ class SelectionConfig:
         "filter.excludes", _FILTERS, (), doc="Skip events that match one of these patterns; overrides includes."
     )
     min_severity: Severity | None = option(
-        "filter.min-severity", severity, None, doc="Skip events below this severity; default: that of the type."
+        "filter.min-severity",
+        severity,
+        None,
+        doc="Skip events below this severity; default: set by the reporter's type.",
     )
     heartbeats: bool | None = option(
-        "heartbeats", boolean, None, doc="Report heartbeats too, past the filter; default: that of the type."
+        "heartbeats",
+        boolean,
+        None,
+        doc="Report heartbeats too, whatever the filter selects; default: set by the reporter's type.",
     )
     recoveries: bool | None = option(
         "recoveries",
         boolean,
         None,
-        doc="Report events that close an incident whatever their severity; default: that of the type.",
+        doc="Report events that close an incident, whatever their severity; default: set by the reporter's type.",
     )
     additional: Mapping[str, str] | None = option(
         "scope.variables.additional", _VARIABLES, None, doc="Variables added to every event of this reporter."
@@ -122,7 +128,7 @@ class SelectionConfig:
 
 
 class Selection:
-    """Apply a :class:`SelectionConfig` without changing other reporters' events."""
+    """Select events by a :class:`SelectionConfig`, without changing other reporters' events."""
 
     def __init__(self, config: SelectionConfig) -> None:
         self._config = config
@@ -135,7 +141,7 @@ class Selection:
         self._verdicts: dict[tuple[str, str], bool] = {}
 
     def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether the selection may accept such events.
+        """Return whether the selection may accept events with these properties.
 
         Args:
             scope: the class scope of the events; None for any.
@@ -159,7 +165,7 @@ class Selection:
 
     def _accepts(self, event: Event) -> bool:
         if event.name == HEARTBEAT:
-            # Other reporters' heartbeats were removed before this call.
+            # Heartbeats for other reporters were removed before this call.
             return True
         if event.severity < self._min_severity and not (
             self._recoveries and event.attributes.get("incident.role") == "recovery"
@@ -174,7 +180,7 @@ class Selection:
             verdict = any(f.matches(scope, name) for f in self._config.includes) and not any(
                 f.matches(scope, name) for f in self._config.excludes
             )
-            # Usually there are few kinds of events; the limit keeps generated event names from filling the memory.
+            # Limit the cache: there are few kinds of events, but a program may generate event names.
             if len(self._verdicts) < 1_000:
                 self._verdicts[kind] = verdict
         return verdict

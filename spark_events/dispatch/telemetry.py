@@ -79,9 +79,9 @@ def with_those_before(
 ) -> dict[str, dict[str, int]]:
     """Return the totals over all sidecars of an application.
 
-    Events that a predecessor held when it died were sent again, and its events on disk still exist. The current
-    counters include both. Therefore only the failures, timeouts, delivered and dropped events of the predecessors are
-    added.
+    The current counters already include the events that a predecessor held when it died, because the driver sent them
+    again, and its events on disk. Therefore only the failures, timeouts, delivered and dropped events of the
+    predecessors are added.
 
     Args:
         counters: the current counters from :func:`account`.
@@ -121,14 +121,14 @@ def _by_reason(one: DeliveryCounters) -> dict[str, int]:
     return {f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()}
 
 
-#: Interval of the reports in seconds; a killed process loses only what it counted since the last report.
+#: Interval of the reports in seconds; a killed process loses only the counts since its last report.
 _STATS_SECONDS = 0.25
 
 
 class ReporterChange(NamedTuple):
     """Change of a reporter's circuit breaker, or a reporter that is disabled.
 
-    ``old`` is None for a reporter that was never enabled; ``at`` is in milliseconds since the epoch.
+    ``old`` is None for a reporter that was never enabled; ``at`` is the time in milliseconds since the epoch.
     """
 
     reporter: str
@@ -156,19 +156,19 @@ class DispatcherTelemetry:
         self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
-        # Two threads send numbers: the last numbers come from a different thread.
+        # Lock because two threads send numbers: a different thread sends the last ones.
         self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
-        """Note a breaker change; called on the reporter's thread.
+        """Record a breaker change; called on the reporter's thread.
 
-        The main thread creates the event.
+        The main thread then creates the event for this change.
         """
         self._changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()
 
     def disabled(self, reporter: str, why: str) -> None:
-        """Note that a reporter is unusable and gets no events."""
+        """Record that a reporter is unusable and receives no events."""
         self._changes.append(ReporterChange(reporter, None, "disabled", why, time.time_ns() // 1_000_000))
 
     def take_changes(self) -> list[ReporterChange]:
@@ -176,13 +176,13 @@ class DispatcherTelemetry:
         return [self._changes.popleft() for _ in range(len(self._changes))]
 
     def numbers(self, counters: Callable[[], dict[str, DeliveryCounters]], *, at_once: bool = False) -> None:
-        """Send the numbers if they have changed, at most four times a second.
+        """Send the counters if they have changed, at most four times a second.
 
         Args:
             counters: returns the current counters by reporter.
             at_once: whether to ignore the interval.
         """
-        # Reading and sending share one lock, so that older numbers are never sent after newer ones.
+        # Read and send under one lock, so that older numbers are never sent after newer numbers.
         with self._sending:
             now = time.monotonic()
             if at_once or now - self._last_sent >= _STATS_SECONDS:

@@ -1,4 +1,4 @@
-"""Thread and event loop of one reporter; if it stalls, no other reporter does."""
+"""Thread and event loop of one reporter, isolated from the threads of other reporters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EventSource(Protocol):
-    """Source of a worker's events, which also receives the results."""
+    """Source of a worker's events, and receiver of the results."""
 
     is_durable: bool  # whether undelivered events survive the process
 
@@ -33,10 +33,10 @@ class EventSource(Protocol):
         """Return the oldest events; an empty list for a replaced worker."""
 
     def is_pressing(self, worker: Worker) -> bool:
-        """Return whether the queued events may no longer linger."""
+        """Return whether the queued events are due without further linger."""
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether no event is left; while events are left, the source wakes the worker."""
+        """Return whether no event is left; if events are left, the source wakes the worker later."""
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """Settle the events in flight as delivered or dropped.
@@ -45,7 +45,7 @@ class EventSource(Protocol):
             worker: the calling worker.
             dropped: the reason for dropping events; None if all were delivered.
             seconds: how long the delivery took, retries included.
-            count: how many events are dropped; None for all.
+            count: the number of dropped events; None for all.
         """
 
     def note_failure(self, worker: Worker) -> None:
@@ -55,8 +55,8 @@ class EventSource(Protocol):
 class Worker:
     """Create and open a reporter, deliver events to it in order, and close it.
 
-    :class:`RetryLoop` decides about retries. The delivery abandons a worker whose reporter blocks the thread, and
-    starts another worker.
+    :class:`RetryLoop` makes the calls and the retries. The delivery abandons a worker whose reporter blocks the thread,
+    and starts another worker.
 
     Args:
         name: the reporter's name in the configuration.
@@ -66,10 +66,10 @@ class Worker:
         source: provides the events and receives the results.
 
     Attributes:
-        can_linger: whether events may wait for a larger batch.
+        can_linger: whether events may wait to form a larger batch.
         batch_size: the maximum number of events of the next call.
-        retry_loop: makes the attempts, and knows their results.
-        death: why the thread ended by an error; None if it did not.
+        retry_loop: makes the attempts, and holds their results.
+        death: the error that ended the thread; None without an error.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Worker:
         self._make = make
         self._config = config
         self.batch_size = config.batch_size
-        # Assume lingering until the reporter exists and its own value is known.
+        # Assume a linger time until the reporter is created and its own value is known.
         self.can_linger = config.batch_linger != 0
-        # When lingering ends; None if no event lingers, 0.0 if more events wait than fit in one batch.
+        # Time at which the linger time ends; None if no event waits, 0.0 if more events wait than fit in one batch.
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
-        # The thread closes its loop. If a worker never starts, as in `spark-events check`, the garbage collector
-        # would close the loop's sockets first, and the loop would report that at exit.
+        # The thread closes its event loop. If a worker never starts, as in `spark-events check`, close the loop at
+        # exit: otherwise the garbage collector closes the loop's sockets, and the loop logs an error.
         self._close_unstarted = weakref.finalize(self, self._loop.close)
         self._work = WorkerNotifier(self._loop)
         self.retry_loop = RetryLoop(
@@ -102,7 +102,7 @@ class Worker:
         return self._thread.is_alive()
 
     def overdue(self, now: float) -> tuple[float, float]:
-        """Return how long the current call has been running, and its limit, in seconds.
+        """Return the duration of the current call and its time limit, in seconds.
 
         Args:
             now: the current time in seconds of ``time.monotonic``.
@@ -127,7 +127,7 @@ class Worker:
             raise
 
     def wake(self) -> None:
-        """Wake the thread for new events or for a stop."""
+        """Wake the thread because events have arrived or a stop was requested."""
         self._work.notify()
 
     def request_stop(self, deadline: float) -> None:
@@ -151,28 +151,30 @@ class Worker:
             if reporter is not None:
                 self._loop.run_until_complete(self._deliver(reporter))
         except BaseException as error:
-            # For example, the reporter stopped its event loop; tasks that remain in the loop must not deliver any more.
+            # The reporter may have stopped its event loop, for example. Tasks that remain in the loop must not deliver
+            # events any more.
             self.retry_loop.abandon()
             death = self._source.describe(error)
         unwind(self._loop)
         self._loop.close()
-        # Set this last because the delivery starts another thread when it sees the value.
+        # Set this attribute last because the delivery then starts another thread.
         self.death = death
 
     async def _deliver(self, reporter: Reporter) -> None:
         retry_loop = self.retry_loop
-        # A successful open proves nothing: a reporter that hangs in every batch also opens after each replacement.
+        # A successful open does not close the breaker: a reporter that hangs in every batch also opens after each
+        # replacement.
         opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
             # The events stay on disk until the reporter can be opened again; no drain waits for them.
             retry_loop.in_failure = True
             return
         if len(asyncio.all_tasks()) > 1:
-            # The reporter has started a task, so the loop must keep running between calls.
+            # The reporter has started a task, so keep the event loop running between calls.
             self._work.wait_in_loop()
         while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
-            # A reporter that cannot be opened drops its events at once, so that no caller waits for them.
+            # Drop the events of a reporter that cannot be opened at once, so that no caller waits for them.
             dropped = await self._report(reporter, events) if opened is None else opened
             # Ignore the number of rejected events of a failed open: no event was delivered.
             rejected = retry_loop.rejected if opened is None else None
@@ -186,7 +188,7 @@ class Worker:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
-        # Copy the list for each attempt, so that a reporter may modify it without losing events.
+        # Copy the list for each attempt, so that a reporter may modify its list without losing events.
         return await self.retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self, reporter: Reporter) -> list[Event]:
@@ -199,10 +201,10 @@ class Worker:
                 waited = True
                 continue
             if events := self._source.take(self, self.batch_size):
-                # More events than one batch are waiting, so the rest does not linger.
+                # More events than one batch are waiting, so send the next batch without linger.
                 self._lingers_until = None if self._source.is_exhausted(self) else 0.0
                 if not waited:
-                    # Yield to the reporter's other tasks in this loop, even when events never run out.
+                    # Yield to the reporter's other tasks in this event loop, even if events arrive without a pause.
                     await asyncio.sleep(0)
                 return events
             if self.retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):
@@ -211,7 +213,7 @@ class Worker:
             waited = True
 
     def _linger_left(self, reporter: Reporter) -> float:
-        """Return how many more seconds the queued events may linger."""
+        """Return the remaining linger time of the queued events, in seconds."""
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         self.can_linger = linger > 0

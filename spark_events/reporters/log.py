@@ -1,4 +1,4 @@
-"""``log``: readable events on the driver's standard error or in its log."""
+"""Reporter ``log``: readable lines on the driver's standard error or in its log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ _COLOURS = {Severity.TRACE: "2", Severity.DEBUG: "2", Severity.WARN: "33", Sever
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogConfig:
-    """``events.reporter.<name>.…`` of type ``log``."""
+    """Settings below ``events.reporter.<name>.`` for type ``log``."""
 
     format: str = option(
-        "format", choice("text", "json"), "text", doc="text: for people. json: all of the event, as `file` has it."
+        "format",
+        choice("text", "json"),
+        "text",
+        doc="text: readable lines. json: the whole event, as the reporter `file` writes it.",
     )
     destination: str = option(
         "destination",
@@ -72,15 +75,17 @@ class LogReporter(Reporter):
         self._fd = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
         self._is_json = config.format == "json"
         self._in_colour = not self._is_json and _shows_colours(self._fd)
-        # Python's logging decouples the reporter from the driver connection, which differs in an isolated process.
+        # Use Python's logging because the connection to the driver differs if the reporter runs in its own process.
         self._logger = logging.getLogger(DRIVER_LOGGER) if config.destination == "log4j" else None
-        # Data of the current attempt and how much of it is written, so that a retry resumes there.
+        # Data of the current batch, and the number of bytes already written; a retry resumes after these bytes.
         self._data = b""
         self._written = 0
 
     def open(self) -> None:
         if self._logger is not None and not self._logger.hasHandlers():
-            raise PermanentError("this process has no driver with a log; choose destination = stderr")
+            raise PermanentError(
+                "destination=log4j needs a driver's log, which this process does not have; set destination=stderr"
+            )
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         if self._logger is not None:
@@ -92,9 +97,9 @@ class LogReporter(Reporter):
         return None if self._write() else until(self._write)
 
     def _write(self) -> bool:
-        """Write the remaining data; return False if standard error is full.
+        """Write the remaining data; return False if standard error accepts no more data at the moment.
 
-        Standard error may be non-blocking, because any process that shares it can set that mode for all.
+        Standard error may be non-blocking because any process that shares the file description can set this mode.
         """
         view = memoryview(self._data)
         while self._written < len(view):

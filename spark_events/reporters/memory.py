@@ -1,4 +1,4 @@
-"""``memory``: keep the last events, for tests and notebooks."""
+"""Reporter ``memory``: the last events, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from spark_events.reporters.reporter import Reporter
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    """``events.reporter.<name>.…`` of type ``memory``."""
+    """Settings below ``events.reporter.<name>.`` for type ``memory``."""
 
-    size: int = option("size", integer(1, 10_000_000), 10_000, doc="How many events are kept, the newest ones.")
+    size: int = option(
+        "size", integer(1, 10_000_000), 10_000, doc="Maximum number of events; the oldest events are discarded first."
+    )
 
 
 class MemoryReporter(Reporter):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-#: Maximum number of times a refused batch is halved. With 30 halvings, three bad events among a thousand are found.
+#: Maximum number of times a refused batch is halved; 30 halvings find three bad events among a thousand.
 _MOST_HALVINGS = 30
 
 
 class BatchProgress:
     """Parts of a batch that are still to be delivered, kept over several attempts.
 
-    An outage in the middle of a batch neither repeats accepted events nor changes their order.
+    After an outage in the middle of a batch, accepted events are not sent again, and the order of events is unchanged.
 
     Attributes:
         left: the parts, the last one first.
@@ -28,11 +28,13 @@ class BatchProgress:
         self._halvings = 0
 
     def of(self, events: Sequence[Event]) -> BatchProgress:
-        """Return the progress of this batch: this one after a failed attempt with the same events, else a new one."""
+        """Return the progress of this batch: the existing progress if a failed attempt had the same events, else a new
+        progress.
+        """
         return self if self.left and self._ids == [event.event_id for event in events] else BatchProgress(events)
 
     def done(self, rejected: int = 0, reason: str = "") -> None:
-        """Remove the next part, which is delivered or rejected."""
+        """Remove the next part, which was delivered or rejected."""
         self.left.pop()
         self._rejected += rejected
         self._reason = reason or self._reason
@@ -60,5 +62,5 @@ class BatchProgress:
             PermanentError: when events were rejected; states how many, and the last reason.
         """
         if self._rejected:
-            text = f"{self._rejected} of {len(self._ids)} events refused: {self._reason}"
+            text = f"the destination refused {self._rejected} of {len(self._ids)} events: {self._reason}"
             raise PermanentError(text, self._rejected)

@@ -1,4 +1,4 @@
-"""Look up reporter types; only configured types are imported."""
+"""Registry of reporter types, which imports only the configured types."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _entry_point(name: str) -> EntryPoint:
 
 
 def _fault(found: Any) -> str | None:
-    """Return why the factory is unusable, or None."""
+    """Return the reason why the factory is unusable, or None."""
     if isinstance(found, type):
         if not issubclass(found, Reporter):
             return "is not a subclass of spark_events.Reporter"
@@ -70,9 +70,9 @@ def _fault(found: Any) -> str | None:
     elif not callable(found):
         return "is not a Reporter class or a function that returns one"
     elif not hasattr(found, "Config"):
-        return "has no Config, which declares its keys"
+        return "has no attribute Config, the dataclass that declares its settings"
     if _misfits(found, None):
-        return "cannot be created: the constructor must accept one argument, its Config"
+        return "cannot be created: the constructor must accept one argument, an instance of Config"
     return _config_fault(found.Config)
 
 
@@ -97,7 +97,7 @@ def _misfits(function: Any, *arguments: Any) -> bool:
     return False
 
 
-#: The value of ``events.reporter.<name>.type``.
+#: Setting ``events.reporter.<name>.type``.
 reporter_type: Kind[ReporterFactory] = Kind(
-    f"one of {', '.join(BUILT_IN)}, or package.module:Class of a reporter of your own", factory
+    f"one of {', '.join(BUILT_IN)}, or package.module:Class for your own reporter", factory
 )

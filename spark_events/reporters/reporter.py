@@ -1,4 +1,4 @@
-"""Reporter interface, modelled on FLIP-481's EventReporter and its factory, and what built-in reporters share."""
+"""Reporter interface, modelled on FLIP-481's EventReporter and its factory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _severity(text: str) -> Severity:
         raise ValueError from None
 
 
-#: A severity, in any case.
+#: Setting for a severity, in upper or lower case.
 severity: Kind[Severity] = Kind(
     f"one of {', '.join(severity.value for severity in Severity)}", _severity, lambda severity: severity.value
 )
@@ -72,7 +72,7 @@ class Reporter(abc.ABC):
         self.config = config
 
     def open(self) -> Awaitable[None] | None:
-        """Prepare for the first events; called once, and again after it raised."""
+        """Prepare for the first events; called once, and again after each call that raised an error."""
         return None
 
     @abc.abstractmethod
@@ -101,7 +101,7 @@ class ReporterFactory(Protocol):
 
 
 def load_extra(module: str, extra: str) -> ModuleType:
-    """Import a module of an optional library.
+    """Import a module of an optional dependency.
 
     Raises:
         MissingExtraError: the library is not installed; the message names the extra.
@@ -117,9 +117,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 async def until(done: Callable[[], bool]) -> None:
-    """Call ``done`` with growing pauses until it returns True.
+    """Call ``done`` until it returns True, with growing pauses between the calls.
 
-    There is no timeout: the caller limits the time.
+    The caller has to limit the total time.
     """
     pause = _FIRST_PAUSE
     while not done():

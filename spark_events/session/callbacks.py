@@ -1,6 +1,6 @@
 """Callbacks: user functions that receive events.
 
-Each callback is a separate reporter with its own thread and mailbox, so it cannot delay the others.
+Each callback is a separate reporter with its own thread and mailbox, so it cannot delay other callbacks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spark_events.session.event_history import EventMatcher
 
 Callback: TypeAlias = Callable[[Event], Awaitable[object] | object]
 
-#: Seconds added to the callback's timeout before the dispatcher abandons the reporter's thread.
+#: Grace period after the callback's timeout before the dispatcher abandons the reporter's thread, in seconds.
 _GRACE_SECONDS = 1.0
-#: Seconds a cancelled callback gets to finish; part of the grace period.
+#: Time for a cancelled callback to finish, in seconds; part of the grace period.
 _UNWIND_SECONDS = 0.5
 
 
@@ -32,8 +32,8 @@ class CallbackReporter(Reporter):
     Args:
         function: the user's function, plain or ``async``.
         timeout: seconds until an ``async`` call is cancelled.
-        begun: holds the identifier of the event delivered last. If the function blocks its thread, the replacement
-            reporter shares this list and therefore does not repeat the call.
+        begun: holds the identifier of the last event that the function received. A replacement reporter shares this
+            list, so it does not repeat a call that blocked its thread.
         on_close: called in the reporter's thread when the reporter closes.
     """
 
@@ -48,7 +48,7 @@ class CallbackReporter(Reporter):
 
     async def report(self, events: Sequence[Event]) -> None:
         for event in events:
-            # A program may add one event twice; only a repeated delivery also has the same sequence number.
+            # A program may add the same event twice; only a repeated delivery has the same sequence number too.
             identity = f"{event.sequence}/{event.event_id}"
             if identity in self._begun:
                 raise PermanentError(
@@ -72,7 +72,7 @@ class CallbackReporter(Reporter):
         done, _ = await asyncio.wait({call}, timeout=self._timeout)
         if not done:
             call.cancel()
-            # Let the cancelled call finish before the next one starts, but do not wait for a call that ignores
+            # Let the cancelled call finish before the next call starts, but do not wait for a call that ignores
             # cancellation.
             await asyncio.wait({call}, timeout=_UNWIND_SECONDS)
             return PermanentError(f"no answer within {self._timeout:g} s (timeout)")
@@ -85,7 +85,7 @@ class CallbackReporter(Reporter):
 async def _outcome(result: Awaitable[object]) -> BaseException | None:
     """Return the exception that the function raised, or None.
 
-    Catches every exception because a SystemExit that leaves a task ends the whole event loop.
+    Every exception is caught because a SystemExit raised in a task ends the whole event loop.
     """
     try:
         await result
@@ -114,8 +114,8 @@ def delivery_of(
         name: the reporter's name.
         function: the user's function, plain or ``async``.
         choice: the events to deliver.
-        timeout: seconds that one call may last.
-        capacity: how many events the mailbox holds.
+        timeout: time limit of one call, in seconds.
+        capacity: the maximum number of events in the mailbox.
         on_close: called in the reporter's thread when the reporter closes.
 
     Raises:
@@ -145,4 +145,4 @@ def _check(function: object, timeout: object) -> None:
         # Some functions written in C have no signature to inspect.
         pass
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise InvalidChoiceError(f"timeout: given {timeout!r}, allowed are seconds, more than 0")
+        raise InvalidChoiceError(f"timeout: given {timeout!r}, allowed is a number of seconds above 0")

@@ -41,7 +41,7 @@ def own_settings(settings: Mapping[str, Any] | None, arguments: Collection[str],
 
     Args:
         settings: the caller's settings; each key may start with ``events.``, ``spark.events.`` or neither.
-        arguments: names of the call's arguments that set a key themselves; such a key may not appear in ``settings``.
+        arguments: names of arguments that set a key; such a key may not appear in ``settings``.
         problems: receives a message for each invalid setting.
     """
     given = {} if settings is None else settings
@@ -49,7 +49,7 @@ def own_settings(settings: Mapping[str, Any] | None, arguments: Collection[str],
     found = settings_of(short, "events", problems)
     for name in arguments:
         if (key := _KEYS[name]) in found:
-            problems.append(f"settings: given {key}, allowed is the argument {name}, which stands for that key")
+            problems.append(f"settings: given {key}, which has its own argument; pass {name} instead")
     return found
 
 
@@ -79,8 +79,8 @@ def spark_conf(
     """
     found = given(() if reporters is None else reporters)
     problems = [
-        f"reporters: {name!r} is an object of this process, or of a class without a path to import it by, and the"
-        " sidecar is another process: give a type or a class of a module, or use spark_events.start"
+        f"reporters: {name!r} is an object, or its class cannot be imported by path, so the sidecar, a separate "
+        f"process, cannot create it: pass a type or a class of a module, or use spark_events.start"
         for name in found.own
     ]
     arguments = {"dispatcher", "sidecar"} if reporters is None else set(_KEYS)
@@ -95,7 +95,7 @@ def spark_conf(
         values["events.reporters"] = ",".join(found.names)
     if problems:
         raise ConfigError(problems)
-    # Validate here: the driver would only log the problem and run without events.
+    # Validate here because the driver would only log the problem and run without events.
     read(Settings.of(values, "the arguments"))
     return {_LISTENERS: _LISTENER, _CLASS_PATH: jar_path(), **{f"spark.{key}": value for key, value in values.items()}}
 

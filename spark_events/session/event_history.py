@@ -52,7 +52,7 @@ class EventMatcher:
         """
         for what, value in [*(("name", name) for name in names), ("class_scope", class_scope)]:
             if not isinstance(value, str) or not value.strip():
-                raise InvalidChoiceError(f"{what}: given {value!r}, allowed is a str, in which * stands for anything")
+                raise InvalidChoiceError(f"{what}: given {value!r}, allowed is a str, in which * matches any text")
         if where is not None and not callable(where):
             raise InvalidChoiceError(f"where: given {where!r}, allowed is a function of an event")
         wanted = tuple(str(name) for name in names) or ("*",)
@@ -65,7 +65,7 @@ class EventMatcher:
         return SelectionConfig(includes, min_severity=self.min_severity, heartbeats=HEARTBEAT in self.names)
 
     def fits(self, event: Event) -> bool:
-        """Return whether the event matches; exceptions of the predicate propagate."""
+        """Return whether the event matches; an exception of the predicate propagates to the caller."""
         if event.severity < self.min_severity or not Filter(self.class_scope, self.names).matches(
             event.class_scope, event.name
         ):
@@ -88,19 +88,19 @@ def _severity(given: object) -> Severity:
         raise InvalidChoiceError(f"min_severity: given {given!r}, allowed is one of {allowed}") from None
 
 
-#: How many of the last events the message of a failed wait lists.
+#: Number of recent events that the message of a failed wait lists.
 _NAMED = 5
 
 
 class _Waiter(NamedTuple):
-    """Pending ``wait_for``: what it waits for, and its result."""
+    """Pending call of ``wait_for``: its criteria and its result."""
 
     choice: EventMatcher
     after: int
     found: Future[Event]
 
     def offer(self, events: Iterable[Event]) -> None:
-        """Set the first match as the result; raise an error of the predicate to the waiting code."""
+        """Set the first matching event as the result, or an error of the predicate as the exception."""
         try:
             match = next((one for one in events if one.sequence > self.after and self.choice.fits(one)), None)
             if match is not None:
@@ -110,10 +110,10 @@ class _Waiter(NamedTuple):
 
 
 class EventHistory(Reporter):
-    """Reporter that keeps the last events and wakes pending waits. Thread-safe.
+    """Reporter that keeps the last events and wakes pending waits; thread-safe.
 
     Args:
-        size: how many events to keep. A pending wait sees every new event, even if ``size`` is smaller.
+        size: the maximum number of kept events. A pending wait receives every new event, even if ``size`` is small.
     """
 
     def __init__(self, size: int) -> None:
@@ -161,7 +161,7 @@ class EventHistory(Reporter):
             return found.result()
 
     async def wait_for_async(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """Wait as :meth:`wait_for` does, without blocking the event loop."""
+        """Wait like :meth:`wait_for`, without blocking the event loop."""
         with self._found(choice, after) as found:
             done, _ = await asyncio.wait([asyncio.wrap_future(found)], timeout=timeout)
             if not done:

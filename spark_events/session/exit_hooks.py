@@ -1,11 +1,11 @@
 """Exit hooks of the driver's Python: report to the JVM how the program ended.
 
-Spark does not learn how a plain ``python app.py`` ended, and under spark-submit it learns only the exit code. The
-hooks wrap ``sys.excepthook`` and ``sys.exit``, and report when the interpreter exits. ``raise SystemExit(3)`` without
-``sys.exit``, ``os._exit`` and signals bypass them.
+Spark does not know how a plain ``python app.py`` ended, and under spark-submit it knows only the exit code. The hooks
+wrap ``sys.excepthook`` and ``sys.exit``, and report when the interpreter exits. They do not see ``os._exit``, signals,
+or ``raise SystemExit(3)`` without ``sys.exit``.
 
-A container dies with its first process. If that is Python or Python's parent, the JVM would be killed before it has
-delivered the end, so Python's exit also waits for the JVM that it started.
+A container ends with its first process. If Python or Python's parent is this process, the JVM would be killed before it
+has delivered the last events. Therefore Python's exit also waits for the JVM that Python started.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, NoReturn
 
 from spark_events.bridge import python_stacks
 
-#: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
+#: Key that announces the hooks to the shim. The key is not below ``spark.events.``, where every key is a setting.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
-#: Seconds that Spark may take to stop, beyond the shutdown timeout of the events.
+#: Time for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
 _STOP_SECONDS = 20.0
 #: Since Python 3.12, the traceback of an uncaught SystemExit begins with the outermost frame.
 _TRACES_ARE_COMPLETE = sys.version_info >= (3, 12)
@@ -36,7 +36,7 @@ class _Program:
     """The last exception that may have ended this program.
 
     Attributes:
-        patience: seconds that Python's exit may wait for the end of the JVM.
+        patience: how long Python's exit may wait for the end of the JVM, in seconds.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,16 @@ class _Program:
         self._excepthook = sys.excepthook
 
     def install(self) -> None:
-        """Wrap the two functions and register the report."""
+        """Wrap ``sys.excepthook`` and ``sys.exit``, and register the report as an exit function."""
         sys.excepthook = self._uncaught
         sys.exit = self._exits
-        # Exit functions run last in, first out: the wait follows the report and the program's later exit functions.
+        # Exit functions run in reverse order of registration, so the wait follows the report and the program's exit
+        # functions.
         atexit.register(self._await_jvm)
         self.report_first()
 
     def report_first(self) -> None:
-        """Register the report so that it runs before the exit functions that are registered by now."""
+        """Register the report again, so that it runs before all exit functions registered so far."""
         atexit.unregister(self._tell)
         atexit.register(self._tell)
 
@@ -74,18 +75,18 @@ class _Program:
         gateway = SparkContext._gateway
         if gateway is None:
             return
-        # The JVM may already have exited.
+        # Ignore errors: the JVM may already have exited.
         with contextlib.suppress(Exception):
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
 
     def _await_jvm(self) -> None:
-        """End the JVM as Python's own end would, by closing its standard input, and wait for it."""
+        """Close the JVM's standard input, as the end of Python does, and wait until the JVM has ended."""
         from pyspark import SparkContext
 
         if 1 not in (os.getpid(), os.getppid()):
-            # Not in a container: the JVM outlives Python, and the sidecar sees Python's exit code.
+            # Outside a container, the JVM outlives Python, and the sidecar reads Python's exit code.
             return
-        # Under spark-submit the JVM started Python, and there is no process to wait for.
+        # Under spark-submit, the JVM started Python, so there is no child process to wait for.
         jvm = getattr(SparkContext._gateway, "proc", None)
         if os.getpid() != self._pid or jvm is None:
             return
@@ -96,7 +97,7 @@ class _Program:
     def _account(self) -> dict[str, Any]:
         error = self._last
         if error is None or hasattr(sys, "ps1") or sys.flags.interactive or not _left_the_program(error):
-            # Normal return, or a SystemExit that bypassed sys.exit: the code is unknown.
+            # The main program returned, or a SystemExit bypassed sys.exit: the exit code is unknown.
             return {}
         if isinstance(error, KeyboardInterrupt):
             return {"signal": "SIGINT"}
@@ -106,13 +107,13 @@ class _Program:
 
 
 def _left_the_program(error: BaseException) -> bool:
-    """Return whether the exception left the outermost frame.
+    """Return whether no frame of the program caught the exception.
 
-    A program that caught the exception may have continued.
+    A program that caught the exception may have continued, and ended in another way.
     """
     trace = error.__traceback__
     if trace is None:
-        # Before Python 3.12, no frame is added to a SystemExit that nothing catches.
+        # Before Python 3.12, the traceback of an uncaught SystemExit lacks the outermost frame.
         return not _TRACES_ARE_COMPLETE
     # A frame that catches an exception continues on another line.
     is_last = trace.tb_frame.f_lineno == trace.tb_lineno
@@ -127,7 +128,7 @@ def _status(code: object) -> int:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """Return the exception in the form of the shim's records."""
+    """Return the exception as JSON in the format of the shim's records."""
     chain: list[dict[str, Any]] = []
     link: BaseException | None = error
     while link is not None and len(chain) < _DEEPEST:
@@ -156,7 +157,7 @@ def _link(error: BaseException) -> dict[str, Any]:
 def _asked(error: BaseException, method: str) -> str | None:
     """Return the result of a method of a PySpark exception, or None.
 
-    The methods of Spark 3.5 raise if the exception has no such value.
+    In Spark 3.5, these methods raise an error if the exception has no such value.
     """
     with contextlib.suppress(Exception):
         answer = getattr(error, method)()
@@ -173,12 +174,12 @@ def _installed() -> _Program:
 
 
 def install(shutdown_timeout: float) -> None:
-    """Install the hooks, and answer the sidecar's questions for Python stacks.
+    """Install the hooks, and answer the sidecar's requests for Python stacks.
 
     Further calls in this process only change the timeout.
 
     Args:
-        shutdown_timeout: seconds that the last events have for delivery.
+        shutdown_timeout: time for the delivery of the last events, in seconds.
     """
     _installed().patience = shutdown_timeout + _STOP_SECONDS
 
@@ -186,6 +187,7 @@ def install(shutdown_timeout: float) -> None:
 def install_for(jvm: Any, shutdown_timeout: float) -> None:
     """Install the hooks and announce them to a running JVM."""
     install(shutdown_timeout)
-    # The report must run before the streams stop, whose exit function may have been registered after it.
+    # Register the report again: it must run before the exit function that stops the streams, which may have been
+    # registered later.
     _installed().report_first()
     jvm.io.sparkevents.listener.PythonProgram.willReport()

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, TypeAlias
 from spark_events.errors import ConfigError
 from spark_events.reporters.reporter import Reporter
 
-#: A dict by name, or a list without names. Each element is a type, a dict of keys, a Reporter class, or a reporter
-#: object.
+#: Type of the ``reporters`` argument: a dict by name, or a list. Each element is a reporter type, a dict of keys, a
+#: Reporter class, or a reporter object.
 Reporters: TypeAlias = Mapping[str, Any] | Iterable[Any]
 
 _PREFIX = "events.reporter"
 
 
 class Given(NamedTuple):
-    """Active reporters: names, settings, and factories of those without settings."""
+    """Active reporters: names, settings, and factories of the reporters without settings."""
 
     names: tuple[str, ...]
     settings: dict[str, str]
@@ -39,7 +39,7 @@ def given(reporters: Reporters) -> Given:
     for name, what in _named(reporters, problems):
         names.append(name)
         if isinstance(what, Reporter):
-            # If the reporter blocks its thread, the replacement thread uses the same object.
+            # Return the same object for every call: a replacement thread continues with this object.
             own[name] = partial(_itself, what)
         elif isinstance(what, type) and issubclass(what, Reporter):
             if _has_a_path(what):
@@ -52,8 +52,8 @@ def given(reporters: Reporters) -> Given:
             settings.update(settings_of(what, f"{_PREFIX}.{name}", problems))
         else:
             problems.append(
-                f"reporters: given {what!r} for {name!r}, allowed is a type such as 'file', a dict of its keys,"
-                " a class of reporters, or a reporter"
+                f"reporters: given {what!r} for {name!r}, allowed is a type such as 'file', a dict of its keys, a "
+                f"Reporter class, or a reporter object"
             )
     if problems:
         raise ConfigError(problems)
@@ -65,7 +65,7 @@ def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> 
 
     Args:
         values: the keys and values; a nested mapping adds a dotted level.
-        prefix: the key above them; empty for none.
+        prefix: the key above all keys; empty for none.
         problems: receives a message for each invalid key or value.
     """
     found: dict[str, str] = {}
@@ -76,7 +76,7 @@ def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> 
         elif isinstance(value, Mapping):
             found.update(settings_of(value, whole, problems))
         elif (text := _text(value)) is None:
-            problems.append(f"{whole}: given {value!r} of type {type(value).__name__}, allowed is text or a number")
+            problems.append(f"{whole}: given {value!r} of type {type(value).__name__}, allowed is a str or a number")
         else:
             found[whole] = text
     return found
@@ -104,7 +104,9 @@ def _named(reporters: object, problems: list[str]) -> Iterator[tuple[str, Any]]:
                 problems.append(f"reporters: given the name {name!r}, allowed is a str without dots")
         return
     if not isinstance(reporters, Iterable):
-        problems.append(f"reporters: given {reporters!r}, allowed is a list of reporters, or a dict of them by name")
+        problems.append(
+            f"reporters: given {reporters!r}, allowed is a list of reporters, or a dict of reporters by name"
+        )
         return
     taken: dict[str, int] = {}
     for what in reporters:

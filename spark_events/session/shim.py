@@ -1,4 +1,4 @@
-"""Access to the session, its driver and the shim in the driver's JVM; `add_event`, which the shim receives."""
+"""Access to the session, its driver and the shim in the driver's JVM; ``add_event``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
 
     >>> add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))        # doctest: +SKIP
 
-    The event travels over Spark's listener bus, so its order relative to Spark's own events is kept. The sidecar and
-    every stream of :func:`spark_events.start` receive it, with the variables of the application. If the event has the
-    attribute ``spark.streaming.query.id``, it also gets the variables of that query. The call returns immediately and
-    does not wait for delivery. If nothing listens, the event is dropped without an error.
+    The event is posted to Spark's listener bus, so its order relative to Spark's own events is kept. The sidecar and
+    every stream of :func:`spark_events.start` receive the event and add the attributes of the application. If the event
+    has the attribute ``spark.streaming.query.id``, they add the attributes of that query too. The call returns
+    immediately and does not wait for delivery. Without a sidecar or a stream, the event is dropped without an error.
 
     Args:
-        event: the event, or a builder, which is built first.
+        event: the event, or a builder of it.
         spark: the session. None: the active session.
 
     Raises:
@@ -73,10 +73,13 @@ def session_of(spark: Any | None) -> Any:
         from pyspark.sql import SparkSession
 
         try:
-            # Returns the thread's session or, in threads without one (callbacks), the session created first.
+            # This call returns the thread's session or, in threads without a session (callbacks), the session that was
+            # created first.
             spark = SparkSession.active()
         except PySparkException:
-            raise SessionError("no SparkSession is active: start one, or give one as the argument") from None
+            raise SessionError(
+                "no SparkSession is active: start a session, or pass a session as the argument"
+            ) from None
     if not hasattr(spark, "streams") or not hasattr(spark, "conf"):
         raise SessionError(f"spark: given {type(spark).__name__}, allowed is a SparkSession")
     return spark
@@ -106,7 +109,7 @@ def driver_of(spark: Any) -> Any:
 
 
 def knows_shim(jvm: Any) -> bool:
-    """Return whether the jar is on the class path of a JVM."""
+    """Return whether the class path of a JVM contains the jar."""
     from py4j.java_gateway import JavaClass
 
     # py4j treats an unknown class as a package.

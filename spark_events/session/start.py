@@ -27,7 +27,7 @@ from spark_events.session.shim import driver_of, is_connect, session_of
 from spark_events.session.stream import EventStream, Subscription
 
 _LOG = logging.getLogger(__name__)
-#: Origin of a stream's settings in messages; the shim uses the same text.
+#: Origin of a stream's settings, for messages; the shim uses the same text.
 _ORIGIN = "spark_events.start"
 _HISTORY = "history"
 #: First major Spark version that sends Connect clients the events of their own queries.
@@ -35,7 +35,7 @@ _FIRST_CONNECT = 4
 
 _lock = threading.RLock()
 _running: dict[str, EventStream] = {}
-#: By application: the first sequence number of its next stream.
+#: First sequence number of the next stream, by application.
 _next_sequence: dict[str, int] = {}
 
 
@@ -60,11 +60,12 @@ def start(
     Args:
         spark: the session. None: the active session. A Spark Connect session reports only its own queries.
         reporters: as for :func:`spark_events.spark_conf`; may also contain reporter objects, such as a
-            ``MemoryReporter()``. None: the reporters of the session's configuration, unless a sidecar serves them.
+            ``MemoryReporter()``. None: the reporters in the session's configuration, unless a sidecar serves these
+            reporters.
         dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes it wait for
             all of them.
         settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
-        history: how many events to keep for :attr:`EventStream.history` and ``wait_for``.
+        history: maximum number of events that are kept for :attr:`EventStream.history` and ``wait_for``.
         replace: how to treat a running stream of this application. True stops it and moves its callbacks to the new
             stream. False raises SessionError. None means True in interactive Python, where a cell may run twice, and
             False otherwise.
@@ -82,7 +83,7 @@ def start(
     values = _settings(found, dispatcher, settings)
     recorded = EventHistory(_size(history))
     own = {**found.own, _HISTORY: lambda: recorded}
-    # Validate before anything is stopped or started.
+    # Validate all arguments before stopping or starting a stream.
     plans = read(Settings(Setting(key, value, _ORIGIN) for key, value in values.items()), own)
     patience = plans.config.shutdown_timeout
     application = _application_of(session)
@@ -134,7 +135,9 @@ def _size(history: object) -> int:
 def _settings(found: Given, dispatcher: str, settings: Mapping[str, Any] | None) -> dict[str, str]:
     problems: list[str] = []
     if _HISTORY in found.names:
-        problems.append(f"reporters: given the name {_HISTORY!r}, which is that of the stream's own memory")
+        problems.append(
+            f"reporters: given the name {_HISTORY!r}, which is reserved for the stream's history; choose another name"
+        )
     arguments = ["dispatcher", "reporters"] if found.names else ["dispatcher"]
     values = {
         **found.settings,
@@ -192,7 +195,7 @@ def _make_room(application: str, replaces: bool) -> list[Subscription]:
 
 
 def _replaces() -> bool:
-    """Return whether this Python is interactive, so that a cell may run twice."""
+    """Return whether this Python is interactive, so that code may run twice."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
@@ -219,7 +222,7 @@ def _caller() -> str:
 
 
 def _forget(ended: EventStream) -> None:
-    # Do not acquire the lock: the thread that holds it may be waiting for this stream to end.
+    # Do not acquire the lock: the thread that holds the lock may be waiting for the end of this stream.
     for application, stream in list(_running.items()):
         if stream is ended:
             _next_sequence[application] = ended.next_sequence
@@ -234,5 +237,5 @@ def _stop_all() -> None:
 
 atexit.register(_stop_all)
 if hasattr(os, "register_at_fork"):
-    # A forked child has none of the threads; the streams belong to the parent.
+    # Do nothing in a forked child: the streams and their threads belong to the parent.
     os.register_at_fork(after_in_child=_running.clear)

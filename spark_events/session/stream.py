@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callback)
 
-#: How many events the mailbox of a callback holds.
+#: Maximum number of events in the mailbox of a callback.
 _CAPACITY = 2048
-#: Seconds that ``stop`` waits beyond the shutdown timeout.
+#: Time that ``stop`` waits in addition to the shutdown timeout, in seconds.
 _GRACE_SECONDS = 1.0
 _SHOWN = 10
 
@@ -35,7 +35,7 @@ class Bridge(Protocol):
     """Source of a stream's records; :mod:`spark_events.bridge` implements it."""
 
     def stop(self) -> None:
-        """Stop listening; records of earlier events are still delivered."""
+        """Stop listening; records received before are still delivered."""
 
     def end(self) -> None:
         """Release all resources when the session is over; called on the session's thread."""
@@ -53,19 +53,20 @@ class Subscription(NamedTuple):
 
 
 class EventStream:
-    """Live events of an application, for callbacks, waiting code and reporters.
+    """Stream of an application's events, for callbacks, ``wait_for`` and reporters.
 
-    Created by :func:`spark_events.start`. As a context manager, it stops the stream on exit. All methods are
-    thread-safe. In a forked child process the stream is not running.
+    :func:`spark_events.start` creates the stream. The stream is a context manager that stops on exit. All methods are
+    thread-safe. In a forked child process, the stream is not running.
 
     Args:
         session: a driver session whose ``begin`` succeeded and whose ``run`` was not called yet.
         bridge: the source of the session's records.
         recorded: the history of the stream, which is also one of the session's reporters.
-        patience: seconds that the last events have for delivery when the stream ends.
+        patience: time for the delivery of the last events when the stream ends, in seconds.
         started_at: file and line of the ``start`` call, for messages.
-        replaces_callbacks: whether a new callback replaces one with the same name, as when a notebook cell runs again.
-        on_end: called with the stream when it has ended, on the stream's thread.
+        replaces_callbacks: whether a new callback replaces a callback with the same name, for notebook cells that run
+            again.
+        on_end: called with the stream on the stream's thread, after the stream has ended.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class EventStream:
         self._thread = threading.Thread(target=self._run, name="spark-events", daemon=True)
 
     def begin(self) -> None:
-        """Start the stream's thread; ``spark_events.start`` calls this."""
+        """Start the stream's thread; called by ``spark_events.start``."""
         self._thread.start()
 
     @property
@@ -102,7 +103,7 @@ class EventStream:
 
     @property
     def next_sequence(self) -> int:
-        """Sequence number of the next event; a stream that replaces this one starts there."""
+        """Sequence number of the next event, with which a stream that replaces this stream begins."""
         return self._driver_session.next_sequence
 
     @property
@@ -133,15 +134,16 @@ class EventStream:
         ... async def page(event): ...
 
         Each function runs in its own thread, receives one event at a time, in order, and never receives the same event
-        twice. If the function raises, the exception is logged and counted and the next event follows; Spark and the
-        other reporters are not affected.
+        twice. An exception of the function is logged and counted, and the function is called with the next event; Spark
+        and other reporters are not affected.
 
         Args:
-            names: event names; ``*`` matches any text. None given: all events.
+            names: event names; ``*`` matches any text. Without names: all events.
             class_scope: scope of the events; ``*`` matches any text.
             min_severity: lowest severity to deliver.
-            timeout: seconds that one call may last. After that, an ``async`` function is cancelled and the thread of a
-                plain function is abandoned. While four abandoned threads hang, a further one is not replaced.
+            timeout: time limit of one call, in seconds. Then an ``async`` function is cancelled, and the thread of a
+                plain function is abandoned and replaced. At most four abandoned threads are replaced while all of them
+                hang.
 
         Raises:
             InvalidChoiceError: when an argument is invalid.
@@ -168,7 +170,7 @@ class EventStream:
         if not self.is_running:
             name = name_of(function)
             raise SessionError(
-                f"the event stream has ended, so {name} would get no events: call spark_events.start again"
+                f"the event stream has ended, so {name} would receive no events: call spark_events.start again"
             )
         with self._lock:
             key = _key(function)
@@ -184,7 +186,7 @@ class EventStream:
             self._driver_session.detach(before[1])
 
     def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
-        """Return an unused reporter name; a replaced callback's name counts as unused."""
+        """Return an unused reporter name; the name of a replaced callback counts as unused."""
         others = [one[1].name for one in self._subscriptions.values() if one is not before]
         taken = {*self._driver_session.reporters, *others}
         name = name_of(function)
@@ -193,7 +195,7 @@ class EventStream:
         return name
 
     def off(self, function: Callback) -> None:
-        """Remove a callback; a call that is in progress is its last.
+        """Remove a callback; no call follows a call in progress.
 
         Raises:
             SessionError: when the function is not subscribed.
@@ -224,11 +226,11 @@ class EventStream:
             class_scope: see :meth:`on`.
             min_severity: see :meth:`on`.
             where: predicate that the event must satisfy; it runs in the stream's threads as well and must not block.
-            after: accept only events after this one. In a loop, pass the event found last.
+            after: accept only events after this event. In a loop, pass the event of the preceding call.
             timeout: seconds to wait.
 
         Raises:
-            WaitTimeoutError: when no matching event arrived in time; the message lists the events that did.
+            WaitTimeoutError: when no matching event arrived in time; the message lists the events that arrived.
             StreamStoppedError: when the stream ended without a matching event.
             InvalidChoiceError: when an argument is invalid.
         """
@@ -245,12 +247,13 @@ class EventStream:
         after: Event | None = None,
         timeout: float,
     ) -> Event:
-        """Wait as :meth:`wait_for` does, without blocking the event loop."""
+        """Wait like :meth:`wait_for`, without blocking the event loop."""
         choice = EventMatcher.of(names, class_scope, min_severity, where)
         return await self._recorded.wait_for_async(choice, after, _seconds(timeout))
 
     def report(self, *, sla: float | None = None) -> InlineReport:
-        """Report on the events of the history: what is wrong, a timeline, failures. A notebook shows it as a page.
+        """Return a report on the events of the history: findings, a timeline, failures. A notebook shows the report as
+        a page.
 
         Args:
             sla: longest duration of a commit, in seconds.
@@ -266,7 +269,7 @@ class EventStream:
     def stop(self) -> None:
         """Stop the stream and deliver earlier events, within the shutdown timeout.
 
-        Further calls have no effect. Called from a callback, it returns immediately, because the stream waits for its
+        Further calls have no effect. A call in a callback returns immediately because the stream waits for its
         callbacks before it ends.
         """
         if os.getpid() != self._pid:
@@ -274,7 +277,7 @@ class EventStream:
         with self._lock:
             first, self._stopping = not self._stopping, True
         if first:
-            # If the JVM is already gone, the session ends by itself.
+            # Ignore errors: if the JVM has ended, the session ends too.
             with contextlib.suppress(Exception):
                 self._bridge.stop()
         if not threading.current_thread().name.startswith("spark-events"):
@@ -311,7 +314,7 @@ class EventStream:
 
 def _seconds(timeout: object, name: str = "timeout") -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InvalidChoiceError(f"{name}: given {timeout!r}, allowed are seconds, 0 or more")
+        raise InvalidChoiceError(f"{name}: given {timeout!r}, allowed is a number of seconds, 0 or more")
     return float(timeout)
 
 
@@ -320,6 +323,6 @@ def _key(function: Callback) -> str:
 
 
 def _has_a_name(function: Callback) -> bool:
-    """Return whether the function's name identifies it; not for ``_`` and lambdas."""
+    """Return whether the function can be identified by its name; False for ``_`` and lambdas."""
     name = name_of(function).rpartition(".")[2]
     return name not in ("_", "<lambda>")

@@ -1,1 +1,1 @@
-"""Applications that fell silent: found from their stored events, reported as LOST."""
+"""Detection of lost applications from their stored events."""

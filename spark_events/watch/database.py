@@ -13,7 +13,7 @@ from spark_events.watch.sightings import STATUS_CHANGE, WATCHED, Sightings
 
 
 class EventDatabase:
-    """The table of events.
+    """Table of events in a database, as the source of a watcher.
 
     Args:
         config: address and password.
@@ -26,7 +26,7 @@ class EventDatabase:
         self._application = application
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read the latest event of each kind of each application, not older than ``since``, in milliseconds.
+        """Read the latest event of each name and application since the time ``since``, in milliseconds.
 
         Raises:
             SparkEventsError: when the database cannot be read.
@@ -87,7 +87,7 @@ class EventDatabase:
             )
 
     def record(self, event: Event) -> None:
-        """Store a reported event, so that it is reported once.
+        """Store a reported event, so that it is not reported again.
 
         Raises:
             SparkEventsError: when the database cannot be written.

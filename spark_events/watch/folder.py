@@ -15,15 +15,15 @@ from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.file.rotation import Archive
 from spark_events.watch.sightings import Sightings
 
-#: File in which the watcher records what it has reported; other watchers and later runs read it.
+#: Name of the file in which the watcher records reported events; other watchers and later runs read this file.
 RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
-#: How often the folder is read again because a file was rotated during the reading.
+#: Maximum number of times the folder is read again because a file was rotated while it was being read.
 _ATTEMPTS = 5
 
 
 class JsonFolder:
-    """The events of one folder and its subfolders, or of one file and its rotated predecessors.
+    """Events in a folder and its subfolders, or in a file and its rotated predecessors, as the source of a watcher.
 
     Args:
         path: the folder or file.
@@ -32,7 +32,7 @@ class JsonFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._record = (path if path.is_dir() else path.parent) / RECORD
-        # Bytes that have been read, by device and inode, which survive a rename.
+        # Number of bytes already read, by device and inode, which a rename does not change.
         self._read: dict[tuple[int, int], int] = {}
 
     def read(self, sightings: Sightings, since: int) -> None:
@@ -54,10 +54,10 @@ class JsonFolder:
                 continue
             except OSError as error:
                 raise SparkEventsError(f"cannot read {error.filename or self._path}: {error.strerror}") from None
-        raise SparkEventsError(f"cannot read {self._path}: its files are rotated faster than they are read")
+        raise SparkEventsError(f"cannot read {self._path}: files are rotated faster than they are read")
 
     def record(self, event: Event) -> None:
-        """Store a reported event, so that it is reported once.
+        """Store a reported event, so that it is not reported again.
 
         Raises:
             SparkEventsError: when the file cannot be written.
@@ -103,7 +103,7 @@ def _see(sightings: Sightings, line: bytes) -> None:
     try:
         sightings.see(decode_event(line))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Not an event: another program's file, or a write that was cut off.
+        # Skip a line that is not an event: the file belongs to another program, or a write was cut off.
         return
 
 

@@ -1,4 +1,4 @@
-"""The LOST event of another process's application, equal to the event that its own sidecar would have reported."""
+"""LOST event of an application, equal to the event that the application's sidecar would have reported."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def lost_event(start: ApplicationStart, at: int, sequence: int, how: str) -> Eve
 
     Args:
         start: identity of the application.
-        at: when the application was last known to run, in milliseconds since the epoch.
+        at: the time at which the application was last known to run, in milliseconds since the epoch.
         sequence: sequence number of the event, one more than the application's last known number.
         how: how the loss was found, as the end of a sentence.
     """
-    # Use the sidecar's own translation, so that key, attributes and severity cannot differ.
+    # Use the sidecar's translation, so that key, attributes and severity are the same.
     translator = Translator(first_sequence=sequence)
     translator.restore(start)
     (event,) = translator.driver_lost(at, orderly=False, how=how)

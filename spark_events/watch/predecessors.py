@@ -1,13 +1,14 @@
-"""Earlier runs of an application that died without an end, found by the next run.
+"""Detection of lost earlier runs of an application by its next run.
 
-Two sources have records of these runs::
+A lost run died without reporting its end. Two sources have records of such runs::
 
     spool directory   shop-3f2a9c01/run~.0/start.json   written at the start of a run, deleted at its end; the lock
                       shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file
     database          a start without an end
 
 A free lock proves that a run is over. A database does not show whether a run has died or still runs under the same
-name. Such a run is LOST when its heartbeats are overdue, which may be up to two intervals after this run's start.
+name. A run in a database is LOST when its heartbeats are overdue, which may be up to two intervals after this run's
+start.
 """
 
 from __future__ import annotations
@@ -34,26 +35,27 @@ if TYPE_CHECKING:
     from spark_events.reporters.database.config import DatabaseConfig
 
 _LOG = logging.getLogger(__name__)
-#: Not a valid name of a reporter, whose spool files have the same parent.
+#: Folder name; not a valid reporter name because the spool files of reporters have the same parent folder.
 _RUN = "run~"
 _START = "start.json"
-#: Between two updates of the time at which this run was last alive, in seconds.
+#: Interval between two updates of the time at which this run was last alive, in seconds.
 _TOUCH_SECONDS = 10.0
-#: Intervals without a heartbeat after which an earlier run is LOST, and age limit of the events read, in milliseconds.
+#: Number of intervals without a heartbeat after which an earlier run is LOST, and maximum age of the events that are
+#: read, in milliseconds.
 _INTERVALS, _SINCE = 2.0, 7 * 86_400_000
 _END_SECONDS = 1.0
-_HOW = "its driver died without reporting its end, found by the start of its next run"
+_HOW = "its driver died without reporting its end; detected at the start of the next run"
 
 
 class Predecessors:
-    """Finds lost runs in a separate thread, and marks this run as running, for the next run.
+    """Thread that finds lost runs, and marks this run as running, for the next run.
 
     Args:
-        spool: directory of the spool; None if there is none.
+        spool: directory of the spool; None without a spool.
         databases: databases that receive this run's events.
         is_unique: whether no two applications of this name run at the same time.
         driver: identity of this run's driver.
-        found: called with each LOST event, in that thread.
+        found: called with each LOST event, in this thread.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Predecessors:
         self._own: SpoolFolder | None = None
 
     def begin(self, start: ApplicationStart) -> None:
-        """Look for lost runs of this application. Further calls have no effect."""
+        """Start looking for lost runs of this application. Further calls have no effect."""
         if self._thread is None and start.app_id is not None and (self._spool is not None or self._databases):
             self._thread = threading.Thread(
                 target=self._run, args=(start,), name="spark-events-predecessors", daemon=True
@@ -82,11 +84,11 @@ class Predecessors:
             self._thread.start()
 
     def end(self) -> None:
-        """Note that this run has an end. Further calls have no effect."""
+        """Record that this run has ended. Further calls have no effect."""
         self._over.set()
 
     def join(self) -> None:
-        """Wait briefly until the end is stored."""
+        """Wait briefly until the end of this run is stored."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -96,7 +98,7 @@ class Predecessors:
             for lost, at in self._in_spool(start):
                 self._found(lost_event(lost, at, 0, _HOW))
         except (OSError, RuntimeError) as error:
-            _LOG.warning("cannot read the spool directory; a lost earlier run is not reported: %s", error)
+            _LOG.warning("cannot read the spool directory, so a lost earlier run is not reported: %s", error)
         pause = 0.0
         while not self._over.wait(pause):
             pause = _TOUCH_SECONDS
@@ -118,7 +120,7 @@ class Predecessors:
             return
         folders = SpoolFolders(self._spool, start.app_name, _RUN, self._driver)
         self._own = folders.claim_own()
-        # The folder may be that of a dead run, or of this run's earlier sidecar.
+        # The folder belongs to a dead run, or to an earlier sidecar of this run.
         dead = _read(self._own.folder)
         (self._own.folder / _START).write_bytes(msgspec.json.encode(start))
         if dead is not None and _identity(dead[0]) != _identity(start):
@@ -130,8 +132,8 @@ class Predecessors:
             folder.delete()
 
     def _in_database(self, config: DatabaseConfig, start: ApplicationStart) -> float:
-        """Report the lost runs; return the seconds until the next look. Remove a database without open runs."""
-        # Only configured reporters' libraries are imported.
+        """Report the lost runs, and remove databases without open runs; return the seconds until the next check."""
+        # Import here, so that SQLAlchemy is imported only if a database reporter is configured.
         from spark_events.watch.database import EventDatabase
 
         now = time.time_ns() // 1_000_000
@@ -139,14 +141,14 @@ class Predecessors:
         try:
             EventDatabase(config, start.app_name).read(sightings, now - _SINCE)
         except SparkEventsError as error:
-            _LOG.warning("cannot look for a lost earlier run, trying again in %g s: %s", _TOUCH_SECONDS, error)
+            _LOG.warning("cannot look for a lost earlier run; retrying in %g s: %s", _TOUCH_SECONDS, error)
             return _TOUCH_SECONDS
         waits = []
         for seen in sightings:
             identity = str(seen.attributes.get("spark.app.id")), seen.attributes.get("spark.app.attempt_id")
             if not seen.is_expected or identity == _identity(start) or seen.started > start.time:
                 continue
-            # An application has one attempt at a time.
+            # A later attempt of the same application proves that this attempt has ended.
             if self._is_unique or identity[0] == start.app_id or seen.is_overdue(now, _INTERVALS):
                 self._found(seen.lost())
             elif seen.interval:
@@ -162,7 +164,7 @@ def _read(folder: Path) -> tuple[ApplicationStart, int] | None:
         at = (folder / _START).stat().st_mtime_ns // 1_000_000
         return msgspec.json.decode((folder / _START).read_bytes(), type=ApplicationStart), at
     except (OSError, msgspec.MsgspecError):
-        # The folder is new, or the disk was full when the file was written.
+        # Skip a folder without a valid file: the folder is new, or the disk was full when the file was written.
         return None
 
 

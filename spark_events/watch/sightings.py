@@ -20,10 +20,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclasses.dataclass(slots=True)
 class Sighting:
-    """One application, identified by id and attempt. Times are in milliseconds since the epoch, 0 if unknown.
+    """State of one application, identified by id and attempt. Times are in milliseconds since the epoch, 0 if unknown.
 
     Attributes:
-        attributes: the attributes of a heartbeat or of the start; the LOST event needs some of them.
+        attributes: the attributes of a heartbeat or of the start, some of which the LOST event needs.
         started: time of the start.
         last_seen: time of the latest start or heartbeat.
         interval: time between two heartbeats, according to the latest heartbeat.
@@ -42,7 +42,7 @@ class Sighting:
 
     @property
     def name(self) -> str:
-        """Name of the application, or its id if the events lack the name."""
+        """Name of the application, or its id if the events do not contain the name."""
         return self._text("spark.app.name") or self._text("spark.app.id")
 
     @property
@@ -51,11 +51,11 @@ class Sighting:
         return not self.status and self.last_seen > self.reported
 
     def is_overdue(self, now: int, intervals: float) -> bool:
-        """Return whether heartbeats are expected and the latest is older than ``intervals`` intervals."""
+        """Return whether heartbeats are expected and the latest heartbeat is older than ``intervals`` intervals."""
         return self.is_expected and self.interval > 0 and now - self.last_seen > intervals * self.interval
 
     def lost(self) -> Event:
-        """Return the LOST event; it depends on stored events only, so that two watchers make the same event."""
+        """Return the LOST event, computed only from stored events, so that two watchers return equal events."""
         start = ApplicationStart(
             app_id=self._text("spark.app.id"),
             app_name=self.name,
@@ -66,9 +66,9 @@ class Sighting:
             host=self._text("host.name"),
         )
         since = (_EPOCH + timedelta(milliseconds=self.last_seen)).strftime("%Y-%m-%d %H:%M:%S UTC")
-        what = f"no heartbeat since {since}, one was expected every {self.interval / 1000:g} s"
+        what = f"no heartbeat since {since}, expected every {self.interval / 1000:g} s"
         if not self.interval:
-            what = f"it started at {since} and its driver died without reporting its end"
+            what = f"it started at {since}, and its driver died without reporting its end"
         return lost_event(start, self.last_seen, self.sequence + 1, what)
 
     def _text(self, key: str) -> str:
@@ -77,7 +77,7 @@ class Sighting:
 
 
 class Sightings:
-    """All applications of a source. Events may be seen in any order, and more than once."""
+    """State of all applications in a source. Events may be added in any order, and repeatedly."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], Sighting] = {}

@@ -108,7 +108,7 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--since", "yesterday"], "--since: given 'yesterday', allowed is a time such as"),
         (["--until", "2026-99-01"], "--until: given '2026-99-01', allowed is a time such as"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "--since: given 2026-02-01, which is after the end"),
-        (["--port", "80"], "--port: allowed is 0 to 65535, with --serve"),
+        (["--port", "80"], "--port: allowed is 0 to 65535, together with --serve"),
     ],
 )
 def test_invalid_options_are_rejected(
@@ -131,7 +131,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
     for source, message in (
         ("gone.jsonl", "gone.jsonl: no such file or folder"),
         ("*.parquet", "*.parquet: no file matches this pattern"),
-        ("empty.jsonl", "empty.jsonl: no event yet, the source is empty"),
+        ("empty.jsonl", "empty.jsonl: the source is empty and has no event yet"),
         ("other.csv", "other.csv: unknown format; allowed are"),
         ("folder", "folder: no file of events, event log or database in this folder"),
         ("lines.jsonl", "lines.jsonl: no event; "),

@@ -135,8 +135,8 @@ class Own:
         ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), allowed is one; set in a test"),
         ({"count": "two"}, "own.count: given 'two' (SystemExit: two), allowed is one; set in a test"),
         ({"word": "s3cret"}, "own.word: given a value that is not shown (KeyError), allowed is a word; set in a test"),
-        ({"colour": "blue", "password": "s3cret"}, "own: its keys cannot be used together: blue is not for ***"),
-        ({"colour": "green", "password": "s3cret"}, "own: its keys cannot be used together: KeyError: '***'"),
+        ({"colour": "blue", "password": "s3cret"}, "own: these keys cannot be used together: blue is not for ***"),
+        ({"colour": "green", "password": "s3cret"}, "own: these keys cannot be used together: KeyError: '***'"),
     ],
 )
 def test_an_error_in_a_parser_is_reported_with_its_key(values: dict[str, str], message: str) -> None:

@@ -164,7 +164,7 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
     (problem,) = problems(reporter__audit__type=given, reporter__audit__path="/x")
     assert problem.startswith(f"events.reporter.audit.type: given {given!r} (")
     assert reason in problem
-    assert problem.endswith("package.module:Class of a reporter of your own; set in a file")
+    assert problem.endswith("package.module:Class for your own reporter; set in a file")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_spool_without_an_end_of_the_predecessor(tmp_path: Path) -> None:
     assert (event["event_id"], event["severity"]) == (id_of_lost("first"), "FATAL")
     assert event["attributes"]["spark.app.id"] == "first"
     assert event["body"] == (
-        "Application 'shop' is lost: its driver died without reporting its end, found by the start of its next run"
+        "Application 'shop' is lost: its driver died without reporting its end; detected at the start of the next run"
     )
     assert [*(tmp_path / "spool").rglob("start.json")] == []
 

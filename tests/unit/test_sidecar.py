@@ -375,7 +375,9 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
         assert str(nowhere) in message
         driver.send(goodbye(within_ms=500))
         assert driver.await_exit() == 0
-        driver.await_answer("log", message="reporter audit: 2 events were not delivered in time and are lost")
+        driver.await_answer(
+            "log", message="reporter audit: 2 events were not delivered before the shutdown timeout and are lost"
+        )
 
 
 def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
@@ -482,9 +484,11 @@ def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dis
         assert driver.await_exit() == 0
         # The deadline is much earlier than events.dispatcher.sync.timeout (10 s).
         assert witness.late(deadline) < 2
-        driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
+        driver.await_answer(
+            "log", message="reporter h: 3 events were not delivered before the shutdown timeout and are lost"
+        )
         assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [
-            "reporter h: 3 events were not delivered in time and are lost"
+            "reporter h: 3 events were not delivered before the shutdown timeout and are lost"
         ]
     assert [changes["name"] for changes in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
     # The report is sent in the last tenth of the time. It may be missing if the machine stalled then.

@@ -25,19 +25,20 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[3:];"
     " from spark_events.dispatch.process.program import main; main(int(sys.argv[2]))"
 )
-#: How long to read the last answers of a dead process.
+#: Time limit for reading the last answers of a dead process, in seconds.
 _DRAIN_SECONDS = 1.0
-#: The process group is empty, or its remaining process runs as another user.
+#: Errors of a kill that can be ignored: the process group is empty, or its remaining process runs as another user.
 _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
 
 class Child:
-    """One process, from its start to its death.
+    """One process of a reporter, from its start to its end.
 
-    The kernel kills the process when the thread that created it ends, so create it in a thread that outlives it.
+    The kernel kills the process when the thread that created it ends, so create the process in a thread that lives
+    longer.
 
     Args:
-        name: the reporter's name, which also appears in the list of processes.
+        name: the reporter's name, which ``ps`` also shows.
 
     Raises:
         OSError: when the process cannot be started.
@@ -49,7 +50,7 @@ class Child:
         self._lock = threading.Lock()
         self._waiting: Future[Done | Failed] | None = None
         self._exited: Future[str] = Future()
-        # A cancelled wait must not cancel the future itself.
+        # Shield the future, so that a cancelled wait does not cancel it.
         self._exited.set_running_or_notify_cancel()
         self._reaped = False
         self._why = ""
@@ -58,7 +59,7 @@ class Child:
             self._socket.setblocking(False)
             command = [sys.executable, "-c", _PROGRAM, name, str(os.getpid()), *sys.path]
             try:
-                # A separate session makes it possible to kill the reporter's own subprocesses too.
+                # Create a session, so that the reporter's own subprocesses can be killed together with the process.
                 self._process = subprocess.Popen(
                     command, stdin=theirs.fileno(), stdout=subprocess.PIPE, bufsize=0, start_new_session=True
                 )
@@ -69,11 +70,11 @@ class Child:
         reader = threading.Thread(target=self._listen, name=f"spark-events-{name}-answers", daemon=True)
         keeper = threading.Thread(target=self._keep, args=[reader], name=f"spark-events-{name}-keeper", daemon=True)
         try:
-            # The reader ends with the process, even if the keeper thread cannot start.
+            # The reader thread ends with the process, even if the keeper thread cannot start.
             reader.start()
             keeper.start()
         except RuntimeError:
-            # Without a thread to monitor it, the process must end here.
+            # No thread monitors the process, so kill it here.
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
             self._socket.close()
@@ -85,8 +86,8 @@ class Child:
         If this call is cancelled, the process is left in an unknown state.
 
         Raises:
-            PermanentError: when the reporter raised it.
-            ThrottledError: when the reporter raised it.
+            PermanentError: when the reporter raised a PermanentError.
+            ThrottledError: when the reporter raised a ThrottledError.
             ReporterProcessError: when the reporter raised another error, or the process has died.
         """
         awaited: Future[Done | Failed] = Future()
@@ -137,7 +138,7 @@ class Child:
                 answer = decode(data)
                 if isinstance(answer, LogLine):
                     logger = logging.getLogger(answer.logger)
-                    # The reporter's process has already applied its log levels.
+                    # Apply no log level here: the reporter's process has already applied its levels.
                     logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
                 else:
                     self._settle(answer)
@@ -148,7 +149,7 @@ class Child:
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            # The waiting call may have been cancelled.
+            # If the waiting call was cancelled, the future is already done.
             with contextlib.suppress(InvalidStateError):
                 waiting.set_result(answer)
 

@@ -1,7 +1,7 @@
 """Protocol between the sidecar and a reporter's process.
 
-Each message is a length followed by MessagePack; each request has one answer. Requests consist of msgspec structs, so
-no pickling is needed. A malfunctioning process may send wrong data, but that data cannot execute code.
+A message is a length followed by MessagePack. Each request has one answer. Messages are msgspec structs and not
+pickles, so wrong data from a malfunctioning process cannot execute code.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from spark_events.event import Event
 from spark_events.event.text import text_of
 
 _LENGTH_BYTES = 4
-#: An answer is a short text or a log line; a longer one comes from a malfunctioning process.
+#: Maximum size of an answer in bytes. Answers are short texts and log lines; a longer message comes from a
+#: malfunctioning process.
 MOST_ANSWER_BYTES = 1 << 20
 _MOST_TEXT = 64 * 1024
-#: Upper limit for the number of rejected events; no batch is larger.
+#: Upper limit for the number of rejected events in an answer, which is the size of the largest batch.
 _MOST_REJECTED = 1 << 31
 
 
 class Make(msgspec.Struct, tag="make", frozen=True):
-    """Create the reporter from its name, its ``type`` text and the user's settings."""
+    """Request to create the reporter from its name, its ``type`` text and the user's settings."""
 
     name: str
     kind: str
@@ -35,25 +36,25 @@ class Make(msgspec.Struct, tag="make", frozen=True):
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
-    """Call ``open``."""
+    """Request to call ``open``."""
 
 
 class Report(msgspec.Struct, tag="report", frozen=True):
-    """Call ``report``."""
+    """Request to call ``report``."""
 
     events: list[Event]
 
 
 class Close(msgspec.Struct, tag="close", frozen=True):
-    """Call ``close``."""
+    """Request to call ``close``."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The call has returned.
+    """Answer for a call that has returned.
 
     Attributes:
         most: the maximum number of events of the next call; None for no limit.
-        linger: how long an event may wait for a larger batch, in seconds.
+        linger: how long events may wait to form a larger batch, in seconds.
     """
 
     most: int | None = None
@@ -61,13 +62,13 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The call has raised an error.
+    """Answer for a call that has raised an error.
 
     Attributes:
-        verdict: the kind of the error, which decides about retries.
+        verdict: the kind of the error, which decides whether the call is retried.
         error: the error as text.
         retry_after: the requested pause in seconds, for a throttled error.
-        rejected: the number of rejected events, for a permanent error that gives one.
+        rejected: the number of rejected events, for a permanent error that states this number.
     """
 
     verdict: Literal["permanent", "throttled", "transient"]
@@ -77,7 +78,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 class LogLine(msgspec.Struct, tag="log", frozen=True):
-    """Line for the sidecar's log; the only message without a request."""
+    """Line for the sidecar's log; the only message that does not answer a request."""
 
     logger: str
     level: int
@@ -91,13 +92,13 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def encode(message: Request | Answer) -> bytes:
-    """Return the message as bytes, with its length."""
+    """Return the message as bytes, preceded by its length."""
     data = _ENCODER.encode(message)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
 def requests_of() -> Callable[[bytes], Request]:
-    """Return a decoder of requests; it makes event attributes immutable again."""
+    """Return a decoder of requests, which makes event attributes immutable again."""
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request, dec_hook=lambda kind, value: kind(value))
     return decoder.decode
 
@@ -151,7 +152,7 @@ def failure(error: BaseException) -> Failed:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    """Return whether a value of a user-defined error is a valid count."""
+    """Return whether an attribute of a user-defined error is a valid number of rejected events."""
     return type(value) is int and 0 <= value <= _MOST_REJECTED
 
 

@@ -23,7 +23,8 @@ from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
 
 _SET_PARENT_DEATH_SIGNAL = 1
-#: At this niceness, a reporter in a busy loop gets about a third of the CPU time of a driver thread.
+#: Niceness of the process. With this value, a reporter in a busy loop gets about a third of the CPU time of a driver
+#: thread.
 _NICENESS = 5
 
 
@@ -67,7 +68,7 @@ class _Host:
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):
             self._reporter = _made(request)
-            # Lower the priority only now, so that the start is fast even on a busy machine.
+            # Lower the process priority only after the start, so that the start is fast even on a busy machine.
             os.nice(_NICENESS)
             return None
         assert self._reporter is not None
@@ -93,7 +94,7 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
     inbox: asyncio.Queue[Request] = asyncio.Queue()
 
     def listen(decode: Callable[[bytes], Request]) -> None:
-        # A separate thread notices the end of the sidecar even while the reporter blocks the event loop.
+        # A separate thread detects the end of the sidecar even while the reporter blocks the event loop.
         while (data := messages.read(requests)) is not None:
             loop.call_soon_threadsafe(inbox.put_nowait, decode(data))
         os._exit(0)
@@ -109,10 +110,10 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
 def _end_with(parent: int) -> None:
     """Let the kernel kill this process when the sidecar ends.
 
-    That works even while the reporter holds the interpreter's lock. The kernel acts when the thread that started this
-    process ends, which is the reporter's thread in the sidecar.
+    The kernel does so even while the reporter holds the interpreter's lock. The signal is sent when the thread that
+    started this process ends; that thread is the reporter's thread in the sidecar.
     """
-    # If this fails, the closed pipe still ends this process once the interpreter reads it.
+    # If the system call fails, this process still ends as soon as it reads the closed pipe.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -121,7 +122,7 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _be_the_first_to_go() -> None:
+def _prefer_for_oom_killer() -> None:
     """Make the kernel kill this process before the driver when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
@@ -135,7 +136,7 @@ def main(parent: int) -> NoReturn:
     """
     _end_with(parent)
     leave_signals_alone()
-    _be_the_first_to_go()
+    _prefer_for_oom_killer()
     requests, fd = take_standard_streams()
     # After a crash, print the Python stack to standard error, which is the driver's.
     faulthandler.enable(sys.stderr, all_threads=False)

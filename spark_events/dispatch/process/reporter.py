@@ -1,6 +1,6 @@
 """Reporter that forwards its calls to another process.
 
-The dispatch uses it like any other reporter.
+The dispatcher treats this reporter like any other.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _START_SECONDS = 30.0
 class ProcessReporter(Reporter):
     """Start the reporter's process, forward calls to it, and replace a dead process.
 
-    A cancelled call, for example after its timeout, kills the process because its state is unknown. The next call
-    starts a new process, and creates and opens the reporter there first.
+    Cancelling a call, for example after its timeout, kills the process because the state of the process is unknown. The
+    next call starts a new process and first creates and opens the reporter there.
 
     Args:
         name: the reporter's name in the configuration.
         type_name: the text of its ``type``.
-        settings: the user's settings; the process reads them again.
+        settings: the user's settings, which the process parses again.
     """
 
     def __init__(self, name: str, type_name: str, settings: Sequence[Setting]) -> None:
@@ -57,11 +57,11 @@ class ProcessReporter(Reporter):
             if child is not None and opened and not child.is_gone:
                 await self._ask(child, Close())
         finally:
-            # The process is no longer needed, whether or not the close succeeded.
+            # End the process, whether or not ``close`` succeeded.
             await self._discard()
 
     async def _ready(self) -> Child:
-        """Return the process after the reporter was created in it."""
+        """Return the process, started and with the reporter created in it."""
         if self._child is None:
             self._opened = False
             self._child = Child(self._make.name)
@@ -70,7 +70,7 @@ class ProcessReporter(Reporter):
         child = self._child
         if self._making is not None:
             try:
-                # A timeout cancels only this wait: the start continues, and the next attempt waits for it.
+                # A timeout cancels only this wait; the start continues, and the next attempt waits for the same start.
                 await asyncio.shield(self._making)
             except asyncio.CancelledError:
                 if time.monotonic() - self._started_at > _START_SECONDS:
@@ -107,7 +107,7 @@ class ProcessReporter(Reporter):
             child.kill()
             await child.exited()
         if making is not None:
-            # The error was already raised to a caller, or no caller waits for it any more.
+            # Ignore the error: it was already raised to a caller, or no caller waits any more.
             with contextlib.suppress(Exception):
                 await making
         if child is not None:

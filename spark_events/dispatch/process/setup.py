@@ -21,7 +21,7 @@ _MOST_QUOTED = 200
 class LogLines(logging.Handler, abc.ABC):
     """Log handler that forwards lines and never raises.
 
-    Callers of ``logging`` rely on it not to raise errors.
+    Code that logs does not expect ``logging`` to raise errors.
 
     Attributes:
         hide: removes secrets from the lines of third-party loggers.
@@ -33,17 +33,17 @@ class LogLines(logging.Handler, abc.ABC):
         self._root, self._own = logging.getLogger(), logging.getLogger(_OWN)
         self._events = logging.getLogger(DRIVER_LOGGER)
         self._events.__class__ = _AlwaysOn
-        # The reporter's filter and the driver's logging configuration select the events, so no level applies here.
+        # Apply no level to events: the reporter's filter and the driver's logging configuration select the events.
         self._events.setLevel(1)
-        # Set the level here, so that it does not depend on the root logger's level.
+        # Set this logger's level, so that the root logger's level has no effect.
         self._own.setLevel(logging.WARNING)
 
     @abc.abstractmethod
     def write(self, logger: str, level: int, line: str) -> None:
-        """Forward a line."""
+        """Forward the line of one log record."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        # Users may log at lower levels to their own files; the driver's log receives only warnings and events.
+        # Forward only warnings and events to the driver's log; users may send lower levels to their own files.
         if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
             with contextlib.suppress(Exception):
                 self.write(str(record.name), record.levelno, self._line_of(record))
@@ -55,16 +55,17 @@ class LogLines(logging.Handler, abc.ABC):
             line = self.format(record)
         except Exception as error:
             line = f"{text_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
-        # Events stay complete, and secrets in our own lines are already hidden.
+        # Hide secrets only in lines of other loggers: events stay complete, and our own lines contain no secrets.
         return line if _is_ours(record.name) or record.name == DRIVER_LOGGER else self.hide(line)
 
     def connect(self) -> None:
         """Attach this handler again, in case a module has reconfigured logging.
 
-        This takes none of the locks of ``logging``: a thread that reconfigures logging may block while it holds them.
+        This method acquires none of the locks of ``logging``: a thread that reconfigures logging may block while it
+        holds them.
         """
         for logger in (self._root, self._own, self._events):
-            # Our loggers bypass the root logger, which third-party code usually reconfigures.
+            # Attach the handler to our loggers and not to the root logger, which third-party code usually reconfigures.
             logger.propagate = logger is self._root
             if self not in logger.handlers:
                 logger.handlers.append(self)
@@ -100,14 +101,14 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def leave_signals_alone() -> None:
     """Survive signals that end the driver, such as Ctrl-C or SIGTERM.
 
-    This process ends after the driver. Only the main thread may call this.
+    This process has to end after the driver. Only the main thread may call this function.
     """
     # Use a handler instead of SIG_IGN: the reporter's subprocesses would inherit SIG_IGN and could not be terminated.
     # Keep SIG_IGN if it is already set, for example by nohup.
     numbers = [one for one in _NUMBERS if signal.getsignal(one) is not signal.SIG_IGN]
     for number in numbers:
         signal.signal(number, _nothing)
-        # Restart interrupted system calls, so that libraries written in C are not disturbed.
+        # Restart interrupted system calls, so that libraries written in C get no EINTR.
         signal.siginterrupt(number, False)
     # Restore the default handling in processes that a reporter forks.
     os.register_at_fork(after_in_child=lambda: _have_their_way(numbers))
@@ -115,7 +116,7 @@ def leave_signals_alone() -> None:
 
 def _have_their_way(numbers: Sequence[signal.Signals]) -> None:
     for number in numbers:
-        # This is allowed only in the main thread; after a fork, the forking thread is the main thread.
+        # Only the main thread may set handlers; after a fork, the forking thread is the main thread of the child.
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -126,9 +127,9 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 def take_standard_streams() -> tuple[int, int]:
     """Move standard input and output to private descriptors; return both.
 
-    Afterwards, a reporter's prints appear on standard error, and its subprocesses get an empty standard input instead
-    of the requests. Processes that a reporter forks do not keep the descriptors: a surviving copy would hide the death
-    of this process from the sidecar.
+    Afterwards, the output of a reporter's ``print`` appears on standard error, and its subprocesses get an empty
+    standard input instead of the requests. Processes that a reporter forks do not inherit the descriptors: an open copy
+    would hide the end of this process from the sidecar.
 
     Returns:
         The descriptor for reading and the descriptor for writing.

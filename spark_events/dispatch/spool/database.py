@@ -21,7 +21,7 @@ _SCHEMAS = {
     ),
     1: ("ALTER TABLE events RENAME COLUMN worth TO priority",),
 }
-#: In pages: minimum size of a file; space for everything but events; highest size at which the log is checkpointed.
+#: All in pages: minimum size of a file; space for everything but events; maximum size of the log before a checkpoint.
 _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
 
@@ -30,9 +30,9 @@ class CorruptFileError(sqlite3.DatabaseError):
 
 
 def is_corruption(error: Exception) -> bool:
-    """Return whether the error means a corrupt file.
+    """Return whether the error indicates a corrupt file.
 
-    Errors of a full, missing or failing disk have subclasses of ``sqlite3.DatabaseError``.
+    A full, missing or failing disk raises subclasses of ``sqlite3.DatabaseError``, which do not indicate corruption.
     """
     return type(error) is sqlite3.DatabaseError or isinstance(error, CorruptFileError)
 
@@ -40,16 +40,17 @@ def is_corruption(error: Exception) -> bool:
 class Appended(NamedTuple):
     """Result of a write."""
 
-    ids: list[int]  # the id of each new row; 0 for a row that was not written
+    ids: list[int]  # ids of the new rows; 0 for a row that was not written
     duplicates: int  # number of new rows that were not written because the file already has their event_id
     shed: int  # number of older rows that were dropped to keep the file within its size
 
 
 class SpoolDatabase:
-    """Rows in the order of their ids. All methods raise ``sqlite3.Error``; see :func:`is_corruption`.
+    """Table of events in the order of their ids.
 
-    ``max_bytes`` limits the file; one write and the log may exceed it. ``rows`` is the number of rows after the id
-    ``after``. If ``last_id`` is not negative, rows after it are deleted: they are from a commit that reported an error.
+    All methods raise ``sqlite3.Error``; see :func:`is_corruption`. ``max_bytes`` limits the size of the file; the last
+    write and the write-ahead log may exceed this limit. ``rows`` is the number of rows after the id ``after``. If
+    ``last_id`` is not negative, rows after it are deleted because they belong to a commit that reported an error.
     """
 
     def __init__(self, path: Path, fsync: bool, max_bytes: int, after: int = 0, last_id: int = -1) -> None:
@@ -57,7 +58,7 @@ class SpoolDatabase:
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         path.touch(mode=0o600)
         self._status = os.stat(path)
-        # Wait briefly if another process has the file open although it does not own the lock.
+        # Wait briefly for a process that has the file open although it does not own the lock.
         self._db = sqlite3.connect(path, isolation_level=None, timeout=0.5)
         try:
             self._prepare(fsync)
@@ -71,7 +72,7 @@ class SpoolDatabase:
 
     def _prepare(self, fsync: bool) -> None:
         log_pages = max(16, min(_LOG_PAGES, self._max_pages // 8))
-        # Only one process uses the file, so WAL needs no shared memory, which some file systems do not support.
+        # Exclusive mode: WAL then needs no shared memory, which some file systems do not support.
         for pragma in ("locking_mode = EXCLUSIVE", f"page_size = {_PAGE_BYTES}", "journal_mode = WAL"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
@@ -98,11 +99,11 @@ class SpoolDatabase:
         A new row consists of event_id, priority, time in seconds since the epoch, and event. Rows up to ``through`` are
         settled. Rows up to ``protected`` are in memory and are not shed.
         """
-        # SQLite would continue to write to a deleted file.
+        # Detect a deleted file because SQLite would continue to write to it.
         if not self._path.exists() or not os.path.samestat(os.stat(self._path), self._status):
             raise CorruptFileError("the file was deleted or replaced")
         first = self.last_id + 1
-        # An event that exceeds the size even alone must not displace other events.
+        # Skip an event that exceeds the maximum size alone, so that it does not displace other events.
         most_bytes = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
         numbered = [(first + index, *row) for index, row in enumerate(rows) if len(row[3]) <= most_bytes]
         added, shed = {number for number, *_ in numbered}, 0
@@ -111,7 +112,7 @@ class SpoolDatabase:
             self._db.execute("DELETE FROM events WHERE id <= ?", (through,))
             duplicates = self._insert(numbered)
             added -= duplicates
-            # Count used pages, not bytes of events, because rows of some sizes leave parts of their pages empty.
+            # Count used pages and not bytes of events: some rows leave parts of their pages empty.
             while (excess := self._used_pages() - self._max_pages) > 0:
                 query = "SELECT id FROM events WHERE id > ? ORDER BY priority, id LIMIT ?"
                 if not (least := self._db.execute(query, (protected, excess)).fetchall()):

@@ -1,7 +1,7 @@
-"""Ownership of spool files: the owner is the process that holds the lock beside the folder.
+"""Ownership of spool files by the process that holds the lock beside the folder.
 
-The lock's text identifies the owner's driver. While the driver lives, it restarts a sidecar that died, and the
-new sidecar needs its predecessor's file.
+The text in the lock file identifies the owner's driver. A running driver restarts a sidecar that died, and the new
+sidecar needs the file of the old sidecar.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from urllib.parse import quote
 def driver_identity(pid: int) -> str:
     """Return a line that identifies a running process: boot, PID, start time; '' if unknown."""
     try:
-        # Fields after the name, which may contain any character: the first is the state, the twentieth the start time.
+        # Split after the process name, which may contain any character: the first field is the state, the twentieth the
+        # start time.
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return "" if fields[0] in ("Z", "X") else f"{boot} {pid} {fields[19]}"
@@ -29,9 +30,10 @@ def driver_identity(pid: int) -> str:
 
 
 class SpoolFolder:
-    """The folder of one spool file, and the lock beside it.
+    """Folder of one spool file, and the lock beside this folder.
 
-    The lock is outside the folder because a corrupt folder is renamed, and because SQLite locks the files in it.
+    The lock is outside the folder for two reasons: a folder with a corrupt file is renamed, and SQLite locks the files
+    in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,12 +57,14 @@ class SpoolFolder:
         return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
 
     def acquire(self) -> bool:
-        """Acquire the file until :meth:`release` or the process's end; return False if another process owns it."""
+        """Acquire the file until :meth:`release` or the end of the process; return False if another process owns the
+        file.
+        """
         self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
             undo.callback(os.close, self._descriptor)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The last owner may have deleted the lock after it was opened here.
+            # The previous owner may have deleted the lock file after this process opened it.
             if os.path.samestat(os.fstat(self._descriptor), os.stat(self._lock)):
                 self.folder.mkdir(mode=0o700, exist_ok=True)
                 undo.pop_all()
@@ -68,17 +72,17 @@ class SpoolFolder:
         return False
 
     def sign(self, driver: str) -> None:
-        """Record the driver that uses the file; best effort, since a full disk must not stop the spool."""
+        """Record the driver that uses the file; ignore errors because a full disk must not stop the spool."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, driver.encode("ascii"), 0)
 
     def quarantine(self) -> Path:
-        """Rename the folder, so that its file is not read again; return the new path."""
+        """Rename the folder, so that no process reads its file again; return the new path."""
         return self.folder.rename(f"{self.folder}.corrupt-{time.time_ns()}")
 
     def delete(self) -> None:
-        """Delete the file, its lock, and the application's folder if nothing else is in it."""
+        """Delete the file, its lock, and the application's folder if that folder is empty."""
         for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -90,14 +94,14 @@ class SpoolFolder:
 
     def release(self) -> None:
         """Release the file, so that another process can acquire it."""
-        # Closing is not enough if a child process has inherited the descriptor.
+        # Unlock explicitly: if a child process has inherited the descriptor, closing it here does not release the lock.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
 
 class SpoolFolders:
-    """The spool files of one reporter of one application.
+    """Spool files of one reporter of one application.
 
     Args:
         directory: the configured spool directory.
@@ -119,7 +123,7 @@ class SpoolFolders:
         found = self._found()
         own = [one for one in found if self._driver and one.driver == self._driver]
         first = found[-1].number + 1 if found else 0
-        # Try several names, because other drivers with this application name may start at the same time.
+        # Try several names because other drivers of the same application may start at the same time.
         new = [SpoolFolder(self._parent / f"{self._prefix}.{number}") for number in range(first, first + 100)]
         for one in (*own, *reversed(found), *new):
             if not one.is_needed_by_another(self._driver) and one.acquire():
@@ -130,7 +134,7 @@ class SpoolFolders:
     def claim_dead(self) -> Iterator[SpoolFolder]:
         """Acquire the files of dead owners one after the other, oldest first."""
         for one in self._found():
-            # Another user's file, for example, cannot be locked and is skipped.
+            # Skip a file that cannot be locked, for example a file of another user.
             with contextlib.suppress(OSError):
                 if not one.is_needed_by_another(self._driver) and one.acquire():
                     yield one
@@ -142,7 +146,7 @@ class SpoolFolders:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and its missing parents, accessible only to the owner."""
+    """Create a folder and its missing parents, accessible only to the owner."""
     if not folder.parent.exists():
         _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""State that the threads of a spool share under one lock: mailbox, events read ahead, counters. No I/O."""
+"""State that the threads of a spool share under one lock: mailbox, prefetched events, counters. No I/O."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.event import Event
 
 _LOG = logging.getLogger(__name__)
-#: Least number of events that fit into the mailbox, and highest number that is read ahead of the reporter.
+#: Minimum number of events that fit into the mailbox, and maximum number of events that are prefetched for the
+#: reporter.
 _LEAST_CAPACITY, _MOST_AHEAD = 3_072, 2_048
-#: Least number of rows read ahead, and bytes of the spool per such row; rows read ahead cannot be shed.
+#: Minimum number of rows to prefetch, and bytes of the spool per additional row. Prefetched rows cannot be shed.
 _LEAST_AHEAD, _BYTES_AHEAD = 64, 8_192
-#: How long the dispatcher waits for the disk; after a wait in vain, it waits again only once a write was faster. A disk
-#: that fails or hangs delays closing as long.
+#: How long the dispatcher waits for the disk, in seconds. After a timeout, the dispatcher waits again only once a write
+#: has been faster. Closing the spool waits as long for a disk that fails or hangs.
 _PATIENCE_SECONDS = 0.25
 
 
@@ -34,14 +35,14 @@ class SpoolFile:
 
     folder: SpoolFolder
     database: SpoolDatabase | None = None  # the open database, which only the spool writer's thread uses
-    last_id: int = -1  # id of the last row when the file was closed; -1 before it was opened
-    read_through: int = 0  # id of the last row that is, or was, in memory
+    last_id: int = -1  # id of the last row when the file was closed; -1 before the first open
+    read_through: int = 0  # id of the last row that was read into memory
     deleted_through: int = 0  # id of the last row that was deleted
-    unread: int = -1  # rows that are only on disk; -1 before they were counted
+    unread: int = -1  # number of rows that are only on disk; -1 before the first count
 
 
 class StoredEvent(NamedTuple):
-    """An event in memory that has a row in a file; ``accepted`` in seconds since the epoch."""
+    """Event in memory that also has a row in a file; ``accepted`` is in seconds since the epoch."""
 
     file: SpoolFile
     id: int
@@ -51,19 +52,19 @@ class StoredEvent(NamedTuple):
 
 
 class Spool:
-    """A store that outlives the process; it has the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`."""
+    """Store on disk with the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`."""
 
     is_durable = True
 
     def __init__(
         self,
-        capacity: int,  # events that the mailbox buffers for the disk
+        capacity: int,  # number of events that the mailbox buffers for the disk
         writer: Callable[[Spool], threading.Thread],
-        wake: Callable[[], None],  # wakes the reporter's worker
-        on_progress: Callable[[], None],  # called when events were written
+        wake: Callable[[], None],  # callback that wakes the reporter's worker
+        on_progress: Callable[[], None],  # callback after events were written
         max_bytes: int = _MOST_AHEAD * _BYTES_AHEAD,  # maximum size of a file
-        reporter: str = "",  # the reporter's name, for the log
-        hang_seconds: float = 3.0,  # how long an access may last before the disk counts as hanging
+        reporter: str = "",  # name of the reporter, for the log
+        hang_seconds: float = 3.0,  # time in seconds after which a disk access counts as hanging
     ) -> None:
         self._lock = threading.RLock()
         self._progress = threading.Condition(self._lock)
@@ -75,14 +76,14 @@ class Spool:
         self._capacity = max(capacity, _LEAST_CAPACITY)
         self._most_ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, max_bytes // _BYTES_AHEAD))
         self._mailbox = Mailbox(self._capacity, self._lock)
-        # Events of the mailbox that the writer writes, that the worker delivers without the disk, or both.
+        # Events of the mailbox that the writer is writing, that the worker delivers without the disk, or both.
         self._batch: list[Entry] | None = None
         self._worker_has_batch = False
-        #: The files in the order in which they are read, the own file last; only the writer changes the list.
+        #: Files in reading order, the own file last; only the spool writer changes this list.
         self.files: list[SpoolFile] = []
         self._ready: deque[StoredEvent] = deque()
         self._taken: list[StoredEvent] = []
-        # Number of events of earlier runs, minus events of the mailbox that a file already contained.
+        # Number of events from earlier runs, minus events of the mailbox that a file already contained.
         self._adopted = self._delivered = 0
         self._dropped: Counter[str] = Counter()
         self.is_failing = False
@@ -119,7 +120,7 @@ class Spool:
             return self._progress.wait_for(lambda: not self._taken and self._is_empty(self._unread()), timeout)
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait briefly for a disk that keeps up, so that a burst is not shed; do not wait if it hangs or fails."""
+        """Wait briefly for the disk, to avoid shedding in a burst; do not wait for a disk that hangs or fails."""
         if self.is_failing or self._hangs or self._is_slow:
             return False
         fits = self._mailbox.wait_for_room(min(weight, self._capacity), max(timeout, _PATIENCE_SECONDS))
@@ -133,7 +134,7 @@ class Spool:
             if since is None or time.monotonic() - since < self._hang_seconds:
                 return
             self._overdue = since
-            # Require two checks: after one, this process may have been suspended instead of the disk.
+            # Require two checks in a row: at the first check, the process itself may have been suspended.
             if since != seen or self._hangs:
                 return
             self._hangs = True
@@ -143,7 +144,7 @@ class Spool:
     def take(self, most: int) -> list[Event]:
         with self._lock:
             if not self._ready and self._bypasses_disk():
-                # If a write of these events hangs, they may be settled by the time it returns.
+                # If a write of these events hangs, the worker may settle them before the write returns.
                 self._mailbox.requeue()
                 self._batch = self._mailbox.take_entries(most) or None
                 self._worker_has_batch = self._batch is not None
@@ -187,12 +188,12 @@ class Spool:
         return sum(file.unread for file in self.files)
 
     def _bypasses_disk(self) -> bool:
-        """Whether the worker gets events from the mailbox: the disk fails or hangs, and holds no older events."""
+        """Whether the worker reads from the mailbox because the disk fails or hangs, and holds no older events."""
         return (self.is_failing or self._hangs) and not self._unread() and not self._closing
 
     @contextlib.contextmanager
     def disk_access(self) -> Iterator[None]:
-        """Enclose a disk access that may hang, and wake the worker afterwards."""
+        """Context manager for a disk access that may hang; wake the worker after the access."""
         self._busy_since = time.monotonic()
         yield
         with self._lock:
@@ -203,19 +204,21 @@ class Spool:
         self._on_progress()
 
     def await_work(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds for work; return False when the spool is to be closed."""
+        """Wait at most ``timeout`` seconds for work; return False if closing the spool was requested."""
         with self._lock:
             self._work.wait_for(lambda: self._closing or self.has_to_write() or self.to_read(), timeout)
             return not self._closing
 
     def has_to_write(self) -> bool:
-        """Return whether there are events to write or rows to delete; False while the disk fails."""
+        """Return whether events to write or rows to delete exist; False while the disk fails."""
         with self._lock:
             is_done = any(self.settled_through(file) > file.deleted_through for file in self.files)
             return not self.is_failing and (is_done or self._mailbox.holds_any)
 
     def to_read(self) -> tuple[SpoolFile, int] | None:
-        """Return the file to read next and the number of rows; None without unread rows or without room."""
+        """Return the file to read next and the number of rows to read; None without unread rows or without space for
+        them.
+        """
         with self._lock:
             file = self.files[0] if self.files else None
             if file is None or not file.unread or file.database is None:
@@ -245,10 +248,10 @@ class Spool:
             file.database, file.unread = database, database.rows
 
     def discard(self, file: SpoolFile) -> str:
-        """Drop the events of a corrupt file that the reporter does not have; return how many."""
+        """Drop the unread events of a corrupt file; return how many."""
         with self._lock:
             is_known = file in self.files
-            # Count an unknown number as one, so that the counters show the loss.
+            # If the number is unknown, count one event, so that the counters show the loss.
             lost = file.unread + sum(one.file is file for one in self._ready) if is_known else 1
             self._adopted += not is_known
             self._dropped["spool-corrupt"] += lost
@@ -258,7 +261,7 @@ class Spool:
             return str(lost) if is_known else "an unknown number of"
 
     def to_write(self, most: int) -> list[Entry]:
-        """Return the mailbox's next events; first those that the worker is delivering without the disk."""
+        """Return the mailbox's next events, beginning with events that the worker is delivering without the disk."""
         with self._lock:
             if self._batch is None:
                 self._batch = self._mailbox.take_entries(most) or None
@@ -298,7 +301,7 @@ class Spool:
                     self._ready.extend(stored)
                 self._mailbox.ack()
                 self._batch, self._worker_has_batch = None, False
-            # If the worker delivered these events while their write hung, their rows count as settled.
+            # If the worker delivered these events while the write hung, their rows count as settled.
             file.read_through = stored[-1].id if stored else file.read_through
             self._is_slow = self._is_slow and time.monotonic() - (self._busy_since or 0.0) > _PATIENCE_SECONDS
             self._progress.notify_all()
@@ -321,7 +324,7 @@ class Spool:
                 delivered=self._delivered,
                 dropped={reason: count for reason, count in dropped.items() if count},
                 held=mailbox.held,
-                # The clock may have been set back.
+                # Exclude times in the future: the clock may have been set back.
                 oldest_age=max(0.0, now - oldest, mailbox.oldest_age),
                 spooled=self._unread() + len(self._taken) + len(self._ready),
             )

@@ -1,4 +1,4 @@
-"""Thread that makes all disk accesses of a spool: it writes, reads, deletes and retries."""
+"""Thread that makes all disk accesses of a spool: writes, reads, deletions and retries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class SpoolConfig:
         "spool.directory", path("the path of a directory"), None, doc="Directory of the spool, for at-least-once."
     )
     max_size: int = option(
-        "spool.max-size", size, 256 << 20, doc="Maximum size; beyond it, the lowest priority is dropped."
+        "spool.max-size",
+        size,
+        256 << 20,
+        doc="Maximum size of the spool; beyond it, events of the lowest priority are dropped.",
     )
     fsync: bool = option(
         "spool.fsync", boolean, False, doc="Call fsync after every write, so that the spool survives a power cut."
@@ -37,7 +40,7 @@ class SpoolConfig:
 
     @property
     def folder(self) -> Path:
-        """The directory, by default in the state directory of the XDG specification.
+        """Directory of the spool, by default in the state directory of the XDG specification.
 
         Raises:
             RuntimeError: when the user has no home directory.
@@ -48,7 +51,7 @@ class SpoolConfig:
 
 
 class SpoolWriter(threading.Thread):
-    """Serve one spool until it is closed."""
+    """Thread that makes the disk accesses of one spool until the spool is closed."""
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class SpoolWriter(threading.Thread):
         self._database = database
         self._folders: SpoolFolders | None = None
         self._own: SpoolFile | None = None
-        # The file that the current access uses; a failure concerns this file.
+        # File of the current access; an error of this access concerns this file.
         self._used: SpoolFile | None = None
         self._look_at = self._retry_at = 0.0
         self._pause = self._first_pause
@@ -81,7 +84,7 @@ class SpoolWriter(threading.Thread):
         self._ends = False
 
     def run(self) -> None:
-        """Serve the spool until it is closed; then write the remaining events and delete settled files."""
+        """Make disk accesses until the spool is closed; then write the remaining events and delete settled files."""
         self.turn()
         while self._spool.await_work((self._retry_at if self._spool.is_failing else self._look_at) - time.monotonic()):
             self.turn()
@@ -94,7 +97,7 @@ class SpoolWriter(threading.Thread):
                 self._leave(file)
 
     def turn(self) -> None:
-        """Write, delete and read once; a later turn retries after a failure."""
+        """Write, delete and read once; after a failure, a later call retries."""
         with self._spool.disk_access():
             try:
                 self._used = None
@@ -107,7 +110,7 @@ class SpoolWriter(threading.Thread):
                         _LOG.warning("reporter %s: the spool works again", self._reporter)
                 if not self._ends and (next_ := self._spool.to_read()):
                     self._read(*next_)
-            # Catch every exception: without this thread no event reaches the disk.
+            # Catch every exception because no event reaches the disk without this thread.
             except Exception as error:
                 self._failed(error)
 
@@ -120,8 +123,8 @@ class SpoolWriter(threading.Thread):
             except OSError as failure:
                 error = failure
         if self._own is not None and "full" not in str(error):
-            # A commit that reported an error may have been made; opening the file again finds out. A full disk can
-            # still be read.
+            # A commit that reported an error may still have succeeded; opening the file again shows the result. A full
+            # disk can still be read.
             self._close(self._own)
         self._log_once(
             f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error
@@ -136,9 +139,9 @@ class SpoolWriter(threading.Thread):
             _LOG.error("reporter %s: %s: %s", self._reporter, what, error)
 
     def _set_aside(self, file: SpoolFile, error: Exception) -> None:
-        """Rename a corrupt file, and continue without it."""
+        """Rename a corrupt file, and continue without this file."""
         self._close(file)
-        kept = f"kept as {file.folder.quarantine()}" if file.folder.path.exists() else "it no longer exists"
+        kept = f"kept as {file.folder.quarantine()}" if file.folder.path.exists() else "the file no longer exists"
         file.folder.delete()
         self._own = None if file is self._own else self._own
         self._look_at = 0.0
@@ -164,7 +167,7 @@ class SpoolWriter(threading.Thread):
             file.database = None
 
     def _leave(self, file: SpoolFile) -> None:
-        """Close a file; delete it if all of its events are settled, otherwise release it."""
+        """Close a file; delete the file if all its events are settled, otherwise release it."""
         self._close(file)
         if self._spool.is_settled(file):
             file.folder.delete()
@@ -172,7 +175,7 @@ class SpoolWriter(threading.Thread):
             file.folder.release()
 
     def _find_dead(self) -> None:
-        """Delete a dead owner's file once it is settled, and open the next; only one is open at a time."""
+        """Delete a dead owner's file once all its events are settled, and open the next such file, one at a time."""
         assert self._folders is not None
         first = self._spool.files[0]
         if first is not self._own and self._spool.is_settled(first):
@@ -191,7 +194,7 @@ class SpoolWriter(threading.Thread):
                 folder.release()
                 self._log_once(f"cannot open a file of an earlier run; retrying every {self._look:g} s", error)
             else:
-                # If the opened file is empty, this call deletes it and opens the next.
+                # If the opened file is empty, this call deletes it and opens the next file.
                 self._find_dead()
                 return
 

@@ -34,7 +34,7 @@ class DatabaseConfig:
     """Settings below ``events.reporter.<name>.`` for type ``database``.
 
     Attributes:
-        remembers_runs: whether the next run of an application finds earlier runs there.
+        remembers_runs: whether the database still exists in the next run of an application; False for SQLite in memory.
     """
 
     remembers_runs: ClassVar[bool] = True
@@ -50,8 +50,11 @@ class DatabaseConfig:
         "timeout",
         positive_duration,
         10.0,
-        doc="The same key as of every reporter; here, it is how long one statement may take, too.",
+        doc="Timeout of one attempt, as for every reporter; also the timeout of one statement.",
     )
     retention: float | None = option(
-        "retention", positive_duration, None, doc="Events that are older are deleted, hourly. Not set: none are."
+        "retention",
+        positive_duration,
+        None,
+        doc="Delete events that are older than this, once an hour. Not set: keep all events.",
     )

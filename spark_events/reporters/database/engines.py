@@ -16,7 +16,7 @@ from spark_events.reporters.reporter import load_extra
 
 
 def create(config: DatabaseConfig) -> Engine:
-    """Create an engine with one connection, tested before each use.
+    """Create an engine with one connection, which is tested before each use.
 
     Raises:
         MissingExtraError: PostgreSQL's driver is not installed.
@@ -50,15 +50,15 @@ def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
         # User code in this process may change the working directory later.
         url = url.set(database=placed(url.database))
-    # Wait half of the timeout for another driver's transaction; the other half remains for this transaction.
+    # Wait at most half of the timeout for another driver's transaction; the other half remains for this transaction.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
         # Stop Python's driver from beginning transactions implicitly.
         connection.isolation_level = None
-        # With a write-ahead log readers do not block the writer. Read-only files and some file systems do not support
-        # it.
+        # With a write-ahead log, readers do not block the writer. Read-only files and some file systems do not support
+        # such a log.
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
 
@@ -87,7 +87,7 @@ def _postgresql(url: Any, timeout: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # LOCAL: a connection pooler may give this session to another client after the transaction.
+        # LOCAL limits the setting to this transaction: a connection pooler may then give the session to another client.
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(timeout * 1000))}")
 
     return engine

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 _LOG = logging.getLogger(__name__)
-#: Seconds between two searches for events that are older than the retention.
+#: Interval at which events older than the retention are deleted, in seconds.
 _DELETION_INTERVAL = 3_600.0
 
 
@@ -44,7 +44,7 @@ class DatabaseReporter(Reporter):
         self._schema = schema
         self._engine: Engine = engines.create(config)
         url = self._engine.url
-        # The query part may contain a password.
+        # The query part of the URL may contain a password.
         self._where = url.set(query={}).render_as_string(hide_password=True)
         secrets = [str(value) for key, value in url.query.items() if is_secret_key(key)]
         self._hide = Confidence([url.password or "", *secrets]).hide
@@ -59,7 +59,7 @@ class DatabaseReporter(Reporter):
     def open(self) -> None:
         if self._path is not None:
             with self._verdicts():
-                # Events may contain user data, so only the owner may read a new file.
+                # Make a new file readable only by its owner because events may contain user data.
                 os.close(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
@@ -68,11 +68,12 @@ class DatabaseReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         if self._path is not None and _identity(self._path) != self._file:
-            # If another process deleted or replaced the file, the open connection would write into the deleted one.
+            # Reconnect if another process deleted or replaced the file: the open connection would write to the deleted
+            # file.
             self._engine.dispose()
             self._is_ready = False
         if not self._is_ready:
-            # After a failure the server may have a new database.
+            # Check the schema again after a failure: the server may have a new database.
             self.open()
         rows = [row_of(event) for event in events]
         insert = self._schema.insert(self._engine.dialect.name)
@@ -88,10 +89,10 @@ class DatabaseReporter(Reporter):
         with self._verdicts(), self._engine.begin() as connection:
             rejected = self._one_by_one(connection, insert, rows)
         if rejected:
-            raise PermanentError(f"{rejected} of {len(rows)} events refused: {reason}", rejected=rejected)
+            raise PermanentError(f"the database refused {rejected} of {len(rows)} events: {reason}", rejected=rejected)
 
     def _delete_old(self) -> None:
-        """Delete some of the events that are older than the retention; a failure costs no new event."""
+        """Delete some events that are older than the retention; an error does not affect new events."""
         if self._retention is None or time.monotonic() < self._next_deletion:
             return
         self._next_deletion = time.monotonic() + _DELETION_INTERVAL
@@ -102,7 +103,7 @@ class DatabaseReporter(Reporter):
             _LOG.warning("%s: cannot delete old events, retrying in an hour: %s", self._where, self._reason(error))
             return
         if deleted == self._schema.MOST_DELETED:
-            # Continue after the next batch, so that new events do not wait.
+            # Delete further events after the next batch, so that new events do not wait.
             self._next_deletion = 0.0
 
     def _one_by_one(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
@@ -128,7 +129,7 @@ class DatabaseReporter(Reporter):
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> TransientError:
-        """Return a transient error, because permissions, the disk or the server are at fault."""
+        """Return a transient error: its cause is a permission, the disk or the server, not an event."""
         self._is_ready = False
         return TransientError(f"{self._where}: {self._reason(error)}")
 
@@ -140,7 +141,7 @@ class DatabaseReporter(Reporter):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a file, or None if it does not exist."""
+    """Return device and inode number of a file, or None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -38,12 +38,12 @@ _NUMBERS = {
 def row_of(event: Event) -> dict[str, Any]:
     """Return the columns of an event: its fields, view columns and all attributes as JSON.
 
-    Lone surrogates become ``?`` and NUL becomes ``␀``, because databases cannot store them. Indexed text is cut to
-    :data:`MOST_INDEXED` characters and ends with ``…``; ``attributes`` has the whole text.
+    Lone surrogates become ``?`` and NUL becomes ``␀`` because databases cannot store these characters. Indexed text is
+    cut to :data:`MOST_INDEXED` characters and ends with ``…``; the column ``attributes`` has the whole text.
     """
     try:
         attributes = _ENCODER.encode(event.attributes).decode()
-        # A quoted "\\u0000" or a line break takes the slow path too, which is harmless.
+        # The test also matches a quoted "\\u0000" and a line break; these texts are only processed more slowly.
         texts = f"{event.body}{event.event_id}{event.name}{event.class_scope}"
         is_plain = "\\u0000" not in attributes and texts.isprintable()
     except UnicodeEncodeError:
@@ -92,7 +92,7 @@ def _moment(millis: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
-        # The year is outside the range of ``datetime``; ``observed_ts_millis`` still has the value.
+        # The year is outside the range of ``datetime``; ``observed_ts_millis`` holds the time.
         return None
 
 

@@ -41,7 +41,7 @@ def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
     return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
 
 
-#: Indexes of version 2: the few rows from which the views are made, among many commits.
+#: Indexes of version 2. They cover the few rows that the views read, and not the many commits.
 _PARTIAL_INDEXES = (
     _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
     _partial("spark_events_of_runs", ("entity", "app_id"), views.STATUS_OF_RUNS),
@@ -55,7 +55,7 @@ EVENTS = Table(
     Column("event_id", Text, primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("observed_ts_millis", BigInteger, nullable=False),
-    # The same time in UTC; NULL if the year is out of range.
+    # ``observed_ts_millis`` as a time in UTC; NULL if the year is out of range.
     Column("observed_at", DateTime(timezone=True)),
     Column("name", Text, nullable=False),
     Column("class_scope", Text, nullable=False),
@@ -83,11 +83,11 @@ EVENTS = Table(
     *_PARTIAL_INDEXES,
 )
 
-#: One row: the schema version.
+#: Table with one row: the schema version.
 SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nullable=False))
 
 
-#: SQLSTATE prefixes that mean a bad row: program limit exceeded (text too long), exception raised by a trigger.
+#: SQLSTATE prefixes of errors that a row causes: program limit exceeded (text too long), exception raised by a trigger.
 _REFUSALS = ("54", "P0001")
 #: Maximum length of an error text, in characters. PostgreSQL quotes the whole refused row.
 _MOST_REASON = 500
@@ -97,9 +97,9 @@ _MOST_REASON = 500
 def insert(dialect: str) -> Any:
     """Return the statement that inserts events and skips duplicates, for ``postgresql`` or ``sqlite``.
 
-    It names no conflict target, because PostgreSQL would then need the SELECT privilege, no row-level security, and a
-    unique index on ``event_id`` alone. So a violation of a unique constraint that the owner has added counts as a
-    duplicate.
+    The statement has no conflict target. With a target, PostgreSQL would require the SELECT privilege, no row-level
+    security, and a unique index on ``event_id`` alone. Therefore a row that violates a unique constraint added by the
+    table's owner counts as a duplicate.
     """
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
     return make(EVENTS).on_conflict_do_nothing()
@@ -112,7 +112,7 @@ MOST_DELETED = 5_000
 def delete_older(connection: Connection, before: int) -> int:
     """Delete at most :data:`MOST_DELETED` events older than ``before``, in milliseconds; return their number.
 
-    The starts of applications that have later events stay, so that the views can compute how long they have run.
+    Start events of applications that have later events are kept, so that the views can compute the duration of the run.
     """
     old, later = EVENTS.alias("old"), EVENTS.alias("later")
     is_alive = exists().where(later.c.app_id == old.c.app_id, later.c.observed_ts_millis >= before)
@@ -128,7 +128,7 @@ def is_about_values(error: Exception) -> bool:
         return True
     if isinstance(error, exc.DBAPIError):
         return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSALS)
-    # Values that SQLAlchemy or the driver cannot convert to parameters.
+    # SQLAlchemy or the driver cannot convert a value to a parameter.
     return isinstance(error, (exc.StatementError, ValueError, OverflowError))
 
 
@@ -147,11 +147,11 @@ _CHUNK = 1_000
 
 
 def _rename_attributes(connection: Connection) -> None:
-    """Upgrade version 1: attributes get the names of version 2; thresholds are those of the driver, in the events."""
+    """Upgrade version 1: rename attributes, and drop the table of thresholds, which events now contain."""
     connection.exec_driver_sql("DROP VIEW IF EXISTS spark_events_slow_commits")
     connection.exec_driver_sql("DROP TABLE IF EXISTS spark_events_thresholds")
     column = EVENTS.c
-    # Events that a program has added keep their names.
+    # Attributes of events that a user's program has added keep their names.
     rows = select(column.event_id, column.attributes).where(column.class_scope.like("spark%")).limit(_CHUNK)
     update = EVENTS.update().where(column.event_id == bindparam("id")).values(attributes=bindparam("new"))
     last = ""
@@ -180,8 +180,8 @@ def version(connection: Connection) -> int:
 def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     """Create or upgrade the tables and views within a transaction.
 
-    An up-to-date schema needs no write, and so no permission to write. If several drivers start at the same time, one
-    upgrades and the others wait. If the events table was dropped, it is created again.
+    An up-to-date schema needs no write, and therefore no permission to write. If several drivers start at the same
+    time, one driver upgrades and the other drivers wait. A dropped events table is created again.
 
     Raises:
         PermanentError: a newer spark-events has upgraded the tables.
@@ -189,7 +189,7 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     if _is_done(connection, version(connection), steps):
         return
     if connection.dialect.name == "postgresql":
-        # SQLite needs no lock of ours: BEGIN IMMEDIATE already excludes other writers.
+        # Take no lock with SQLite: BEGIN IMMEDIATE already excludes other writers.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     found = version(connection)
     if _is_done(connection, found, steps):
@@ -204,7 +204,7 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     connection.execute(SCHEMA.delete())
     connection.execute(SCHEMA.insert(), {"version": len(steps) + 1})
     for definition in views.definitions(connection.dialect.name):
-        # Views have no percent sign, which would be a placeholder for psycopg.
+        # View definitions must contain no percent sign: psycopg would treat it as a placeholder.
         connection.exec_driver_sql(definition)
 
 
@@ -212,8 +212,8 @@ def _is_done(connection: Connection, found: int, steps: Sequence[Step]) -> bool:
     newest = len(steps) + 1
     if found > newest:
         raise PermanentError(
-            f"the database's tables have version {found}, this spark-events supports {newest}:"
-            " a newer spark-events has upgraded them; upgrade this one, or use another database"
+            f"the tables in the database have version {found}, this release supports version {newest}: upgrade "
+            f"spark-events, or use another database"
         )
     return found == newest and _has_events(connection)
 

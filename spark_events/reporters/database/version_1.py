@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_events.event import snake_case
 
-#: Attributes whose name changed while the value stayed the same.
+#: Old and new names of attributes whose name changed and whose value did not.
 RENAMED = {
     "batch.first.id": "spark.batch.first_id",
     "batch.no_data": "spark.batch.no_data",

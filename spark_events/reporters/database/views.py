@@ -1,14 +1,14 @@
 """Views for operators: runs, uptime, failures and their causes, incidents, violated limits.
 
-FLIP-481 names these uses of events. One SQL text serves both databases; ``{…}`` stands for what differs: the current
-time, functions, and the access to JSON attributes. The numbers are those of ``spark-events report``.
+FLIP-481 lists these uses of events. Both databases share one SQL text; ``{…}`` stands for the parts that differ: the
+current time, functions, and the access to JSON attributes. ``spark-events report`` computes the same numbers.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Condition of the rows from which runs are made; also the condition of their index.
+#: Condition for rows of status changes, from which runs are computed; also the condition of the index on these rows.
 STATUS_OF_RUNS = "name = 'JobStatusChangeEvent' AND entity IN ('application', 'query')"
 
 _FUNCTIONS = {

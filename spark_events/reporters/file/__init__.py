@@ -1,4 +1,4 @@
-"""``file``: append one JSON object per line; the file is readable while it grows."""
+"""Reporter ``file``: one JSON object per line."""
 
 from spark_events.reporters.file.config import FileConfig
 from spark_events.reporters.file.reporter import FileReporter

@@ -9,27 +9,29 @@ from spark_events.config import choice, integer, option, path, positive_duration
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileConfig:
-    """``events.reporter.<name>.…`` of type ``file``."""
+    """Settings below ``events.reporter.<name>.`` for type ``file``."""
 
-    path: str = option(
-        "path", path("the path of a file"), doc="The file that events are appended to; made if it is not there."
-    )
+    path: str = option("path", path("the path of a file"), doc="File to which events are appended; created if missing.")
     fsync: str = option(
         "fsync",
         choice("never", "batch"),
         "never",
-        doc="never: what is written outlives the process. batch: it is on the disk before it counts as delivered.",
+        doc="never: written events survive a crash of the process. batch: sync each batch to the disk before it "
+        "counts as delivered.",
     )
     max_size: int | None = option(
-        "rotation.max-size", size, None, doc="A file that would become larger is put aside. Not set: never."
+        "rotation.max-size", size, None, doc="Size at which the file is rotated. Not set: no size limit."
     )
     max_age: float | None = option(
         "rotation.max-age",
         positive_duration,
         None,
-        doc="A file holds one such period, in UTC: with 1d, a new one begins at midnight. Not set: no age limit.",
+        doc="Period after which the file is rotated, in UTC: with 1d, a new file begins at midnight. Not set: no age "
+        "limit.",
     )
-    keep: int = option("rotation.keep", integer(1, 100_000), 10, doc="How many files that were put aside are kept.")
+    keep: int = option(
+        "rotation.keep", integer(1, 100_000), 10, doc="Maximum number of rotated files; the oldest files are deleted."
+    )
 
     @property
     def rotates(self) -> bool:

@@ -29,7 +29,7 @@ def read(path: str | os.PathLike[str], *, rotated: bool = False) -> Iterator[Eve
     >>> for event in read("/var/log/spark/events.jsonl"):                         # doctest: +SKIP
     ...     print(event.name, event.attributes.get("failure.root_cause"))
 
-    Lines that are not events are skipped; one warning in the log has their number.
+    Lines that are not events are skipped; one warning in the log states how many.
 
     Args:
         path: a file that the ``file`` reporter wrote, compressed with gzip or not, or ``-`` for standard input.
@@ -54,7 +54,7 @@ def read(path: str | os.PathLike[str], *, rotated: bool = False) -> Iterator[Eve
 
 
 def event_of(line: bytes) -> Event | None:
-    """Decode one line; return None if it is not an event."""
+    """Decode one line; return None if the line is not an event."""
     try:
         return decode_event(line.decode("utf-8", "replace").encode())
     except msgspec.DecodeError:

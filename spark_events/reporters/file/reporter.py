@@ -1,4 +1,4 @@
-"""``file``: append one JSON object per line; the file is readable while it grows."""
+"""Reporter ``file``: append one JSON object per line."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOS
 class FileReporter(Reporter):
     """Reporter that appends JSON lines to a file and rotates it when it is full.
 
-    Lines are complete or absent: if a write fails in mid-line, for example because the disk is full, the reporter
-    truncates the file before the next attempt. Several drivers may write to one path: each batch is written under the
-    file's lock, to the file that the path names at that moment. The rotation may therefore be done by this driver,
-    another driver or logrotate.
+    The file is readable while it grows and contains only complete lines: if a write fails in the middle of a line, for
+    example because the disk is full, the reporter truncates the file before the next attempt. Several drivers may write
+    to one path: each batch is written under the file's lock, to the file that the path names at that moment. Therefore
+    this driver, another driver or logrotate may rotate the file.
     """
 
     Config: ClassVar[type[FileConfig]] = FileConfig
@@ -41,7 +41,7 @@ class FileReporter(Reporter):
         self._identity = (0, 0)
         self._end = -1
         self._has_locks = True
-        # Once a lock succeeded, "no locks available" is a failure and not a property of the file system.
+        # Whether a lock has succeeded; "no locks available" is then an error, and not a property of the file system.
         self._had_lock = False
         self._cannot_rotate = False
         # If the path is a link, rotate its target.
@@ -52,17 +52,19 @@ class FileReporter(Reporter):
         with self._locking():
             self._try_lock()
         if self._config.rotates and not self._has_locks:
-            raise OSError(errno.ENOLCK, "rotation needs a file system that has locks", self._path)
+            raise OSError(
+                errno.ENOLCK, "rotation needs a file system with locks, which the folder of this path lacks", self._path
+            )
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         data = encode_lines(events)
-        # Another driver that was suspended may hold the lock for long.
+        # Poll for the lock: a suspended driver may hold it for a long time.
         return None if self._append(data) else until(lambda: self._append(data))
 
     def _append(self, data: bytes) -> bool:
         """Append the data, unless another process holds the lock.
 
-        Returns False if the lock is held; nothing is written then.
+        Returns False, without writing, if another process holds the lock.
 
         Raises:
             OSError: when the file cannot be written; it is closed, and the next attempt reopens it.
@@ -70,7 +72,7 @@ class FileReporter(Reporter):
         try:
             return self._appended(data)
         except OSError:
-            # On a network file system the descriptor may be stale while the path still works.
+            # Reopen the file: on a network file system, the descriptor may be stale while the path still works.
             with contextlib.suppress(OSError):
                 self.close()
             raise
@@ -92,7 +94,7 @@ class FileReporter(Reporter):
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
-            # Another process was killed in mid-line: start on a new line.
+            # Start on a new line: another process was killed while it wrote a line.
             data = b"\n" + data
         rest = memoryview(data)
         try:
@@ -108,9 +110,9 @@ class FileReporter(Reporter):
         self._end = size + len(data)
 
     def _rotate(self, status: os.stat_result, more: int) -> bool:
-        """Rotate a full file if possible; return whether the file must be reopened.
+        """Rotate a full file if possible; return whether the path must be opened again.
 
-        If rotation fails, the file keeps growing, because an oversized file is better than lost events.
+        If the rotation fails, the file keeps growing because an oversized file is better than lost events.
         """
         now = time.time()
         if not self._config.rotates or not is_full(self._config, status, more, now):
@@ -118,19 +120,23 @@ class FileReporter(Reporter):
         try:
             self._archive.put_aside(now)
         except FileNotFoundError:
-            # A process that does not lock, such as logrotate, rotated the file first.
+            # Another process without locks, such as logrotate, has already rotated the file.
             return True
         except (OSError, OverflowError, ValueError) as error:
-            # The other two errors: the clock is outside the range of datetime.
+            # OverflowError and ValueError: the clock is outside the range of datetime.
             if not self._cannot_rotate:
-                _LOG.warning("%s: cannot rotate the full file; appending to it: %s", self._path, error)
+                _LOG.warning(
+                    "%s: cannot rotate the file, which has reached its limit; appending to the same file: %s",
+                    self._path,
+                    error,
+                )
             self._cannot_rotate = True
             return False
         self._cannot_rotate = False
         return True
 
     def _status(self) -> os.stat_result | None:
-        """Return the status of the open file; None if the path no longer names it."""
+        """Return the status of the open file; None if the path now names another file, or none."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -141,7 +147,7 @@ class FileReporter(Reporter):
         self.close()
         self._fd = self._opened()
         opened = os.fstat(self._fd)
-        # No other file can get this inode number while the file is open.
+        # Compare inode numbers: no other file can get this number while the file is open.
         self._identity = (opened.st_ino, opened.st_dev)
         self._end = -1
         if self._config.fsync == "batch":
@@ -177,7 +183,7 @@ class FileReporter(Reporter):
         except OSError as error:
             if error.errno not in _NO_LOCKS or self._had_lock:
                 raise OSError(error.errno, error.strerror, self._path) from None
-            # No locks, perhaps only for now: appends from a single driver are still atomic.
+            # The file system has no locks, at least for now. Appends of a single driver are still atomic.
             self._has_locks = False
             return True
         self._has_locks = self._had_lock = True
@@ -187,12 +193,13 @@ class FileReporter(Reporter):
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except OSError:
-            # The data is written and must not be written again; closing the descriptor releases the lock.
+            # Ignore the error because the data is written and must not be written again; closing the descriptor
+            # releases the lock.
             self.close()
 
     @contextlib.contextmanager
     def _locking(self) -> Iterator[None]:
-        """Release the lock on exit, whether or not it was acquired."""
+        """Context manager that releases the lock on exit, whether or not the lock was acquired."""
         try:
             yield
         finally:
@@ -200,7 +207,7 @@ class FileReporter(Reporter):
                 self._unlock()
 
     def close(self) -> None:
-        # Forget the descriptor before closing it: another thread may get its number after that.
+        # Clear the attribute before closing the descriptor: another thread may then get the same descriptor number.
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -1,8 +1,9 @@
 """Rotation: rename the full file and delete the oldest rotated files.
 
-The names end with the time, ``events.jsonl.20260131T100000.000000Z``. No file is therefore renamed twice, and the order
-of the names is the order of the events. Logrotate's ``.1``, ``.2`` would rename every file at each rotation, and
-another driver or a crash could interrupt any of these renames.
+Names of rotated files end with the time, for example ``events.jsonl.20260131T100000.000000Z``. Each file is therefore
+renamed only once, and the order of the names is the order of the events. Numbered names such as ``.1`` and ``.2`` of
+logrotate would require renaming every file at each rotation, and another driver or a crash could interrupt these
+renames.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LAST_YEAR = 9999
 
 
 def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -> bool:
-    """Return whether the next lines belong in a new file.
+    """Return whether the file has to be rotated before the next lines.
 
     Args:
         config: the limits.
@@ -35,7 +36,7 @@ def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -
         return False
     if config.max_size is not None and status.st_size + more > config.max_size:
         return True
-    # Compare whole periods by modification time: all drivers and later runs see the same value.
+    # Compare periods by the modification time because all drivers and later runs see the same value.
     return config.max_age is not None and status.st_mtime // config.max_age < now // config.max_age
 
 
@@ -52,7 +53,7 @@ class Archive:
         self._keep = keep
 
     def put_aside(self, now: float) -> None:
-        """Rename the current file and delete the oldest rotated ones.
+        """Rename the current file and delete the oldest rotated files.
 
         The caller must hold the file's lock.
 
@@ -65,15 +66,15 @@ class Archive:
         """
         aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
         if last is not None and aside.name <= self._named(last).name:
-            # Two rotations in one microsecond, or a clock that was set back: keep the names in order, so that deletion
-            # starts with the oldest file.
+            # After two rotations in one microsecond, or if the clock was set back, choose a later name: deletion starts
+            # with the lowest name.
             aside = self._named(last + _LEAST)
         self._path.rename(aside)
         with contextlib.suppress(OSError):
             self._prune()
 
     def files(self) -> list[Path]:
-        """Return the rotated files, oldest first; another program may have compressed them."""
+        """Return the rotated files, oldest first, including files that another program has compressed."""
         start = self._path.name
         siblings = (one for one in self._path.parent.iterdir() if one.name.startswith(start))
         return sorted(one for one in siblings if _STAMP.fullmatch(one.name[len(start) :]))
@@ -83,7 +84,7 @@ class Archive:
 
         Ignores names of the last representable year, because no later name could follow them.
         """
-        # If the folder cannot be listed, the order does not matter.
+        # Ignore the error: without a list of the folder, no file can be deleted, so the order does not matter.
         with contextlib.suppress(OSError):
             for file in reversed(self.files()):
                 stamp = file.name[len(self._path.name) :].removesuffix(".gz")
@@ -98,7 +99,7 @@ class Archive:
 
     def _prune(self) -> None:
         for old in self.files()[: -self._keep]:
-            # Another driver may delete the same file.
+            # Another driver may have deleted the same file.
             old.unlink(missing_ok=True)
 
 

@@ -26,12 +26,12 @@ class HeartbeatReporterConfig:
         "tls.ca",
         text("the path of a PEM file"),
         None,
-        doc="Certificate authorities, instead of the system's.",
+        doc="PEM file of the trusted certificate authorities, instead of the system's authorities.",
     )
     proxy: Secret | None = option(
-        "proxy", web_url, None, doc="Proxy; the default is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+        "proxy", web_url, None, doc="Address of the proxy; default: from HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
     )
 
     def to(self, url: str) -> WebhookConfig:
-        """Return the settings of a connection to this address."""
+        """Return the settings of an HTTP connection to the monitor."""
         return WebhookConfig(url=Secret(url), headers=self.headers, tls_ca=self.tls_ca, proxy=self.proxy)

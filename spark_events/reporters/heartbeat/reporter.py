@@ -19,14 +19,14 @@ from spark_events.reporters.webhook.reporter import verdict
 if TYPE_CHECKING:
     from spark_events.reporters.webhook.post import Post
 
-#: Longest wait for an answer, in seconds: a slow monitor must not delay the end of an application.
+#: Longest wait for an answer, in seconds, so that a slow monitor does not delay the end of an application.
 _PING_SECONDS = 2.0
 
 
 class HeartbeatReporter(Reporter):
-    """Pings at the start of the application, with each heartbeat, and at its end; ignores all other events.
+    """Ping a monitor at the start of the application, with each heartbeat, and at the end; ignore other events.
 
-    Of several heartbeats in a row, such as those of an outage of the monitor, the last one is sent.
+    Of several consecutive heartbeats, for example after an outage of the monitor, only the last heartbeat is sent.
     """
 
     Config: ClassVar[type[HeartbeatReporterConfig]] = HeartbeatReporterConfig
@@ -37,7 +37,7 @@ class HeartbeatReporter(Reporter):
         self._config = config
         self._request = FORMATS[config.format]
         self._posts: dict[str, Post] = {}
-        # Check the certificates now, as one mistake of the configuration.
+        # Read the certificates here, so that an error is reported with the other mistakes in the configuration.
         self._post_to(config.url.reveal())
         # Pings of the current batch that the monitor has accepted, by event id.
         self._sent: set[str] = set()
@@ -53,7 +53,7 @@ class HeartbeatReporter(Reporter):
             try:
                 await self._ping(self._request(self._config.url.reveal(), signal, without_surrogates(event)))
             except PermanentError as error:
-                # A later ping, such as that of a failure, must still be sent.
+                # Continue with later pings: one of them may report a failure.
                 refused = str(error)
             self._sent.add(event.event_id)
         self._sent.clear()

@@ -16,7 +16,8 @@ from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Intervals for which an alert stays active after a heartbeat; two heartbeats may be missing.
+#: Number of heartbeat intervals for which an alert stays active after a heartbeat, so that two heartbeats may be
+#: missing.
 _INTERVALS = 3
 
 
@@ -27,7 +28,7 @@ class Signal(enum.Enum):
     ALIVE = "alive"
     SUCCESS = "success"
     FAILURE = "failure"
-    #: The application is over, and whether it succeeded is unknown.
+    #: The application has ended, and its outcome is unknown.
     END = "end"
 
 
@@ -42,7 +43,7 @@ _OF_STATUS = {
 
 
 def signal_of(event: Event) -> Signal | None:
-    """Return the signal of an event, or None."""
+    """Return the signal that an event represents, or None."""
     if event.name == HEARTBEAT:
         return Signal.ALIVE
     if event.name != "JobStatusChangeEvent" or event.attributes.get("spark.entity") != "application":
@@ -59,9 +60,9 @@ class Ping(NamedTuple):
 
 
 def _healthchecks(url: str, signal: Signal, event: Event) -> Ping:
-    """Return a ping of healthchecks.io: the check's URL, with a suffix for all but alive and success."""
+    """Return a ping for healthchecks.io: the URL of the check, with a suffix for start, failure and log signals."""
     suffix = {Signal.START: "/start", Signal.FAILURE: "/fail", Signal.END: "/log"}.get(signal, "")
-    # The run id lets the monitor measure runs that overlap.
+    # Send the run id, so that the monitor can measure overlapping runs.
     about = event.attributes
     run = uuid5(NAMESPACE_URL, f"{about.get('spark.app.id')} {about.get('spark.app.attempt_id')}")
     body = event.body.encode("utf-8", "replace")
@@ -98,7 +99,9 @@ def _label(value: str) -> str:
 
 
 def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
-    """Return a watchdog alert, which is active while heartbeats arrive, and an alert for a failure."""
+    """Return two Alertmanager alerts: a watchdog, which is active while heartbeats arrive, and an alert for a
+    failure.
+    """
     begin = _EPOCH + timedelta(milliseconds=event.observed_ts_millis)
     labels = {"spark_app_name": _name(event)}
     alive: dict[str, Any] = {"labels": {"alertname": "SparkApplicationAlive", "severity": "none", **labels}}
@@ -116,7 +119,7 @@ def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
 
 
 def _below(url: str, path: str, query: str = "") -> str:
-    """Append to the path and the query of a URL."""
+    """Return the URL with additions to its path and its query."""
     parts = urlsplit(url)
     queries = "&".join(filter(None, (parts.query, query)))
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, query=queries))
@@ -130,7 +133,7 @@ def _name(event: Event) -> str:
     return str(event.attributes.get("spark.app.name") or event.attributes.get("spark.app.id") or "")
 
 
-#: The requests of each ``format``.
+#: Functions that create the requests, by ``format``.
 FORMATS: dict[str, Callable[[str, Signal, Event], Ping]] = {
     "healthchecks": _healthchecks,
     "pushgateway": _pushgateway,

@@ -1,6 +1,6 @@
-"""Addresses of HTTP reporters: the secrets in them, loggers that print them, and the proxy for each.
+"""Addresses of HTTP reporters: their secrets, the loggers that print addresses, and the proxy for an address.
 
-Receivers quote requests: the page of a 404 contains the path, which may be the secret.
+Responses have to be searched for secrets too: the page of a 404 quotes the path, which may be the secret.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _is_in_a_network(host: str, excepted: str) -> bool:
             if address in ipaddress.ip_network(name.strip(), strict=False):
                 return True
         except ValueError:
-            # The entry is a host name.
+            # The entry of NO_PROXY is a host name, not a network.
             continue
     return False
 
@@ -72,7 +72,7 @@ _LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "
 
 
 def secret_address(url: str) -> Iterator[str]:
-    """Yield the secret parts of an address that is itself a secret: all but host and port."""
+    """Yield the secret parts of an address that is confidential as a whole: all parts except host and port."""
     parts = urlsplit(url)
     yield url
     yield parts.path
@@ -111,7 +111,7 @@ class _Filter(logging.Filter):
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Suppress httpx's log of requests within this context; a host program may log everything."""
+    """Context manager that suppresses httpx's log of requests, even if the host program logs all levels."""
     token = _unseen.set(True)
     try:
         yield

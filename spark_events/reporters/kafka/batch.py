@@ -14,9 +14,9 @@ class Message:
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        #: The client that holds the message; None before it is sent.
+        #: The client that holds the message; None before the message is sent.
         self.sender: object = None
-        #: True once the message is delivered or refused; ``why`` has the reason of a refusal.
+        #: Whether the message is delivered or refused; ``why`` has the reason for a refusal.
         self.is_answered = False
         self.why: str | None = None
         #: Error code of the last delivery attempt.
@@ -33,7 +33,7 @@ class Batch:
     def __init__(self, events: Sequence[Event]) -> None:
         self.ids = tuple(event.event_id for event in events)
         self.messages = [Message(event) for event in events]
-        #: Set when the broker refused a request without naming the message: send one message per request.
+        #: Whether to send one message per request, because the broker refused a request without naming the message.
         self.one_by_one = False
 
     def unsent(self) -> Iterator[Message]:

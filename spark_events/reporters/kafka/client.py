@@ -12,13 +12,13 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from spark_events.reporters.kafka.batch import Message
 from spark_events.reporters.kafka.config import KafkaConfig
 
-#: librdkafka's own log, used if the user sets `debug` or `log_level`.
+#: Logger for librdkafka's own messages, which appear if the user sets `debug` or `log_level`.
 _LOG = logging.getLogger(f"{__name__}.librdkafka")
-#: Callbacks report the same errors already, and librdkafka logs even a refused request as fatal.
+#: Lower the level: callbacks already report the same errors, and librdkafka logs even a refused request as fatal.
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
-#: Longest wait of one poll, in seconds. A cancelled attempt leaves its poll running for that long.
+#: Time limit of one poll, in seconds. The poll of a cancelled attempt continues for up to this time.
 _POLL_SECONDS = 0.1
-#: Error codes that blame a message or its request.
+#: Error codes of a refused message or request.
 ABOUT_MESSAGES = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -27,7 +27,7 @@ ABOUT_MESSAGES = frozenset(
         KafkaError.INVALID_TIMESTAMP,
     }
 )
-#: Error codes after which waiting is pointless: configuration, permissions or brokers must change first.
+#: Error codes that end the wait for delivery reports: configuration, permissions or brokers have to change first.
 _HOPELESS = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -61,15 +61,15 @@ def describe(code: int) -> str:
 
 
 def refusal(error: Exception) -> str | None:
-    """Return why librdkafka refuses a message, or None if the message is not at fault."""
+    """Return the reason why a message is refused, or None if the message is not at fault."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return describe(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
 
 
 class Client:
-    """One producer that delivers messages in order.
+    """Producer that delivers messages in order.
 
-    If a message fails for good, the producer delivers none of the messages behind it.
+    If a message fails permanently, the producer delivers no later message.
 
     Args:
         config: settings of the reporter.
@@ -78,7 +78,7 @@ class Client:
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic
         self._loop = asyncio.get_running_loop()
-        # One thread, so that delivery reports are handled one at a time.
+        # Use one thread, so that delivery reports are handled one at a time.
         self._thread = ThreadPoolExecutor(1, "spark-events-kafka")
         self._problem: str | None = None
         self._last_error = ""
@@ -89,7 +89,7 @@ class Client:
         self._producer: Producer | None = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
 
     def send(self, message: Message, key: bytes | None, value: bytes) -> None:
-        """Enqueue a message; the delivery report later updates its fields.
+        """Enqueue a message; its delivery report later updates its fields.
 
         Raises:
             BufferError: the producer's buffer is full.
@@ -130,7 +130,7 @@ class Client:
         self._all_down = False
 
     def problem(self) -> str | None:
-        """Return and clear the reason why waiting is pointless; None if it is not."""
+        """Return and clear the error that ends the wait for delivery reports; None without such an error."""
         problem, self._problem = self._problem, None
         return problem
 
@@ -139,7 +139,7 @@ class Client:
             message.is_answered = True
             self._all_down = False
         elif message.sender is self:
-            # Ignore the report if another client holds the message now.
+            # Ignore the delivery report if another client now holds the message.
             message.error = error.code()
 
     def _complained(self, error: KafkaError) -> None:
@@ -147,7 +147,7 @@ class Client:
         if error.fatal():
             self.is_broken = True
         if code == KafkaError._ALL_BROKERS_DOWN:
-            # librdkafka reports this once, after the error that caused it.
+            # librdkafka reports this error code once, after the error that caused it.
             self._all_down = True
             self._problem = self._problem or f"no broker reachable: {self._last_error or error.str()}"
             return

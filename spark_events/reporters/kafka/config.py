@@ -6,8 +6,8 @@ import dataclasses
 
 from spark_events.config import Kind, Secret, choice, option, secret, text
 
-#: Keys that ``properties`` must not set: guarantees depend on them, or they have a setting of their own that hides
-#: secrets.
+#: Keys that ``properties`` must not set, because a guarantee depends on the key or because a separate setting hides its
+#: value.
 OWN = frozenset(
     {
         "bootstrap.servers",
@@ -66,7 +66,7 @@ class KafkaConfig:
     servers: str = option(
         "bootstrap.servers", text("host:port, several separated by ,"), doc="Addresses of the initial brokers."
     )
-    topic: str = option("topic", text("the name of a topic"), doc="The topic that events are written to.")
+    topic: str = option("topic", text("the name of a topic"), doc="Topic to which events are written.")
     key: str = option(
         "key",
         choice("query", "application", "none"),
@@ -80,7 +80,7 @@ class KafkaConfig:
         "security.protocol",
         choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
         "plaintext",
-        doc="Whether with TLS, and whether with a login.",
+        doc="Protocol of the connection: with or without TLS, with or without a login.",
     )
     mechanism: str | None = option(
         "sasl.mechanism", choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), None, doc="Mechanism of the login."
@@ -88,17 +88,19 @@ class KafkaConfig:
     username: str | None = option("sasl.username", text("a name"), None, doc="Name for the login.")
     password: Secret | None = option("sasl.password", secret, None, doc="The password of the login.")
     ca: str | None = option(
-        "ssl.ca.location", text("the path of a PEM file"), None, doc="The authorities that are trusted."
+        "ssl.ca.location", text("the path of a PEM file"), None, doc="PEM file of the trusted certificate authorities."
     )
     certificate: str | None = option(
         "ssl.certificate.location", text("the path of a PEM file"), None, doc="A client certificate."
     )
     private_key: str | None = option(
-        "ssl.key.location", text("the path of a PEM file"), None, doc="The client certificate's key."
+        "ssl.key.location", text("the path of a PEM file"), None, doc="PEM file of the client certificate's key."
     )
-    key_password: Secret | None = option("ssl.key.password", secret, None, doc="The password of that key.")
+    key_password: Secret | None = option(
+        "ssl.key.password", secret, None, doc="Password of the client certificate's key."
+    )
     properties: tuple[tuple[str, str], ...] = option(
-        "properties", properties, (), doc="Other settings of librdkafka's, as they are."
+        "properties", properties, (), doc="Other settings of librdkafka, passed on unchanged."
     )
 
     def of_librdkafka(self) -> dict[str, object]:
@@ -117,19 +119,20 @@ class KafkaConfig:
         return {
             "client.id": "spark-events",
             "linger.ms": 5,
-            # Bounds librdkafka's memory; the reporter enqueues only what fits.
+            # Limit librdkafka's memory; the reporter enqueues only messages that fit.
             "queue.buffering.max.kbytes": 32_768,
-            # The partitioner of Kafka's Java client.
+            # Use the same partitioner as Kafka's Java client.
             "partitioner": "murmur2_random",
             # Report an unknown topic before an attempt of the default length times out.
             "topic.metadata.propagation.max.ms": 5_000,
             "reconnect.backoff.max.ms": 5_000,
-            # A callback reports errors to the dispatcher, which logs each once.
+            # Disable librdkafka's log by default: a callback reports errors to the dispatcher, which logs each error
+            # once.
             "log_level": 0,
             **dict(self.properties),
             **{name: value for name, value in given.items() if value is not None},
             "enable.idempotence": True,
-            # A failed message stops all messages behind it, so that order is kept.
+            # Stop after a failed message, so that later messages do not overtake it.
             "enable.gapless.guarantee": True,
             # librdkafka retries without limit and in order; the dispatcher decides when to stop.
             "message.timeout.ms": 0,

@@ -20,9 +20,9 @@ _KEYS = {"query": ("spark.streaming.query.id", "spark.app.id"), "application": (
 class KafkaReporter(Reporter):
     """Deliver events with an idempotent producer: no duplicates, no reordering.
 
-    A cancelled attempt leaves its messages in the client, which keeps trying; the next attempt waits for the same
-    messages and does not send them again. If a message fails for good (its topic was deleted or is forbidden), the
-    reporter replaces the client and sends that message and all messages behind it again.
+    Messages of a cancelled attempt stay in the client, which keeps trying to deliver them; the next attempt waits for
+    the same messages and does not send them again. If a message fails permanently, for example because its topic was
+    deleted or is forbidden, the reporter replaces the client and sends that message and all later messages again.
     """
 
     Config: ClassVar[type[KafkaConfig]] = KafkaConfig
@@ -59,7 +59,7 @@ class KafkaReporter(Reporter):
                 self._judge(batch, failed, problem)
         self._batch = Batch(())
         if refused := batch.refused():
-            message = f"{len(refused)} of {len(events)} events refused: {refused[-1]}"
+            message = f"Kafka refused {len(refused)} of {len(events)} events: {refused[-1]}"
             raise PermanentError(message, rejected=len(refused))
 
     async def _send(self, client: Client, batch: Batch) -> None:
@@ -72,19 +72,20 @@ class KafkaReporter(Reporter):
             except BufferError:
                 if not client.is_empty:
                     return
-                message.is_answered, message.why = True, "it is larger than queue.buffering.max.kbytes"
+                message.is_answered, message.why = True, "the message is larger than queue.buffering.max.kbytes"
             except Exception as error:
                 if (why := self._library.refusal(error)) is not None:
                     message.is_answered, message.why = True, why
                 elif batch.is_waiting:
-                    # A message in the client has failed, so it accepts no more; delivery reports will name the message.
+                    # A message in the client has failed, so the client accepts no further messages; delivery reports
+                    # will name the failed message.
                     return
                 else:
                     await self._replace()
                     raise TransientError(f"{self._where}: {error}") from None
 
     async def _wait(self, client: Client, batch: Batch) -> None:
-        """Wait until every message has its delivery report, or waiting is pointless."""
+        """Wait until every message has a delivery report, or an error ends the wait."""
         while not batch.is_done:
             await client.poll()
             # A broken client returns all its messages with the reason.
@@ -92,7 +93,7 @@ class KafkaReporter(Reporter):
                 if (problem := client.problem()) is not None:
                     raise TransientError(f"{self._where}: {problem}")
                 if next(batch.unsent(), None) is not None:
-                    # The buffer may have room again.
+                    # The client's buffer may have space again.
                     return
             if not batch.is_waiting:
                 return
@@ -103,9 +104,9 @@ class KafkaReporter(Reporter):
             await client.close()
 
     def _judge(self, batch: Batch, failed: list[Message], problem: str | None) -> None:
-        """Reject a failed message that is at fault; without one, raise a transient error.
+        """Reject a message that is itself the cause of the failure; without such a message, raise a transient error.
 
-        Brokers refuse whole requests, so an oversized message is found only by sending each message on its own.
+        Brokers refuse whole requests, so an oversized message can be found only by sending each message separately.
         """
         blamed = [message for message in failed if message.error in self._library.ABOUT_MESSAGES]
         if not blamed:

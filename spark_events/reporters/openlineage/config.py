@@ -44,4 +44,6 @@ class OpenLineageConfig:
 
     def __post_init__(self) -> None:
         if self.api_key is not None and self.url is None:
-            raise ValueError("api-key: set, but url is not; the client's own configuration has its own key")
+            raise ValueError(
+                "api-key: set without url; set url too, or set the API key in the OpenLineage client's configuration"
+            )

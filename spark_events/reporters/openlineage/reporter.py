@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
 
-#: Longest wait for an answer, in seconds. The dispatcher retries.
+#: Timeout of one request, in seconds. The dispatcher retries the request.
 _SECONDS = 5.0
 _EXCERPT = 200
 
 
 class OpenLineageReporter(Reporter):
-    """Sends run events one at a time, in order, through the OpenLineage client.
+    """Send run events one at a time, in order, through the OpenLineage client.
 
-    The client decides where the events are sent: the configured ``url``, or its own configuration, which also
-    supports Kafka, files and other transports.
+    The destination is the configured ``url``, or the destination in the client's own configuration, which also supports
+    Kafka, files and other transports.
     """
 
     Config: ClassVar[type[OpenLineageConfig]] = OpenLineageConfig

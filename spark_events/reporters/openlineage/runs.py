@@ -1,8 +1,8 @@
 """Translate events into OpenLineage run events.
 
-A run begins with START. It ends with COMPLETE only if the success is known, with FAIL and the error if it failed, and
-with ABORT otherwise (cancelled, or the outcome is unknown). In between, commits and heartbeats become RUNNING, at most
-one in each interval.
+A run begins with START. A run ends with COMPLETE if its success is known, with FAIL and the error if it failed, and
+with ABORT if it was cancelled or its outcome is unknown. During a run, commits and heartbeats become RUNNING events, at
+most one in each interval.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from spark_events.reporters.openlineage.config import OpenLineageConfig
 
 __all__ = ["Runs"]
 
-#: A failure is reported by its JobFailureEvent, which follows the status change to FAILED and has the error.
+#: State of a run by the status of a status change. FAILED is not listed: the JobFailureEvent that follows contains the
+#: error.
 _STATES = {
     "RUNNING": RunState.START,
     "FINISHED": RunState.COMPLETE,
@@ -49,7 +50,7 @@ def _producer() -> str:
 
 
 class Runs:
-    """The runs of one application.
+    """Run events of one application.
 
     Args:
         config: namespace, interval, nominal time.
@@ -58,7 +59,8 @@ class Runs:
     def __init__(self, config: OpenLineageConfig) -> None:
         self._config = config
         self._producer = _producer()
-        # Facets of the application's START, missing after a restart of the sidecar. OpenLineage merges a run's facets.
+        # Facets of the application's START; empty after a restart of the sidecar. OpenLineage merges the facets of all
+        # events of a run.
         self._parent: dict[str, Any] = {}
         # Running queries: the attributes of each start, by run id.
         self._queries: dict[str, Event] = {}
@@ -66,7 +68,7 @@ class Runs:
         self._latest: dict[str, int] = {}
 
     def of(self, event: Event) -> Iterator[RunEvent]:
-        """Yield the run events of one event, in order; most events have none."""
+        """Yield the run events for one event, in order; most events produce none."""
         about = event.attributes
         entity = about.get("spark.entity")
         if event.name == HEARTBEAT:
@@ -98,7 +100,7 @@ class Runs:
         else:
             run = self._application_run(about)
             if state is not RunState.START:
-                # Spark ends the queries that still run after its last callback.
+                # End the running queries here: Spark stops them after its last callback.
                 ended = RunState.COMPLETE if state is RunState.COMPLETE else RunState.ABORT
                 for query, started in self._queries.items():
                     yield self._event(started, ended, query, event.observed_ts_millis)
@@ -159,7 +161,7 @@ class Runs:
 
 
 def _parent(about: Mapping[str, Any]) -> parent_run.ParentRunFacet | None:
-    """Return the run that submitted the application; None if it is not known completely."""
+    """Return the run that submitted the application; None if the settings do not describe it completely."""
 
     def given(whose: str) -> tuple[str, str, str] | None:
         keys = (f"openlineage.{whose}.{part}" for part in ("run_id", "job_namespace", "job_name"))

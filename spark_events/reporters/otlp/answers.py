@@ -20,13 +20,13 @@ def partial_success(body: bytes) -> tuple[int, str]:
     try:
         partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
-        # The call succeeded, so an unreadable body rejects nothing.
+        # The call succeeded, so an unreadable body means that no record was rejected.
         return 0, ""
     return partial.rejected_log_records, partial.error_message
 
 
 def success(content_type: str, body: bytes) -> tuple[int, str]:
-    """Return rejected records and message of a successful HTTP response.
+    """Return the number of rejected records and the message of a successful HTTP response.
 
     Raises:
         UnavailableError: the response does not come from an OTLP receiver.

@@ -1,8 +1,8 @@
 """Encoding of events as the bytes of an ExportLogsServiceRequest.
 
-The SDK's LogRecords and encoder are too slow (docs/decisions/0015). This module encodes the messages of OTLP's
-protocol package piece by piece and concatenates them: in protobuf, concatenated messages merge. An attribute that
-repeats in every event of an application is encoded once.
+The SDK's LogRecords and encoder are too slow (docs/decisions/0015). This module encodes parts of OTLP's protobuf
+messages separately and concatenates them, because concatenated protobuf messages merge. An attribute that repeats in
+every event of an application is encoded once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ EVENT_ID, CLASS_SCOPE, SEQUENCE = "log.record.uid", "spark.events.class_scope", 
 _INT64 = 1 << 63
 _MOST_NANOS = (1 << 64) - 1
 _OURS = frozenset({"spark", "spark_events"})
-#: Attributes of an event that are written elsewhere, or that fields of the event override.
+#: Attributes of an event that are not encoded as attributes: resource attributes, and names of the event's fields.
 _ELSEWHERE = frozenset({EVENT_ID, CLASS_SCOPE, SEQUENCE, *OF_RESOURCE})
-#: Number of applications whose encoded resource is kept.
+#: Maximum number of applications whose encoded resource is cached.
 _MOST_SOURCES = 64
-#: Cache the encoding of texts up to this length, which are likely to repeat. No limit to texts may be smaller.
+#: Maximum length of texts whose encoding is cached; short texts are likely to repeat. ``max-value-length`` must not be
+#: smaller.
 _SHORT = 64
 #: Protobuf tags of the embedded messages.
 _RESOURCE_LOGS, _SCOPE_LOGS, _LOG_RECORDS = (number << 3 | 2 for number in (1, 2, 2))
@@ -69,7 +70,7 @@ class Encoder:
         self._resources: dict[Source, bytes] = {}
 
     def encode(self, events: Sequence[Event]) -> bytes:
-        """Return the request for these events, in their order."""
+        """Return the encoded request for these events, in their order."""
         observed = self._now()
         # Group adjacent events only: merging all events of an application would change their order.
         return b"".join(
@@ -128,7 +129,7 @@ class Encoder:
 
 
 def _encoded(key: str, value: AttributeValue) -> bytes:
-    """Encode one attribute, as a LogRecord without other fields."""
+    """Encode one attribute as a LogRecord without other fields."""
     record = LogRecord()
     record.attributes.add(key=_sound(key)).value.CopyFrom(_any(value))
     return bytes(record.SerializeToString())
@@ -144,7 +145,7 @@ def _any(value: object) -> AnyValue:
     return AnyValue(string_value=_sound(str(value)))
 
 
-#: Cached ``_encoded``. typed: 1, 1.0 and True are equal, but have different encodings.
+#: Cached version of ``_encoded``; typed because 1, 1.0 and True are equal but have different encodings.
 _often = lru_cache(maxsize=4096, typed=True)(_encoded)
 
 

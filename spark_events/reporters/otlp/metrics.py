@@ -14,11 +14,11 @@ from spark_events.reporters.reporter import Reporter, load_extra
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
-#: Counters of each reporter, as in the driver's metrics.
+#: Names of the delivery counters, as in the driver's metrics.
 Counters: TypeAlias = Callable[[], Mapping[str, Mapping[str, int | float | str]]]
 
 _PATH = "/v1/metrics"
-#: Milliseconds for the last export, at the end of the application.
+#: Time limit of the last export, at the end of the application, in milliseconds.
 _LAST_EXPORT_MS = 2_000
 _DURATION = "spark.batch.duration.trigger_execution_ms"
 _BREAKER = {"closed": 0, "half-open": 1, "open": 2}
@@ -32,11 +32,11 @@ class OtlpMetricsConfig:
 
 
 class OtlpMetrics(Reporter):
-    """Measures the events that pass, and exports the measurements and the delivery counters periodically.
+    """Compute metrics from events, and export them and the delivery counters periodically.
 
-    Interval, headers, certificates, timeout and temporality are those of the SDK's variables
-    (``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_EXPORTER_OTLP_METRICS_*``). The provider is made with the first event,
-    because the resource names the application.
+    The SDK's environment variables set interval, headers, certificates, timeout and temporality
+    (``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_EXPORTER_OTLP_METRICS_*``). The meter provider is created with the first
+    event because its resource contains the application's name.
 
     Args:
         config: address of the receiver; without a path it gets ``/v1/metrics``.
@@ -76,13 +76,15 @@ class OtlpMetrics(Reporter):
         from spark_events.reporters.otlp.resources import SCHEMA_URL, SCOPE, resource_of, source_of
 
         reader = PeriodicExportingMetricReader(OTLPMetricExporter(self._endpoint))
-        # The reporter is closed at the end of the application, before Python's exit hooks.
+        # No exit hook is necessary: the reporter is closed at the end of the application.
         self._provider = MeterProvider([reader], resource_of(source_of(event), {}), shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self._duration = meter.create_histogram("spark.batch.duration", "s", "Duration of a committed batch")
-        self._rows = meter.create_counter("spark.batch.rows_input", "{row}", "Rows that batches have read")
+        self._rows = meter.create_counter("spark.batch.rows_input", "{row}", "Input rows of committed batches")
         self._batches = meter.create_counter("spark.batch.count", "{batch}", "Committed batches")
-        self._lag = meter.create_gauge("spark.batch.lag", "{row}", "Rows not read yet, after a commit")
+        self._lag = meter.create_gauge(
+            "spark.batch.lag", "{row}", "Rows that the query has not read yet, after a commit"
+        )
         self._records_dropped = meter.create_counter(
             "spark.events.records.dropped", "{record}", "Records lost before they reached a reporter"
         )
@@ -104,7 +106,7 @@ class OtlpMetrics(Reporter):
         }
         batches = max(1, attributes.get("spark.batch.count", 1))
         if _DURATION in attributes:
-            # An event may stand for several batches; their mean counts once for each.
+            # An event may cover several batches; record the mean once for each batch.
             for _ in range(batches):
                 self._duration.record(attributes[_DURATION] / batches / 1000, query)
         self._batches.add(batches, query)

@@ -30,7 +30,7 @@ class GrpcConnection:
     """
 
     def __init__(self, target: Target) -> None:
-        # gRPC's own log would go to the driver's standard error; the raised error has the reason.
+        # Disable gRPC's own log on the driver's standard error; the raised error contains the reason.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
 
@@ -42,7 +42,7 @@ class GrpcConnection:
         self._export: Any = None
 
     def open(self) -> None:
-        """Create the channel; it connects at the first request.
+        """Create the channel, which connects at the first request.
 
         Raises:
             UnavailableError: a certificate cannot be used.
@@ -57,14 +57,14 @@ class GrpcConnection:
             Exception: the receiver refused the request or could not be reached (see :mod:`verdicts`).
         """
         self.open()
-        # Use a future, which ends with this task when it is cancelled. A blocking call cannot be cancelled, and a call
-        # in another thread would continue and deliver events that the next attempt delivers again.
+        # Use a future because it can be cancelled together with this task. A blocking call cannot be cancelled: it
+        # would continue in another thread and deliver events that the next attempt delivers again.
         call = self._export.future(request, timeout=self._target.timeout, metadata=self._metadata)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
 
         def end(_: object) -> None:
-            # The loop is closed, so nothing waits for the result.
+            # The event loop is closed, so no task waits for the result.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(ended.set)
 
@@ -81,13 +81,13 @@ class GrpcConnection:
         raise of_grpc(call.code().name, self._explained(self._hide(call.details() or "")), retry_delay(metadata))
 
     def _explained(self, details: str) -> str:
-        # gRPC reports the TLS alert "certificate required" only like this.
+        # gRPC reports the TLS alert "certificate required" only as one of these texts.
         if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
             return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
         return details
 
     async def close(self) -> None:
-        """Close the channel; the next request creates another."""
+        """Close the channel; the next request creates a new channel."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -95,10 +95,10 @@ class GrpcConnection:
     def _connect(self) -> None:
         grpc, target = self._grpc, self._target
         compression = grpc.Compression.Gzip if target.is_compressed else grpc.Compression.NoCompression
-        # By default, channels to one address share a connection and its back-off.
+        # Use a separate subchannel pool: by default, channels to one address share a connection and its back-off.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
         if target.is_secure:
-            # Validate the files first: gRPC accepts any content and reports only a failed handshake.
+            # Validate the certificate files first: gRPC accepts any content and reports only a failed handshake.
             context(target)
             credentials = grpc.ssl_channel_credentials(
                 read(target.certificate), read(target.client_key), read(target.client_certificate)
@@ -106,5 +106,5 @@ class GrpcConnection:
             self._channel = grpc.secure_channel(target.address, credentials, options, compression)
         else:
             self._channel = grpc.insecure_channel(target.address, options, compression)
-        # No serializers: the request is already encoded, because its size had to be known.
+        # Pass no serializers: the request was already encoded to determine its size.
         self._export = self._channel.unary_unary(_METHOD)

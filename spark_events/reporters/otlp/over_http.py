@@ -13,7 +13,7 @@ from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target, context
 from spark_events.reporters.otlp.verdicts import UnavailableError, of_http
 
-#: gzip level that achieves most of the compression in a third of the time.
+#: gzip level; achieves most of the compression of the default level in a third of the time.
 _GZIP_LEVEL = 3
 #: Maximum size of a response in bytes, as in gRPC; it bounds this process's memory.
 _MOST_READ = 4 * 1024 * 1024
@@ -39,7 +39,7 @@ class HttpConnection:
         self._client: httpx.AsyncClient | None = None
 
     def open(self) -> httpx.AsyncClient:
-        """Create the client; it connects at the first request.
+        """Create the client, which connects at the first request.
 
         Raises:
             UnavailableError: a certificate cannot be used.
@@ -63,12 +63,12 @@ class HttpConnection:
         client = self.open()
         body = gzip.compress(request, _GZIP_LEVEL) if self._target.is_compressed else request
         try:
-            # Do not follow redirects: the user decides which host receives the headers.
+            # Do not follow redirects: the headers may contain secrets, which only the configured host may receive.
             with unseen():
                 async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
                     answer = await _read(response)
         except (httpx.HTTPError, OSError) as error:
-            # OSError: httpx does not wrap every TLS error after the handshake.
+            # Catch OSError too: httpx does not wrap every TLS error after the handshake.
             await self.close()
             raise UnavailableError(self._hide(_text_of(error)) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
@@ -89,7 +89,7 @@ class HttpConnection:
         return ""
 
     async def close(self) -> None:
-        """Close the client; the next request creates another."""
+        """Close the client; the next request creates a new client."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
@@ -101,13 +101,14 @@ async def _read(response: httpx.Response) -> bytes:
         answer += part
         if len(answer) > _MOST_READ:
             raise UnavailableError(
-                f"the endpoint is not an OTLP receiver: HTTP {response.status_code} with more than {_MOST_READ} bytes"
+                f"the endpoint is not an OTLP receiver: its HTTP {response.status_code} response has more than "
+                f"{_MOST_READ} bytes"
             )
     return bytes(answer)
 
 
 def _text_of(error: BaseException) -> str:
-    """Describe an error by its message, else by that of its cause, else by its type."""
+    """Describe an error by its message, else by its cause's message, else by its type."""
     cause: BaseException | None = error
     while cause is not None and not str(cause):
         cause = cause.__cause__ or cause.__context__

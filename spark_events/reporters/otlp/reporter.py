@@ -29,10 +29,10 @@ class _Connection(Protocol):
 
 
 class OtlpReporter(Reporter):
-    """Exports events as OTLP LogRecords, by gRPC or HTTP, and handles partial success.
+    """Export events as OTLP LogRecords, by gRPC or HTTP, and handle partial success.
 
     The mapping follows OpenTelemetry's log data model. Messages and services come from OpenTelemetry's protocol
-    package; docs/decisions/0015 says why its exporter is not used.
+    package; docs/decisions/0015 explains why OpenTelemetry's exporter is not used.
     """
 
     Config: ClassVar[type[OtlpConfig]] = OtlpConfig
@@ -74,14 +74,14 @@ class OtlpReporter(Reporter):
     async def _send(self, part: Sequence[Event]) -> tuple[int, str]:
         request = self._encoder.encode(part)
         size = len(request)
-        # A receiver with a smaller limit than ours refuses a single event that exceeds it.
+        # A receiver whose limit is smaller than request.max-size refuses a single event that exceeds its limit.
         if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
-            raise TooLarge(f"the event has {size:,} bytes, a request at most {self._most_bytes:,} (request.max-size)")
+            raise TooLarge(f"the event has {size:,} bytes, which exceeds request.max-size ({self._most_bytes:,} bytes)")
         try:
             return await self._connection.send(request)
         except TooLarge:
             if len(part) > 1:
-                # Lower the limit, so that the next requests are not refused too.
+                # Lower the size limit, so that the receiver does not refuse the next requests too.
                 self._usual_bytes = size // 2
             raise
 

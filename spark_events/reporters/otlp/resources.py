@@ -20,9 +20,9 @@ from spark_events.event.text import plain
 
 #: Name of the instrumentation scope of all events and metrics.
 SCOPE = "spark_events"
-#: Semantic conventions that the names of attributes follow: ``error.*``, ``exception.*``, ``service.*``, ….
+#: Version of the semantic conventions for the names of attributes: ``error.*``, ``exception.*``, ``service.*``, ….
 SCHEMA_URL = Schemas.V1_36_0.value
-#: Attributes of events that are attributes of the resource instead.
+#: Attributes of events that OTLP records as attributes of the resource.
 OF_RESOURCE = frozenset({"spark.app.id", "spark.version", HOST_NAME})
 
 #: Values of an event that identify the event's resource.
@@ -30,7 +30,7 @@ Source: TypeAlias = tuple[AttributeValue | None, ...]
 
 
 def source_of(event: Event) -> Source:
-    """Return what distinguishes resources: application, version, id, attempt and host."""
+    """Return the values that distinguish resources: application, version, id, attempt and host."""
     get = event.attributes.get
     return (
         get("spark.app.name"),
@@ -44,8 +44,8 @@ def source_of(event: Event) -> Source:
 def resource_of(source: Source, settings: Mapping[str, str]) -> Resource:
     """Return the resource of an application.
 
-    The reporter's settings have precedence over ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``, and these over
-    the application. Detectors of ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` run as well.
+    The reporter's settings have precedence over ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``, and these
+    variables over values of the application. Detectors in ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` run too.
 
     Args:
         source: the application, from :func:`source_of`.

@@ -1,8 +1,8 @@
 """Trace and span ids of events, and the spans of finished batches, jobs and stages.
 
-Ids are derived from the facts, so a repeated delivery makes the same span, and a LogRecord names the span of its batch,
-job or stage before the span is exported. No span lives as long as a query or an application: backends show a span when
-it has ended.
+Ids are computed from the ids of the application and the batch, job or stage. Therefore a repeated delivery produces the
+same span, and a LogRecord can name the span of its batch, job or stage before the span is exported. There is no span
+for a query or an application because backends show a span only after its end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_events.event import Event, Severity
 
 __all__ = ["Parent", "SpanOf", "Spans", "ids", "traceparent"]
 
-#: Maximum number of running jobs whose start is remembered.
+#: Maximum number of running jobs whose start is stored.
 _MOST_JOBS = 10_000
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ENDS = ("FINISHED", "FAILED", "CANCELLED")
@@ -37,7 +37,7 @@ def _traceparent(given: str) -> Parent:
     return Parent(int(match[1], 16), int(match[2], 16))
 
 
-#: A W3C ``traceparent``, as a scheduler passes it.
+#: Setting for a W3C ``traceparent``, as a scheduler passes it.
 traceparent: Kind[Parent] = Kind("a W3C traceparent, 00-<32 hexadecimal digits>-<16>-<2>", _traceparent)
 
 
@@ -47,7 +47,7 @@ def _hash(size: int, *facts: object) -> int:
 
 
 def _subject(event: Event) -> tuple[object, ...] | None:
-    """Return the batch, job or stage attempt of an event; None if it has none."""
+    """Return the batch, job or stage attempt of an event; None if the event has none."""
     about = event.attributes
     if "spark.stage.id" in about:
         return "stage", about["spark.stage.id"], about.get("spark.stage.attempt", 0)
@@ -77,7 +77,7 @@ def ids(event: Event, parent: Parent | None) -> tuple[int, int | None]:
 
 
 class SpanOf(NamedTuple):
-    """One finished span; times in milliseconds since the epoch."""
+    """Finished span; times are in milliseconds since the epoch."""
 
     name: str
     trace: int
@@ -89,7 +89,7 @@ class SpanOf(NamedTuple):
 
 
 class Spans:
-    """Makes the spans of one application.
+    """Create the spans of one application.
 
     Args:
         parent: the span that submitted the application.
@@ -101,7 +101,7 @@ class Spans:
         self._jobs: OrderedDict[int, int] = OrderedDict()
 
     def of(self, event: Event) -> SpanOf | None:
-        """Return the span that ends with this event, if any; its start must have been seen."""
+        """Return the span that ends with this event; None without one, or if its start was not recorded."""
         about = event.attributes
         trace, span = ids(event, self._parent)
         start: int | None = None

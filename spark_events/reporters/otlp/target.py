@@ -1,6 +1,6 @@
 """Address and options of the receiver: settings, then OTEL_EXPORTER_OTLP_LOGS_*, then OTEL_EXPORTER_OTLP_*.
 
-The variables have the meaning that OpenTelemetry's Python exporter gives them.
+The environment variables have the same meaning as for OpenTelemetry's Python exporter.
 """
 
 from __future__ import annotations
@@ -40,33 +40,47 @@ class OtlpConfig:
     """Settings below ``events.reporter.<name>.`` for type ``otlp``."""
 
     protocol: str | None = option(
-        "protocol", choice("grpc", "http/protobuf"), None, doc="grpc, if neither this nor the variable is set."
+        "protocol",
+        choice("grpc", "http/protobuf"),
+        None,
+        doc="Protocol; default: from OTEL_EXPORTER_OTLP_LOGS_PROTOCOL or OTEL_EXPORTER_OTLP_PROTOCOL, else grpc.",
     )
     endpoint: str | None = option(
-        "endpoint", address, None, doc="Address of the receiver. Not set: http://localhost:4317, with HTTP 4318."
+        "endpoint",
+        address,
+        None,
+        doc="Address of the receiver; default: http://localhost:4317 for gRPC, http://localhost:4318 for HTTP.",
     )
     headers: Secret | None = option(
         "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
     )
-    compression: str | None = option("compression", choice("none", "gzip"), None, doc="none, if it is not set.")
+    compression: str | None = option(
+        "compression",
+        choice("none", "gzip"),
+        None,
+        doc="Compression of requests; default: from the environment variable, else none.",
+    )
     insecure: bool | None = option(
-        "insecure", boolean, None, doc="Whether gRPC to an endpoint without http:// or https:// uses no TLS."
+        "insecure", boolean, None, doc="Whether gRPC connects without TLS to an endpoint without http:// or https://."
     )
     certificate: str | None = option(
-        "certificate", _PEM_FILE, None, doc="PEM file of the trusted authorities. Not set: the usual ones."
+        "certificate",
+        _PEM_FILE,
+        None,
+        doc="PEM file of the trusted certificate authorities; default: the system's authorities.",
     )
     client_certificate: str | None = option(
         "client.certificate", _PEM_FILE, None, doc="PEM file of the client certificate, for receivers that require one."
     )
-    client_key: str | None = option("client.key", _PEM_FILE, None, doc="The key of the client's certificate.")
+    client_key: str | None = option("client.key", _PEM_FILE, None, doc="PEM file of the client certificate's key.")
     timeout: float | None = option(
-        "timeout", positive_duration, None, doc="For one attempt; the variable can only shorten it."
+        "timeout", positive_duration, None, doc="Timeout of one attempt; the environment variable can only shorten it."
     )
     service_name: str | None = option(
-        "service.name", text("a name"), None, doc="The application's name, if it is not set."
+        "service.name", text("a name"), None, doc="Resource attribute service.name; default: the application's name."
     )
     service_version: str | None = option(
-        "service.version", text("a version"), None, doc="Spark's version, if it is not set."
+        "service.version", text("a version"), None, doc="Resource attribute service.version; default: Spark's version."
     )
     attribute_max_length: int = option(
         "attribute.max-length",
@@ -75,13 +89,19 @@ class OtlpConfig:
         doc="Maximum length of a text in characters; longer texts are cut and marked.",
     )
     request_max_size: int = option(
-        "request.max-size", size, 4 << 20, doc="Larger requests are split; what the receiver takes at most."
+        "request.max-size",
+        size,
+        4 << 20,
+        doc="Maximum size of a request; larger requests are split. Set the limit of the receiver.",
     )
     trace_ids: bool = option(
         "trace-ids", boolean, False, doc="Whether records have the trace and span ids of the reporter otlp-traces."
     )
     trace_parent: Parent | None = option(
-        "trace-parent", traceparent, None, doc="Traceparent that sets the trace id, as for the reporter otlp-traces."
+        "trace-parent",
+        traceparent,
+        None,
+        doc="Traceparent from which the trace id is read, as for the reporter otlp-traces.",
     )
 
 
@@ -114,7 +134,7 @@ class Target:
 
 
 class _Variables:
-    """Environment variables for logs, with the general ones as defaults."""
+    """Environment variables for logs, with the variables for all signals as defaults."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._names = load_extra("opentelemetry.sdk.environment_variables", "otlp")
@@ -122,7 +142,7 @@ class _Variables:
 
     @property
     def base_endpoint(self) -> str:
-        """Name of the variable whose value is the address of all signals, to which HTTP adds a path."""
+        """Name of the variable for the base address of all signals; HTTP appends a path to this address."""
         return str(self._names.OTEL_EXPORTER_OTLP_ENDPOINT)
 
     def find(self, name: str) -> tuple[str, str] | None:
@@ -183,7 +203,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is {address.allowed}"]) from None
     if is_http and found[0] == variables.base_endpoint:
-        # The general variable is a base address; the one for logs is the complete address.
+        # The variable for all signals holds a base address; the variable for logs holds the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
     return found[1], found[0]
 
@@ -220,7 +240,7 @@ def _all_headers(config: OtlpConfig, variables: _Variables) -> dict[str, str]:
 
 
 def _headers(given: str, origin: str) -> dict[str, str]:
-    """Parse headers in the form of W3C baggage; messages do not quote the secret values."""
+    """Parse headers in the form of W3C baggage; error messages do not quote the secret values."""
     headers = {}
     for number, pair in enumerate(given.split(","), 1):
         if not pair.strip():
@@ -241,7 +261,8 @@ def _timeout(config: OtlpConfig, variables: _Variables) -> float:
     if config.timeout is not None or found is None:
         return own
     try:
-        # In seconds, as in OpenTelemetry's Python. A value meant as milliseconds is too large to shorten the timeout.
+        # The value is in seconds, as in OpenTelemetry's Python exporter. A value in milliseconds is too large to
+        # shorten the timeout.
         seconds = float(found[1])
     except ValueError:
         seconds = 0.0
@@ -271,7 +292,7 @@ def context(target: Target) -> ssl.SSLContext | None:
 
 
 def read(path: str | None) -> bytes | None:
-    """Read a PEM file that :func:`context` has validated."""
+    """Return the content of a PEM file that :func:`context` has validated."""
     return None if path is None else Path(path).read_bytes()
 
 

@@ -31,7 +31,7 @@ class OtlpTracesConfig:
     """
 
     endpoint: str | None = option(
-        "endpoint", address, None, doc="Address of the receiver, by HTTP, including the path: /v1/traces."
+        "endpoint", address, None, doc="HTTP address of the receiver, including the path: /v1/traces."
     )
     headers: Secret | None = option(
         "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
@@ -42,7 +42,7 @@ class OtlpTracesConfig:
 
 
 class OtlpTracesReporter(Reporter):
-    """Exports spans through the SDK's exporter; ignores events that end no batch, job or stage."""
+    """Export spans through the SDK's exporter; ignore events that end no batch, job or stage."""
 
     Config: ClassVar[type[OtlpTracesConfig]] = OtlpTracesConfig
     linger = REQUEST_LINGER
@@ -62,7 +62,9 @@ class OtlpTracesReporter(Reporter):
         assert self._exporter is not None
         made = [_readable(span, one) for event in events if (span := self._spans.of(one := without_surrogates(event)))]
         if made and self._exporter.export(made) is not SpanExportResult.SUCCESS:
-            raise TransientError("the receiver did not accept the spans; OpenTelemetry's log has the reason")
+            raise TransientError(
+                "the receiver did not accept the spans; see the log of OpenTelemetry's exporter for the reason"
+            )
 
     def close(self) -> None:
         if self._exporter is not None:
@@ -70,7 +72,7 @@ class OtlpTracesReporter(Reporter):
 
 
 def _exporter(config: OtlpTracesConfig) -> SpanExporter:
-    # One exporter suffices: every receiver has HTTP.
+    # Use the exporter for HTTP, which every receiver supports.
     http = load_extra("opentelemetry.exporter.otlp.proto.http.trace_exporter", "otlp")
     headers = None
     if config.headers is not None:

@@ -1,9 +1,10 @@
 """Classification of OTLP responses: refused, throttled, or unavailable.
 
 The tables follow the OTLP specification ("Failures", "OTLP/gRPC Throttling", "OTLP/HTTP Response"). The specification
-forbids retries of some errors, but events must not be lost for a wrong configuration. So there are two classes:
-:class:`Refused` blames the events, which are dropped; :class:`UnavailableError` blames credentials, address or
-receiver, and the events are retried until the cause is fixed.
+forbids retries after some errors, but events must not be lost because of a wrong configuration. Therefore this module
+has two classes. After :class:`Refused`, which the events cause, the events are dropped. After
+:class:`UnavailableError`, which credentials, address or receiver cause, the events are retried until the cause is
+fixed.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ _LONGEST_PAUSE = 300.0
 _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 _CONFIGURATION_CODES = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNORECASE)
-#: gRPC's error texts for a broken connection: the receiver neither accepted nor rejected the events.
+#: gRPC's error texts for a broken connection; the receiver has neither accepted nor rejected the events.
 _BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
 
 class Refused(Exception):
-    """The receiver refused a request because of its events, perhaps only some of them."""
+    """The receiver refused a request because of one or more of its events."""
 
 
 class TooLarge(Refused):
-    """The request is larger than the receiver accepts."""
+    """The request exceeds the receiver's size limit."""
 
 
 class UnavailableError(SparkEventsError):
-    """The receiver cannot be reached, or accepts nothing from this client."""
+    """The receiver cannot be reached, or accepts no request from this client."""
 
 
 def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
@@ -52,7 +53,8 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         return TooLarge(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
         return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
-    # RESOURCE_EXHAUSTED without RetryInfo: the specification says to drop; the events are retried here.
+    # Deviate from the specification: it drops the events after RESOURCE_EXHAUSTED without RetryInfo, this reporter
+    # retries them.
     if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES or code == "RESOURCE_EXHAUSTED":
         return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
@@ -77,7 +79,7 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
     if status in _TRANSIENT_STATUSES:
         pause = _retry_after(headers.get("retry-after"))
         return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
-    # The error page of a proxy says nothing about the events.
+    # The error page of a proxy does not mean that the events are bad.
     if (status == 400 or status >= 500) and is_otlp:
         return Refused(message)
     return UnavailableError(message)

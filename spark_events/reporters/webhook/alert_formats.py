@@ -1,4 +1,4 @@
-"""Request bodies of alerts: PagerDuty and Alertmanager, which open and close them, Slack and Teams, which show them."""
+"""Request bodies of alerts for PagerDuty, Alertmanager, Slack and Teams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SLACK", "TEAMS", "AlertFormat", "alertmanager", "pagerduty"]
 
 
 class AlertFormat(NamedTuple):
-    """Conversion of events to requests, each a value for JSON.
+    """Conversion of events to requests; each request is a value for JSON.
 
     Attributes:
         requests: one alert or recovery.
@@ -34,7 +34,7 @@ _PAGERDUTY_SEVERITY = {Severity.WARN: "warning", Severity.ERROR: "error", Severi
 
 
 def pagerduty(routing_key: str) -> AlertFormat:
-    """Return the Events API v2 format, with one alert per incident."""
+    """Return the format of PagerDuty's Events API v2, with one alert per incident."""
 
     def request(key: str, action: str) -> dict[str, Any]:
         return {"routing_key": routing_key, "event_action": action, "dedup_key": _shortened(f"spark-events:{key}")}
@@ -66,7 +66,7 @@ def _shortened(key: str) -> str:
     return f"{key[: _PAGERDUTY_KEY - len(digest) - 1]}~{digest}"
 
 
-#: How far the driver's clock may be ahead of Alertmanager's; milliseconds.
+#: Tolerance for a driver's clock that is ahead of Alertmanager's clock, in milliseconds.
 _MOST_AHEAD = 3_600_000
 _ALERT_NAMES = {"failure": "SparkFailure", "reporter": "SparkReporter"}
 
@@ -74,8 +74,8 @@ _ALERT_NAMES = {"failure": "SparkFailure", "reporter": "SparkReporter"}
 def alertmanager(expires_after: float) -> AlertFormat:
     """Return the format of Alertmanager's API v2.
 
-    An alert has an end in the future, because a failed application cannot repeat the alert. An alert that no event
-    closes has no end: Alertmanager closes it after Alertmanager's ``resolve_timeout``.
+    An alert has an end in the future because a failed application cannot repeat the alert. An alert that no event
+    closes has no end; Alertmanager closes such an alert after its ``resolve_timeout``.
 
     Args:
         expires_after: seconds until the end of an alert that is not closed.
@@ -90,15 +90,17 @@ def alertmanager(expires_after: float) -> AlertFormat:
     def requests(notice: Notice) -> list[Any]:
         event, links = notice.event, _links(notice.event)
         if notice.is_recovery:
-            # These annotations replace those of the alert.
+            # These annotations replace the annotations of the open alert.
             end = {"annotations": {"summary": _title(event), **_named(_facts(notice))}}
             return [
                 [
                     {**alert(event, key, severity), **end, "endsAt": rfc3339(ended)}
                     for key in notice.keys
-                    # An end in the future of Alertmanager's clock would open an alert that is not open.
+                    # Move the end into the past: an end that is in the future of Alertmanager's clock would open a new
+                    # alert.
                     for ended in [event.observed_ts_millis - (0 if key in notice.known else _MOST_AHEAD)]
-                    # The severity is a label, and the recovery lacks the alert's severity: close both.
+                    # Close the alerts of both severities: the severity is a label, and the recovery does not contain
+                    # the alert's severity.
                     for severity in ("warning", "critical")
                 ]
             ]
@@ -214,7 +216,7 @@ def _teams_message(body: list[dict[str, Any]], actions: list[dict[str, Any]]) ->
 
 
 def _teams_text(text: str) -> str:
-    """Break the links of Markdown, which an event's text must not create."""
+    """Escape Markdown links, so that an event's text cannot create links."""
     return _cut(text, _TEAMS_TEXT).replace("](", "] (")
 
 
@@ -226,13 +228,13 @@ def _cut(text: str, most: int) -> str:
 
 
 def _title(event: Event) -> str:
-    """Return the event's sentence, with the application that it concerns."""
+    """Return the event's sentence, prefixed with the name of its application."""
     name = str(event.attributes.get("spark.app.name", ""))
     return event.body if name in event.body else f"{name}: {event.body}"
 
 
 def _facts(notice: Notice) -> dict[str, str]:
-    """Return names and values of the facts that an operator needs first."""
+    """Return names and values of the attributes that an operator needs first."""
     attributes, was = notice.event.attributes, notice.was
     found: dict[str, object] = {}
     if not notice.is_recovery:
@@ -244,7 +246,7 @@ def _facts(notice: Notice) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-#: Attribute and text of each link, the most useful first.
+#: Attribute and text of each link, in the order of usefulness.
 _LINKS = (
     ("incident.runbook_url", "Runbook"),
     ("spark.ui.url", "Spark UI"),
@@ -254,6 +256,6 @@ _LINKS = (
 
 
 def _links(event: Event) -> dict[str, str]:
-    """Return the addresses by their text."""
+    """Return the link addresses by their text."""
     found = {text: str(event.attributes.get(key, "")) for key, text in _LINKS}
     return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}

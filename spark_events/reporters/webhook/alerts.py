@@ -1,8 +1,8 @@
-"""Alerts: which event opens one, which closes it, and which of them are sent.
+"""Alerts: which events open an alert, which events close it, and which notices are sent.
 
-A small file for each open alert lets the next run of the application, and its cooldown, continue where this run ended.
-Without files (a container, no home directory), only chats are affected: they receive no message about a recovery from
-an alert of an earlier run.
+Each open alert has a small file, from which the next run of the application restores the alert and its cooldown.
+Without files, for example in a container or without a home directory, chats receive no message about a recovery from an
+alert of an earlier run; other formats are not affected.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OpenAlert(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """One event as an alert, or as a plain message.
+    """Event with the alert that it opens or closes; without an alert, a plain message.
 
     Attributes:
         keys: keys of the alerts that the event opens or closes; empty for a plain message.
@@ -63,12 +63,12 @@ class Notice:
 
     @property
     def was(self) -> OpenAlert | None:
-        """The first alert with a known state."""
+        """State of the first known alert."""
         return next(iter(self.known.values()), None)
 
 
 class Alerts:
-    """The open alerts of one destination.
+    """Open alerts of one destination.
 
     Args:
         destination: identifies the destination; a secret, of which only a hash is stored.
@@ -85,7 +85,7 @@ class Alerts:
         self._known: dict[str, OpenAlert] = {}
 
     def notice(self, event: Event) -> Notice | None:
-        """Return the notice of an alarm or a recovery; None for an alarm that is only counted."""
+        """Return the notice for an alarm or a recovery; None for an alarm that is only counted during the cooldown."""
         attributes = event.attributes
         role, key = attributes.get("incident.role"), str(attributes.get("incident.key", ""))
         if role == "recovery":
@@ -94,7 +94,8 @@ class Alerts:
             return Notice(event, keys, is_recovery=True, known=found)
         can_close = role == "alarm" and bool(key)
         if not can_close:
-            # An event of the program, for example: all events of one name share an alert.
+            # Events without an incident, for example from the user's program, share an alert if they have the same
+            # name.
             key = f"{attributes.get('spark.app.name') or attributes.get('spark.app.id') or 'spark'}/{event.name}"
         at, number = event.observed_ts_millis, event.severity.number
         known = self._find(key, event)
@@ -124,7 +125,7 @@ class Alerts:
             self._store(notice.was)
 
     def forget_expired(self) -> None:
-        """Delete the files of alerts that nothing has closed."""
+        """Delete the files of expired alerts, which no event has closed."""
         if self._folder is not None:
             oldest = time.time() - self._expires / _SECONDS
             with contextlib.suppress(OSError):
@@ -149,7 +150,7 @@ class Alerts:
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             written.write_bytes(msgspec.json.encode(alert))
-            # A reader sees the old file or the new one.
+            # Replace the file atomically, so that a reader sees either the old or the new file.
             written.replace(path)
 
     def _path(self, folder: Path, key: str) -> Path:
@@ -161,5 +162,5 @@ def _more(text: object) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(str(text or "[]"), type=list[str]))
     except msgspec.DecodeError:
-        # An event of the program.
+        # The event is from the user's program and has no incident.
         return ()

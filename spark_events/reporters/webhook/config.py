@@ -28,18 +28,18 @@ def _url(value: str) -> Secret:
         parts = urlsplit(value)
         known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
-        # httpx's message quotes a part of the value.
+        # Do not quote httpx's message, which contains a part of the secret value.
         known = False
     if not known or re.search(r"\s", value):
         raise ValueError
     return Secret(value)
 
 
-#: Confidential: the address of a webhook is all that is needed to post to it.
+#: Setting for an address. Confidential, because a webhook's address is sufficient to post to it.
 web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
 
 
-#: httpx computes the length of the body itself.
+#: httpx sets the headers that describe the length of the body.
 _OURS = ("content-length", "transfer-encoding")
 
 
@@ -66,7 +66,7 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
 )
 
 
-#: Formats of alerts, which open and close.
+#: Formats with alerts, which events open and close.
 ALERTS = ("pagerduty", "alertmanager", "slack", "teams")
 FORMATS = ("json", "json-each", *ALERTS, "cloudevents", "cloudevents-batch", "template")
 
@@ -75,7 +75,7 @@ FORMATS = ("json", "json-each", *ALERTS, "cloudevents", "cloudevents-batch", "te
 class WebhookConfig:
     """Settings below ``events.reporter.<name>.`` for type ``webhook``."""
 
-    url: Secret = option("url", web_url, doc="Address that events are posted to; a secret.")
+    url: Secret = option("url", web_url, doc="Address to which events are posted; treated as a secret.")
     format: str = option(
         "format",
         choice(*FORMATS),
@@ -89,16 +89,25 @@ class WebhookConfig:
         "routing-key", secret, None, doc="With format=pagerduty: the routing key of the integration (Events API v2)."
     )
     cooldown: float = option(
-        "cooldown", duration, 600.0, doc="Time in which repeated failures of an open alert are only counted."
+        "cooldown",
+        duration,
+        600.0,
+        doc="Time after an alert in which repeated failures of the same incident are counted and not sent.",
     )
     alerts_expire_after: float = option(
-        "alerts.expire-after", positive_duration, 7 * 86_400.0, doc="End of an alert that no event closes."
+        "alerts.expire-after",
+        positive_duration,
+        7 * 86_400.0,
+        doc="Time after which an alert that no event closes ends.",
     )
     alerts_directory: str | None = option(
         "alerts.directory", path("the path of a directory"), None, doc="Directory of the open alerts."
     )
     min_severity: Severity | None = option(
-        "filter.min-severity", severity, None, doc="Default: ERROR for formats of alerts, else TRACE."
+        "filter.min-severity",
+        severity,
+        None,
+        doc="Lowest severity of posted events; default: ERROR for formats with alerts, else TRACE.",
     )
     headers: tuple[tuple[str, Secret], ...] = option(
         "headers", header_pairs, (), doc="Headers of every request; never shown."
@@ -116,29 +125,34 @@ class WebhookConfig:
         "tls.ca",
         text("the path of a PEM file"),
         None,
-        doc="PEM file of the trusted authorities, instead of the usual ones.",
+        doc="PEM file of the trusted certificate authorities, instead of the system's authorities.",
     )
     tls_certificate: str | None = option(
-        "tls.certificate", text("the path of a PEM file"), None, doc="A client certificate, its key in it or below."
+        "tls.certificate",
+        text("the path of a PEM file"),
+        None,
+        doc="PEM file of the client certificate; tls.key sets its key unless this file contains it.",
     )
-    tls_key: str | None = option("tls.key", text("the path of a PEM file"), None, doc="The client certificate's key.")
+    tls_key: str | None = option(
+        "tls.key", text("the path of a PEM file"), None, doc="PEM file of the client certificate's key."
+    )
     proxy: Secret | None = option(
-        "proxy", web_url, None, doc="Proxy; the default is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+        "proxy", web_url, None, doc="Address of the proxy; default: from HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
     )
 
     @property
     def wants_recoveries(self) -> bool:
-        """Whether events that close an alert are delivered whatever their severity."""
+        """Whether events that close an alert are selected, whatever their severity."""
         return self.format in ALERTS
 
     @property
     def least_severity(self) -> Severity:
-        """The lowest severity of other events."""
+        """Lowest severity of events that do not close an alert."""
         return self.min_severity or (Severity.ERROR if self.format in ALERTS else Severity.TRACE)
 
     @property
     def folder(self) -> Path | None:
-        """The directory of the open alerts; None without a home."""
+        """Directory of the open alerts; None without a home directory."""
         if self.format not in ALERTS:
             return None
         try:

@@ -80,9 +80,9 @@ def _first(event: Event, *keys: str) -> str:
     return next((str(event.attributes[key]) for key in keys if event.attributes.get(key)), "")
 
 
-#: An array of events, each in the ``file`` reporter's JSON.
+#: Format with an array of events, each as JSON of the ``file`` reporter.
 JSON_ARRAY = Format(lambda events: _ENCODER.encode(list(events)), _ALL)
-#: One event per request.
+#: Format with one event per request, as JSON of the ``file`` reporter.
 JSON_EACH = Format(lambda events: encode_event(events[0]), 1)
 CLOUDEVENTS = one_each(_cloudevent, "application/cloudevents+json")
 CLOUDEVENTS_BATCH = Format(

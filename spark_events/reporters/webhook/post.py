@@ -15,10 +15,11 @@ from spark_events.errors import TransientError
 from spark_events.reporters.http.addresses import in_headers, proxy_for, secret_address, unseen
 from spark_events.reporters.webhook.config import WebhookConfig
 
-#: Limits for a response: characters quoted in messages, bytes read so that the connection can be reused.
+#: Limits for a response: number of characters quoted in messages, and number of bytes read to keep the connection
+#: reusable.
 _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
-#: Longest read of a response body, in seconds; the status has already decided the result.
+#: Time limit for reading a response body, in seconds; only the status decides whether the events are delivered.
 _READ_SECONDS = 0.25
 
 
@@ -31,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class Post:
-    """Posts bodies to one address over one persistent connection.
+    """Client that posts to one address over one persistent connection.
 
     Args:
         config: address, headers, trusted authorities and proxy.
@@ -65,12 +66,12 @@ class Post:
             with unseen():
                 return await self._ask(body, headers)
         except asyncio.CancelledError:
-            # httpcore may count the connection of a cancelled request forever (httpcore#1093), and this pool has one
-            # connection.
+            # Create a new pool after a cancelled request: httpcore may count its connection forever (httpcore#1093),
+            # and the pool allows one connection.
             await self.close()
             raise
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            # OSError: httpx does not wrap every TLS error after the handshake.
+            # Catch OSError too: httpx does not wrap every TLS error after the handshake.
             raise TransientError(f"{self._url.host}: {self._describe(error)}") from None
 
     async def _ask(self, body: bytes, headers: Mapping[str, str]) -> Answer:
@@ -89,7 +90,7 @@ class Post:
             is_whole = await _read(response, excerpt)
         if not is_whole:
             await self.close()
-        # Hide secrets before cutting the text; a cut secret would not be recognised.
+        # Hide secrets before shortening the text: a shortened secret would not be recognised.
         text = " ".join(self._confidence.hide(excerpt.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
         if response.has_redirect_location:
             new = self._url.join(response.headers["Location"])
@@ -111,8 +112,8 @@ class Post:
 async def _read(response: httpx.Response, into: bytearray) -> bool:
     """Read the beginning of the body; return whether the body was complete.
 
-    The status has already decided whether the events are delivered. A slow or endless body must not change that, or
-    delivered events would be sent again. After an incomplete read the connection cannot be reused.
+    Only the status decides whether the events are delivered. Errors of a slow or endless body are ignored because a
+    retry would send delivered events again. After an incomplete read, the connection cannot be reused.
     """
 
     async def read() -> bool:

@@ -40,15 +40,16 @@ _FORMATS: dict[str, Format | AlertFormat] = {
 }
 
 
-#: Path of Alertmanager's API; the setting ``url`` has the address of the server.
+#: Path of Alertmanager's API, which is appended to the server address in ``url``.
 _ALERTS_PATH = "/api/v2/alerts"
 
 
 class WebhookReporter(Reporter):
-    """Posts requests one at a time, in order.
+    """Post requests one at a time, in order.
 
-    If the receiver refuses a batch, the reporter halves it until it finds the refused event. The dispatcher cancels an
-    attempt that exceeds the timeout, which closes the connection. Events that were accepted before are not sent again.
+    If the receiver refuses a batch, the reporter halves the batch until it finds the refused event. The dispatcher
+    cancels an attempt that exceeds the timeout, which closes the connection. Events that the receiver has accepted are
+    not sent again.
     """
 
     Config: ClassVar[type[WebhookConfig]] = WebhookConfig
@@ -74,9 +75,9 @@ class WebhookReporter(Reporter):
                 "User-Agent": f"spark-events/{_version.__version__}",
             },
         )
-        # A call is one request unless the receiver refuses it, so timeout, result and counters apply to one request.
+        # Fit one call into one request, so that timeout, result and counters apply to a single request.
         self.max_batch_size = self._format.most
-        # A format with one event a request gains nothing by waiting for a second one.
+        # Do not linger if the format has one event per request.
         self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
         self._batch = BatchProgress()
 
@@ -117,7 +118,7 @@ class WebhookReporter(Reporter):
             if notice is None:
                 return
             if form.plain is not None and notice.is_recovery and notice.was is None:
-                # No alert is known to be open. A chat whose filter accepts the event receives it as a plain message.
+                # No open alert is known. A chat whose filter accepts the event receives a plain message.
                 if event.severity < self._least:
                     return
                 notice = None
@@ -144,9 +145,9 @@ def _is_alert(event: Event) -> bool:
 
 
 def _parts(form: AlertFormat, events: Sequence[Event]) -> list[Sequence[Event]]:
-    """Return the requests of a batch, the last one first: one for each alert, and one for other events in a row."""
+    """Return the requests of a batch in reverse order: one per alert, and one per sequence of other events."""
     if form.plain is None:
-        # The other events of one failure contain nothing new.
+        # Skip further events of the same failure because they contain no new facts.
         alone = [event for event in events if event.attributes.get("incident.role") not in ("consequence", "survived")]
         return [[event] for event in reversed(alone)]
     parts: list[Sequence[Event]] = []
@@ -168,7 +169,7 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     ):
         if (value is not None) is not (config.format == needed):
             there = "set" if value is not None else "not set"
-            raise ValueError(f"{key}: {there}, with format={config.format}; this key is for format={needed}")
+            raise ValueError(f"{key}: {there} with format={config.format}; this key applies only to format={needed}")
     if config.template is not None:
         return read_template(config.template)
     if config.routing_key is not None:
@@ -178,8 +179,8 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     return _FORMATS[config.format]
 
 
-#: 4xx statuses that blame the address, the credentials or the time, not the events: unauthorized, forbidden, not found,
-#: proxy authentication, timeout, gone, misdirected, locked, too early. The events are kept and retried.
+#: 4xx statuses that are not caused by the events but by address, credentials or time: unauthorized, forbidden, not
+#: found, proxy authentication, timeout, gone, misdirected, locked, too early. After these, the events are retried.
 _NOT_THEIR_FAULT = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413
 _THROTTLED = (429, 503)
@@ -188,11 +189,11 @@ _MOST_PATIENCE = 3600.0
 
 
 class RefusedError(PermanentError):
-    """The receiver refuses the request, or some of its events."""
+    """The receiver refuses the request, or some events in it."""
 
 
 class TooLargeError(RefusedError):
-    """The request is larger than the receiver accepts."""
+    """The request exceeds the receiver's size limit."""
 
 
 def verdict(status: int, asked: str | None, excerpt: str, now: float) -> Exception | None:
@@ -235,7 +236,7 @@ def retry_after(asked: str | None, now: float) -> float | None:
 def sign(secret: str, body: bytes, now: float) -> str:
     """Sign a body: ``t=<seconds since the epoch>,v1=<HMAC-SHA256 of "t.body", hexadecimal>``.
 
-    The scheme is that of Stripe's webhooks. The signature covers the time, which prevents replay of an old request.
+    Stripe's webhooks use the same scheme. The signature covers the time, which prevents replay of an old request.
 
     Args:
         secret: shared with the receiver.

@@ -1,4 +1,4 @@
-"""User templates: a JSON file whose texts contain ``${…}`` placeholders for parts of the event."""
+"""User templates: JSON files whose strings contain ``${…}`` placeholders for parts of the event."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _PARTS: dict[str, Callable[[Event], Any]] = {
 def read_template(path: str) -> Format:
     """Return a format that fills in the template file for each event.
 
-    The file is parsed as JSON before it is filled in, so an event's text cannot break the structure. A text that
-    consists of one placeholder becomes the value itself: a number, for example, or ``null`` if the event lacks it.
-    Within a longer text a missing value is empty.
+    The file is parsed as JSON before placeholders are replaced, so an event's text cannot break the structure. A string
+    that consists of one placeholder is replaced by the value itself, for example a number, or ``null`` if the event
+    lacks the value. Within a longer string, a missing value is empty.
 
     Raises:
         ValueError: the file cannot be read, is not JSON, or has an unknown placeholder.

@@ -386,7 +386,7 @@ def test_an_older_schema_is_upgraded_and_a_newer_schema_is_rejected(database: Da
     assert database.query("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
     assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
     with (
-        pytest.raises(PermanentError, match="version 3, this spark-events supports 2: a newer spark-events"),
+        pytest.raises(PermanentError, match="version 3, this release supports version 2: upgrade spark-events"),
         engine.begin() as c,
     ):
         schema.prepare(c)

@@ -65,7 +65,7 @@ UNAVAILABLE = [
     (Response(400, b"<html>a proxy's page", HTML), "HTTP 400"),
     (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "redirects to https://elsewhere/"),
     (Response(200, b"<html>welcome", HTML), "not an OTLP receiver: it answered with content type text/html"),
-    (Response(200, b"x" * 5_000_000), "not an OTLP receiver: HTTP 200 with more than 4194304 bytes"),
+    (Response(200, b"x" * 5_000_000), "not an OTLP receiver: its HTTP 200 response has more than 4194304 bytes"),
 ]
 REFUSED = [
     (Status(Codes.INVALID_ARGUMENT, "bad"), "INVALID_ARGUMENT: bad"),
@@ -196,7 +196,7 @@ def test_a_partial_success_in_json_is_counted() -> None:
     """A partial success in JSON is counted, because some receivers answer a protobuf request in JSON."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
-    expected = pytest.raises(PermanentError, match="2 of 3 events refused: too old")
+    expected = pytest.raises(PermanentError, match="2 of 3 events: too old")
     with http_receiver(lambda _: json_answer) as (_, endpoint), expected as caught:
         send(config(HTTP, endpoint), [event(number) for number in range(3)])
     assert caught.value.rejected == 2
@@ -226,7 +226,7 @@ def test_only_the_event_that_exceeds_the_limit_is_lost(tmp_path: Path) -> None:
     with Collector(tmp_path) as collector:
         settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
         sent = [event(0), event(1, text="x" * 100_000), event(2)]
-        with pytest.raises(PermanentError, match=r"1 of 3 events refused: the event has 100,\d\d\d bytes.*65,536"):
+        with pytest.raises(PermanentError, match=r"1 of 3 events: the event has 100,\d\d\d bytes.*65,536"):
             send(settings, sent)
         assert collector.await_bodies(2) == ["0", "2"]
 

@@ -199,7 +199,7 @@ def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixtur
             running.deliver([event(n) for n in range(30)])
             assert (running.counters.delivered, running.counters.dropped) == (27, {"rejected": 3})
         assert bodies(receiver) == [n for n in range(30) if n % 10 != 3]
-    assert "events refused: HTTP 422: no threes" in caplog.text
+    assert "events: HTTP 422: no threes" in caplog.text
 
 
 def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> None:
@@ -426,10 +426,13 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
         ({"proxy": "s3cret:80"}, "hook.proxy: given a value that is not shown, allowed is a URL that begins"),
         (
             {"format": "template"},
-            "ValueError: template: not set, with format=template; this key is for format=template",
+            "ValueError: template: not set with format=template; this key applies only to format=template",
         ),
-        ({"template": "x"}, "ValueError: template: set, with format=json; this key is for format=template"),
-        ({"format": "pagerduty"}, "routing-key: not set, with format=pagerduty; this key is for format=pagerduty"),
+        ({"template": "x"}, "ValueError: template: set with format=json; this key applies only to format=template"),
+        (
+            {"format": "pagerduty"},
+            "routing-key: not set with format=pagerduty; this key applies only to format=pagerduty",
+        ),
         ({"format": "template", "template": "/nope.json"}, "template: /nope.json: No such file or directory"),
         ({"format": "template", "template": "{tmp}/bad.json"}, "bad.json is not JSON: Expecting ','"),
         (

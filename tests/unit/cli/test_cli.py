@@ -328,7 +328,7 @@ def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.C
     path.write_bytes(gzip.compress(encode_lines([event(0)])))
     assert main(["tail", "-f", str(path)]) == 1
     shown = capsys.readouterr()
-    reason = "is compressed, so it no longer grows; run tail without -f"
+    reason = "is compressed and does not grow; run tail without -f"
     assert (shown.out, shown.err) == ("", f"spark-events: -f: {path} {reason}\n")
 
 

@@ -155,7 +155,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
     log.write_text("".join([*lines[:-1], end % 101, end % 102, lines[-1]]), encoding="utf-8")
     replay = Replay(capsys, log)
     assert replay.names == Replay(capsys, STREAM).names
-    assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported: start missing")
+    assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported because their start is missing")
     conf = configuration(tmp_path, "events.streaming-jobs.enabled true")
     replay = Replay(capsys, log, "--conf", conf)
     jobs = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]

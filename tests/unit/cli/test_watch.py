@@ -90,7 +90,7 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
     names = {"spark.app.name": "shop of local-1", "incident.key": "shop of local-1/failure"}
     assert lost.attributes == {**sidecar.attributes, **names}
     assert lost.body == (
-        "Application 'shop of local-1' is lost: no heartbeat since 2026-11-21 12:18:29 UTC, one was expected every 60 s"
+        "Application 'shop of local-1' is lost: no heartbeat since 2026-11-21 12:18:29 UTC, expected every 60 s"
     )
     assert lost.observed_ts_millis == START + 4 * MINUTE
 

@@ -483,7 +483,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     assert stop(delivery, within=0.2) < 10
     assert delivery.store.oldest_record() is None
     assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 4})
-    assert "4 events were not delivered in time and are lost" in caplog.text
+    assert "4 events were not delivered before the shutdown timeout and are lost" in caplog.text
 
 
 def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
@@ -684,7 +684,7 @@ def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pyt
     assert blocked.entered.wait(20)
     assert second.wait_until_settled(20)
     assert stop(first, within=0.05) < 10
-    assert "reporter audit: 3 events were not delivered in time and are lost" in caplog.text
+    assert "reporter audit: 3 events were not delivered before the shutdown timeout and are lost" in caplog.text
     assert numbers(other.events) == [0, 1, 2]
     blocked.gate.set()
 

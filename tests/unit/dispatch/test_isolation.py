@@ -302,7 +302,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(3))
     message = (
-        "blocks its thread, which is abandoned; cannot create a replacement, trying again:"
+        "blocks its thread, which is abandoned; cannot start a replacement thread, retrying:"
         " RuntimeError: can't start new thread"
     )
     for hung, one in enumerate(blocked, 1):
@@ -448,7 +448,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_other_reporters(
     assert other.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     dispatcher.stop(time.monotonic() + 5)
-    assert caplog.text.count("reporter defective: a check of its threads failed") == 1
+    assert caplog.text.count("reporter defective: the check for blocked threads failed") == 1
 
 
 def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:

@@ -104,10 +104,10 @@ def test_events_arrive_unchanged(start: Start, path: Path) -> None:
         ("transient", "ReporterProcessError: OSError: connection reset"),
         ("sys.exit", "the reporter tried to end its process: SystemExit: 7"),
         ("cancel", "cancelled by the reporter itself"),
-        ("await", "no answer within its timeout"),
-        ("block", "no answer within its timeout"),
-        ("hold the lock", "no answer within its timeout"),
-        ("stop", "no answer within its timeout"),
+        ("await", "no answer within the timeout"),
+        ("block", "no answer within the timeout"),
+        ("hold the lock", "no answer within the timeout"),
+        ("stop", "no answer within the timeout"),
     ],
 )
 def test_a_fault_is_logged_counted_and_retried(

@@ -139,7 +139,7 @@ def test_a_year_without_a_valid_name_loses_no_event(
     write(reporter, *([event(number)] for number in range(4)))
     reporter.close()
     assert numbers(read(path)) == [0, 1, 2, 3]
-    assert [message.partition(";")[0] for message in caplog.messages] == [f"{path}: cannot rotate the full file"]
+    assert [message.partition(",")[0] for message in caplog.messages] == [f"{path}: cannot rotate the file"]
 
 
 def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pyt
     write(reporter, *([event(number)] for number in range(5)))
     reporter.close()
     assert numbers(read(path)) == [0, 1, 2, 3, 4]
-    assert len([one for one in caplog.records if "cannot rotate the full file" in one.getMessage()]) == 1
+    assert len([one for one in caplog.records if "cannot rotate the file" in one.getMessage()]) == 1
     assert caplog.records[0].levelno == logging.WARNING
 
 

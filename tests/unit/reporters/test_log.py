@@ -174,7 +174,7 @@ def test_the_driver_s_log_needs_a_driver() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert f"{PermanentError.__name__}: this process has no driver with a log; choose" in done.stderr
+    assert f"{PermanentError.__name__}: destination=log4j needs a driver's log, which" in done.stderr
 
 
 @pytest.mark.parametrize("format_name", ["text", "json"])

@@ -28,7 +28,7 @@ def test_rejected_events_are_reported_at_the_end_of_the_batch() -> None:
             batch.refused("HTTP 400")
         else:
             batch.done()
-    with pytest.raises(PermanentError, match="2 of 5 events refused: HTTP 400") as caught:
+    with pytest.raises(PermanentError, match="2 of 5 events: HTTP 400") as caught:
         batch.end()
     assert caught.value.rejected == 2
     assert batch.of(events).left == [events]

@@ -203,7 +203,7 @@ def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog:
         (3, 1, "callback: given 3, allowed is a function of one event"),
         (lambda: None, 1, "cannot be called with one argument, the event"),
         (lambda one, two: None, 1, "cannot be called with one argument, the event"),
-        (print, 0, "timeout: given 0, allowed are seconds, more than 0"),
+        (print, 0, "timeout: given 0, allowed is a number of seconds above 0"),
         (print, "1s", "timeout: given '1s', allowed are seconds"),
         (print, float("nan"), "timeout: given nan"),
     ],

@@ -89,7 +89,7 @@ def test_a_class_without_an_import_path_stays_in_this_process() -> None:
 
     found = given([Local])
     assert isinstance(found.own["local"](), Local)
-    with pytest.raises(ConfigError, match="'local' is an object of this process, or of a class without a path"):
+    with pytest.raises(ConfigError, match="'local' is an object, or its class cannot be imported by path"):
         spark_conf([Local])
 
 
@@ -106,21 +106,21 @@ def test_settings_in_any_form(key: str) -> None:
         ({"reporters": {"a": {"type": "file"}}}, "events.reporter.a.path: required, but not set"),
         ({"reporters": {"a.b": "log"}}, "reporters: given the name 'a.b', allowed is a str without dots"),
         ({"reporters": {"a": 3}}, "reporters: given 3 for 'a', allowed is a type such as 'file'"),
-        ({"reporters": 3}, "reporters: given 3, allowed is a list of reporters, or a dict of them by name"),
+        ({"reporters": 3}, "reporters: given 3, allowed is a list of reporters, or a dict of reporters by name"),
         ({"reporters": {"a": {"type": "file", "path": None}}}, "events.reporter.a.path: given None of type NoneType"),
         ({"reporters": {"a": {3: "x"}}}, "events.reporter.a: given the key 3, allowed is a str"),
         ({"dispatcher": "fast"}, "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued"),
         (
             {"settings": {"dispatcher.type": "sync"}},
-            "settings: given events.dispatcher.type, allowed is the argument dispatcher",
+            "settings: given events.dispatcher.type, which has its own argument; pass dispatcher",
         ),
         (
             {"settings": {"sidecar": {"enabled": False}}, "sidecar": True},
-            "settings: given events.sidecar.enabled, allowed is the argument sidecar",
+            "settings: given events.sidecar.enabled, which has its own argument; pass sidecar",
         ),
         (
             {"settings": {"spark.events.reporters": "a"}, "reporters": {"b": "log"}},
-            "settings: given events.reporters, allowed is the argument reporters",
+            "settings: given events.reporters, which has its own argument; pass reporters",
         ),
         ({"settings": {"shutdwon.timeout": "3s"}}, "did you mean events.shutdown.timeout?"),
     ],
