@@ -127,12 +127,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Import lazily: executors lack msgspec, which events need, and unused parts should cost no import time.
+    # Import lazily: events need msgspec, which executors lack, and unused parts should cost no import time.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
     return getattr(import_module(_MODULES.get(name, "spark_events.errors")), name)
 
 
 def __dir__() -> list[str]:
-    # Used for name completion, for example in notebooks.
+    # List the public names for completion, for example in notebooks.
     return sorted({*globals(), *__all__})

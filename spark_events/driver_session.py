@@ -1,7 +1,7 @@
 """Session with one driver: read records, dispatch events, acknowledge records.
 
-At the start, the reporters start before the session reads records, so that they can accept the first events. At the
-end, reading stops, the reporters deliver their backlog, and the session sends the last acknowledgement.
+The reporters start before the session reads records, so that they can accept the first events. At the end, the session
+stops reading, the reporters deliver their backlog, and the session sends the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
-#: Events dispatched in one call: fewer than a mailbox holds, so that a burst fits.
+#: Maximum number of events dispatched in one call. A mailbox holds more events, so a burst fits.
 _SLICE = 128
-#: Weight limit of an event, which is also at most half a mailbox, so that a later event of higher priority finds events
-#: to displace.
+#: Weight limit of an event. An event also weighs at most half a mailbox, so that a later event of higher priority can
+#: displace other events.
 _MAX_WEIGHT = 1024
 #: Share of the shutdown time that is reserved for the final report.
 _REPORT_SHARE = 0.1
-#: Seconds of the driver's shutdown wait that are reserved for the steps after the last acknowledgement.
+#: Part of the driver's shutdown wait that is reserved for steps after the last acknowledgement, in seconds.
 _EXIT_SECONDS = 0.1
-#: Seconds until the translator's timers are retried after they raised; their deadline stays due until then.
+#: Pause after an error of the translator's timers, in seconds.
 _CLOCK_SECONDS = 60.0
-#: Name under which the exporter of metrics has counters; no reporter of the user can have it.
+#: Name of the metrics exporter in the delivery counters; a user's reporter cannot have this name.
 _METRICS = "(metrics)"
-#: Breaker states in the order of their numbers in the driver's metrics.
+#: Circuit breaker states in the order of their numbers in the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-#: Records that the session handles itself.
+#: Types of records that the session handles itself.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
-#: Special records that are also translated and acknowledged.
+#: Types of session records that are also translated and acknowledged.
 _Numbered: TypeAlias = ApplicationStart | ApplicationEnd | Inspection | JvmShutdown | Unknown
 _LOG = logging.getLogger(__name__)
 
 
 class RecordSource(Protocol):
-    """Source of records, as lines."""
+    """Source of lines, one record per line."""
 
     @property
     def closed(self) -> bool:
-        """Whether the source has ended, so that no more lines follow."""
+        """Whether the source has ended and no further lines follow."""
 
     def read(self, timeout: float | None = None) -> list[bytes]:
         """Wait up to ``timeout`` seconds for lines (None: no limit).
@@ -79,7 +79,7 @@ class RecordSource(Protocol):
         """
 
     def wake(self) -> None:
-        """Make :meth:`read` return soon; thread-safe."""
+        """Make :meth:`read` return without further waiting; thread-safe."""
 
 
 class DriverSession:
@@ -89,9 +89,9 @@ class DriverSession:
         source: the source of records.
         answers: receives acknowledgements and other answers to the driver.
         is_driver_gone: returns whether the driver has died; called when the source closes without a goodbye message.
-        own: factories, by name, of reporters that no setting creates.
-        choose: filters the settings that the driver sends.
-        log: handler of this process's log lines; None: the session leaves logging alone.
+        own: factories, by name, of reporters that are not configured by settings.
+        choose: selects settings among those that the driver sends.
+        log: handler of this process's log lines; None: the session does not change logging.
         first_sequence: number of the first event, unless the driver sends a higher one.
         strict: raise if a reporter's settings are unusable, instead of disabling that reporter.
         amend: adds this process's knowledge of the driver's Python to the record of the application's end, and to
@@ -131,7 +131,7 @@ class DriverSession:
         self._last_record = 0
         self._reported_read = 0
         self._held: int | None = None
-        # Until this ``time.monotonic`` time, the translator's timers are not called.
+        # Time until which the translator's timers are not called, in seconds of ``time.monotonic``.
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._predecessors: Predecessors
@@ -168,7 +168,7 @@ class DriverSession:
         settings = Settings(self._choose(given))
 
         def keep_log() -> None:
-            # The settings imported third-party modules, whose log lines may quote secrets from now on.
+            # Reading the settings has imported third-party modules, whose log lines may quote secrets.
             if self._log is not None:
                 self._log.hide = settings.confidence().hide
                 self._log.connect()
@@ -205,9 +205,9 @@ class DriverSession:
         return True
 
     def run(self) -> None:
-        """Process records until everything is delivered or the shutdown time is over.
+        """Process records until all events are delivered or the shutdown time is over.
 
-        Call after :meth:`begin` returned True.
+        Call this method only after :meth:`begin` returned True.
         """
         self._process(self._first)
         self._report_breakers()
@@ -225,13 +225,13 @@ class DriverSession:
 
     @property
     def reporters(self) -> list[str]:
-        """Names of the reporters from the settings and ``own``, without attached ones."""
+        """Names of the reporters from the settings and ``own``, without attached reporters."""
         return [delivery.name for delivery in self._pipeline.deliveries]
 
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
         """Add a reporter to the running session; thread-safe.
 
-        Acknowledgements do not wait for it.
+        Acknowledgements do not wait for this reporter.
         """
         delivery = make(self._hooks())
         self._pipeline.dispatcher.attach(delivery)
@@ -246,9 +246,10 @@ class DriverSession:
 
     @property
     def _record(self) -> int:
-        """The record for events that no record produces, such as events of a timer.
+        """Record number for events that no record produces, such as events of a timer.
 
-        While an event is held back, this is the held event's record: a mailbox needs numbers that never decrease.
+        While an event is held back, this number is the record of the held event because the numbers in a mailbox must
+        not decrease.
         """
         return self._translator.held_record or self._last_record
 
@@ -267,7 +268,7 @@ class DriverSession:
             try:
                 events = self._translator.tick(now)
             except Exception:
-                # Records are still translated while the timers are off.
+                # Translate records even while the timers are paused.
                 self._defect(None)
                 self._clock_stands_until = time.monotonic() + _CLOCK_SECONDS
                 events = []
@@ -277,7 +278,7 @@ class DriverSession:
                 self._answers.send("inspect", **question)
 
     def _predecessor_lost(self, event: Event) -> None:
-        """Make the session report the loss of an earlier run; called from another thread."""
+        """Make the session report the loss of an earlier run; thread-safe."""
         self._lost_before.append(event)
         self._source.wake()
 
@@ -289,7 +290,7 @@ class DriverSession:
             self._predecessors.end()
 
     def _process(self, lines: list[bytes]) -> None:
-        # This loop runs for every record, so invariant lookups are hoisted.
+        # Hoist invariant lookups out of this loop, which runs for every record.
         decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
         entries: list[Entry] = []
         for line in lines:
@@ -306,7 +307,8 @@ class DriverSession:
                 for event in translator.translate(record):
                     entries.append(Entry(oldest if oldest < number else number, event, weight))
             except Exception:
-                # A defect in the translation costs one record, not all events of the application.
+                # Catch every error: a defect in the translation may lose one record, but not all events of the
+                # application.
                 self._defect(record)
             if number:
                 self._last_record = number
@@ -318,7 +320,7 @@ class DriverSession:
             self._dispatch(entries)
 
     def _understand(self, record: object) -> _Numbered | None:
-        """Handle a session record; return a record to translate and ack, or None."""
+        """Handle a session record; return the record to translate and acknowledge, or None."""
         if isinstance(record, Goodbye):
             self._goodbye = record
             return None
@@ -337,12 +339,12 @@ class DriverSession:
         return self._skip(record)
 
     def _look_for_predecessors(self, start: ApplicationStart) -> None:
-        # A Spark Connect client runs no driver and never learns how the application ended.
+        # A Spark Connect client has no driver, so it does not know how the application ends.
         if self.driver:
             self._predecessors.begin(start)
 
     def _dispatch(self, entries: list[Entry]) -> None:
-        # A new hold applies before its record counts as dispatched; a hold ends only after its event is in the
+        # Set a new hold before its record counts as dispatched, and remove a hold only after its event is in the
         # mailboxes.
         held = self._translator.held_record
         if held is not None and self._held is None:
@@ -350,7 +352,7 @@ class DriverSession:
         self._pipeline.dispatcher.dispatch(entries, self._last_record)
         self._held = held
         self._acknowledgements.hold(held)
-        # Acknowledge here too: the reporter that was just woken may hang and never do it.
+        # Acknowledge here too because the reporter that the dispatch has woken may hang and never trigger it.
         self._acknowledge()
 
     def _restore(self, restored: Restored) -> None:
@@ -367,7 +369,7 @@ class DriverSession:
         if record.kind not in self._unknown:
             _LOG.warning("skipping records of kind %r, which spark_events %s does not know", record.kind, __version__)
         self._unknown[record.kind] += 1
-        # Record numbers are consecutive, so an unreadable record has the next number.
+        # An unreadable record has the next number because record numbers are consecutive.
         return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
 
     def _defect(self, record: object | None) -> None:
@@ -384,7 +386,7 @@ class DriverSession:
     def _observe(self) -> None:
         if self._log is not None:
             self._log.connect()
-        # Acknowledge records that no longer wait for an overdue reporter; no other call would do it.
+        # Acknowledge records that do not wait for an overdue reporter any more; no other call does so.
         self._acknowledge()
         self._report_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
@@ -411,7 +413,7 @@ class DriverSession:
         dispatcher.attach(delivery)
 
     def _report_read(self) -> None:
-        """Report reading progress to the driver, also while a reporter blocks acks."""
+        """Report reading progress to the driver, even while a reporter blocks acknowledgements."""
         if self._last_record != self._reported_read:
             self._reported_read = self._last_record
             self._answers.send("read", through=self._reported_read)
@@ -427,12 +429,11 @@ class DriverSession:
         self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
-        # Drain first: the final report of all deliveries is the last event that the reporters receive.
+        # Drain first because the final report of all deliveries is the last event that the reporters receive.
         dispatcher.begin_drain()
         settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
         if self._report_breakers():
-            # Drain the breaker events too, so that a reporter without a backlog is not reported as late because of
-            # them.
+            # Drain the breaker events too, so that they do not make a reporter without a backlog appear late.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(counters, self._doubtful(), time.time_ns() // 1_000_000)
@@ -448,26 +449,26 @@ class DriverSession:
             "without_start": self._translator.jobs_without_start,
             "defective": self._translator.defects,
             "unknown": sum(self._unknown.values()),
-            # The driver's count includes drops of earlier sidecars, as far as they could report them.
+            # The driver's count includes drops of earlier sidecars that these sidecars could report.
             "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
 
     def _note_disabled(self) -> None:
-        """Log the disabled reporters and send events about them to the other reporters."""
+        """Log the disabled reporters, and report each of them as an event to the other reporters."""
         for name, problems in self._pipeline.disabled.items():
             why = "; ".join(problems)
             _LOG.error(
-                "reporter '%s': disabled and gets no events; the other reporters run; correct this and restart the"
-                " application: %s",
+                "reporter '%s': disabled, receives no events; other reporters run; correct the setting and restart "
+                "the application: %s",
                 name,
                 why,
             )
             self._telemetry.disabled(name, why)
 
     def _report_breakers_before(self) -> None:
-        """Report the breakers of the previous sidecar as closed.
+        """Report the circuit breakers of the previous sidecar as closed.
 
-        They ended with that process, so no other event would report it.
+        These breakers ended with that process, so no other event would report the change.
         """
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]
@@ -475,9 +476,9 @@ class DriverSession:
                 self._telemetry.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was restarted")
 
     def _report_breakers(self) -> bool:
-        """Dispatch events for breaker changes; return whether there were any."""
+        """Dispatch events for circuit breaker changes; return whether a breaker has changed."""
         if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
-            # Wait for the first records, so that the events carry the application's variables.
+            # Wait for the first records, so that the events have the application's attributes.
             return False
         changes = self._telemetry.take_changes()
         for change in changes:
@@ -489,7 +490,9 @@ class DriverSession:
         if self._translator.application_is_over:
             return
         if not self._jvm_is_going_down and not self._is_driver_gone():
-            _LOG.error("the driver closed the pipe but is still running; its further events are not reported")
+            _LOG.error(
+                "the driver closed the pipe but is still running; further events of this application are not reported"
+            )
             return
         record = self._record
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)

@@ -51,15 +51,15 @@ class InvalidEventError(SparkEventsError, ValueError):
 
 
 class InvalidChoiceError(SparkEventsError, ValueError):
-    """An invalid event filter or timeout; the message names the argument, the value and what is allowed."""
+    """Invalid event filter or timeout; the message names the argument, the value and the allowed values."""
 
 
 class InvalidPlanError(SparkEventsError, ValueError):
-    """An invalid enrichment; the message names the argument, the value and what is allowed."""
+    """Invalid enrichment; the message names the argument, the value and the allowed values."""
 
 
 class EnrichmentError(SparkEventsError):
-    """Rows of an enrichment failed for good, so the batch must not be committed.
+    """Rows of an enrichment failed permanently, so the batch must not be committed.
 
     Attributes:
         failed: number of failed rows; 0 if unknown.
@@ -92,7 +92,7 @@ class MissingExtraError(SparkEventsError, ImportError):
 
 
 class ProtocolError(SparkEventsError):
-    """Shim and sidecar do not use the same protocol."""
+    """Shim and sidecar use different versions of the protocol."""
 
 
 class ReporterProcessError(SparkEventsError):
@@ -108,7 +108,7 @@ class StreamStoppedError(SessionError):
 
 
 class WaitTimeoutError(SparkEventsError, TimeoutError):
-    """The awaited event did not arrive in time; the message lists the events that did."""
+    """The awaited event did not arrive in time; the message lists the events that arrived."""
 
 
 class PermanentError(SparkEventsError):
@@ -135,7 +135,7 @@ class ThrottledError(SparkEventsError):
     """Raised by a reporter: the destination asks for a pause.
 
     Args:
-        message: what the destination answered.
+        message: the destination's answer.
         retry_after: seconds until the next attempt, at most one hour.
 
     Raises:
@@ -144,7 +144,7 @@ class ThrottledError(SparkEventsError):
 
     def __init__(self, message: str, retry_after: float) -> None:
         if not is_seconds(retry_after):
-            raise TypeError(f"ThrottledError: retry_after is {retry_after!r}; allowed: seconds, as a number")
+            raise TypeError(f"ThrottledError: retry_after is {retry_after!r}; allowed: a number of seconds")
         super().__init__(message)
         self.retry_after = retry_after
 
@@ -153,4 +153,4 @@ class ThrottledError(SparkEventsError):
 
 
 class TransientError(SparkEventsError):
-    """Raised by a reporter: retry these events; the message says what must change if retries cannot help."""
+    """Raised by a reporter: retry these events. The message states the necessary change if retries cannot help."""

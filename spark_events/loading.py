@@ -10,7 +10,7 @@ def load(path: str) -> Any:
     """Import the object ``package.module:Class``.
 
     Raises:
-        ValueError: the form is wrong or the object does not exist; the message names the problem.
+        ValueError: the path is invalid or the object does not exist; the message states the problem.
     """
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute:
@@ -20,5 +20,5 @@ def load(path: str) -> Any:
     except AttributeError:
         raise ValueError(f"{module_name} has no {attribute}") from None
     except (Exception, SystemExit) as error:
-        # A user's script may call sys.exit when it is imported.
+        # Catch SystemExit too: a user's script may call sys.exit when it is imported.
         raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None

@@ -13,8 +13,8 @@ _UNWIND_SECONDS = 0.25
 def unwind(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel the remaining tasks of a stopped loop and run it until they end, for a bounded time.
 
-    asyncio warns about tasks that are destroyed while pending. Tasks may call sys.exit or stop the loop at that moment;
-    both are ignored.
+    Without this call, asyncio would warn about pending tasks. Calls of sys.exit and of ``loop.stop`` in a cancelled
+    task are ignored.
     """
     with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
         loop.run_until_complete(_end(asyncio.all_tasks(loop)))

@@ -34,21 +34,18 @@ from spark_events.translate.incidents.config import URL
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
 _LOG = logging.getLogger(__name__)
-#: Seconds until a slow constructor is logged; all events wait for it.
+#: Time after which a slow constructor is logged, in seconds; all events wait for the constructor.
 _SLOW_SECONDS = 3.0
-_SLOW = (
-    "reporter %s: its constructor has not returned for %g s, and nothing is reported before it has;"
-    " what may take long belongs into open()"
-)
+_SLOW = "reporter %s: its constructor has not returned for %g s, and all events wait for it; move slow calls to open()"
 _NO_HEARTBEATS = (
     "spark.events.heartbeat.interval is set, but no reporter reports heartbeats; set"
     " spark.events.reporter.<name>.heartbeats=true on a file or database reporter, or add a reporter of type heartbeat"
 )
-#: Mailbox capacity that holds the events of one record; a record rarely makes more.
+#: Capacity of a mailbox for the events of one record; a record rarely produces more events.
 _ONE_RECORD = 64
 
 
-#: An empty value means the default, as for Spark's own keys, so that a template may leave the key empty.
+#: An empty value means the default, as for Spark's own keys, so that a template may contain the key without a value.
 _PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing", lambda given: given or None)
 
 
@@ -60,14 +57,14 @@ class EventsConfig:
         "reporters",
         names,
         None,
-        doc="Names of the active reporters; default: all that are configured.",
+        doc="Names of the active reporters; default: all configured reporters.",
     )
-    python: str | None = option("python", _PYTHON, None, doc="Python that runs the sidecar.")
+    python: str | None = option("python", _PYTHON, None, doc="Path of the Python interpreter that runs the sidecar.")
     metrics_otlp_endpoint: str | None = option(
         "metrics.otlp.endpoint",
         URL,
         None,
-        doc="OTLP receiver of metrics, by HTTP. Not set: no metrics over OTLP.",
+        doc="HTTP address of the OTLP receiver of metrics. Not set: no metrics over OTLP.",
     )
     required: bool = option(
         "required",
@@ -95,19 +92,20 @@ class EventsConfig:
         "application.unique",
         boolean,
         False,
-        doc="No two applications of this name run at once, so the start of one proves that the one before is over.",
+        doc="Whether at most one application of this name runs at a time, so that its start proves the end of the "
+        "earlier run.",
     )
     shutdown_timeout: float = option(
         "shutdown.timeout",
         duration,
         10.0,
-        doc="Time that the end of the application waits for its last events.",
+        doc="Maximum time that the end of the application waits for the delivery of the last events.",
     )
     shutdown_outcome_timeout: float = option(
         "shutdown.outcome-timeout",
         duration,
         30.0,
-        doc="Time that the event of an end by stop() is held until the driver exits.",
+        doc="Maximum time that the event of an end by stop() is held until the driver exits.",
     )
 
 
@@ -136,10 +134,10 @@ class Pipeline:
 
     Attributes:
         config: the general settings.
-        translation: which events are reported.
-        queue_size: how many records the driver buffers.
+        translation: settings that determine the reported events.
+        queue_size: maximum number of records that the driver buffers.
         dispatcher: dispatches events to all deliveries.
-        deliveries: one for each reporter.
+        deliveries: the deliveries of the reporters, one for each.
         makers: factories of the reporters, by name.
         spool_folder: directory of the first spool; None if no reporter has a spool.
         databases: configurations of the reporters that write to a database.
@@ -191,10 +189,10 @@ def build(
         settings: the settings of one driver.
         hooks: callbacks of the deliveries; called from any thread.
         on_watch: called several times a second, from a thread of the dispatcher.
-        application: name under which the spools of an earlier process are found. None: no spooling.
-        own: factories, by name, of reporters that no setting creates; they are always active.
-        on_read: called when all settings are read and before any reporter is created.
-        driver: id of the driver process, which restarts this process if it dies; 0: unknown.
+        application: name of the application, which identifies the spools of an earlier process. None: no spooling.
+        own: factories, by name, of reporters that are not configured by settings; these reporters are always active.
+        on_read: called after all settings are read and before the first reporter is created.
+        driver: id of the driver process, which restarts this process if it ends unexpectedly; 0: unknown.
         strict: raise if a reporter is unusable.
 
     Raises:
@@ -209,10 +207,9 @@ def build(
         delivery = plan.delivery
         is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
         if is_awaited and delivery.guarantee != "at-least-once":
-            # Spark waits for each answer, so do not wait for more events. With at-least-once, the spool answers before
-            # delivery.
+            # Do not linger because Spark waits for each answer. With at-least-once, the spool answers before delivery.
             delivery = dataclasses.replace(delivery, batch_linger=0.0)
-        # Spark cannot wait within a record, so the mailbox must hold all events of one record.
+        # The mailbox must hold all events of one record because Spark cannot wait in the middle of a record.
         capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
         try:
             deliveries[name] = _make(
@@ -226,7 +223,7 @@ def build(
             )
         except Exception as error:
             why = describe(error, settings.confidence(f"{_REPORTER}.{name}").hide)
-            disabled[name] = [f"{_REPORTER}.{name}: the reporter cannot be made: {why}"]
+            disabled[name] = [f"{_REPORTER}.{name}: the reporter cannot be created: {why}"]
     if not deliveries or (len(disabled) > len(plans.disabled) and (strict or plans.config.required)):
         raise ConfigError([problem for problems in disabled.values() for problem in problems])
     return Pipeline(
@@ -265,7 +262,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
             settings.complain(prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
             settings.ignore_below(prefix)
         elif name not in active:
-            # The reporter's keys are checked when it is activated.
+            # Ignore the keys of an inactive reporter.
             settings.ignore_below(prefix)
         elif plan := _read_reporter(settings, name, own.get(name)):
             plans[name] = plan
@@ -273,12 +270,12 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
         if name not in configured:
             prefix, known = f"{_REPORTER}.{name}", ", ".join(configured) or "none"
             settings.complain(
-                prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured are: {known}"
+                prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured reporters: {known}"
             )
     translation = read_translation(settings)
     chosen_plans = [plan for name, plan in plans.items() if name in active]
     if dispatcher_config is not None and _is_awaited_by_spark(dispatcher_config, chosen_plans):
-        # Spark's listener thread would wait until the severity is decided.
+        # Do not hold events: Spark's listener thread would wait until the severity is decided.
         at_once = dataclasses.replace(translation.incident, settle=0.0)
         translation = dataclasses.replace(translation, incident=at_once)
     problems = {

@@ -1,7 +1,7 @@
 """Sidecar: the process next to the driver that turns records into events.
 
-It opens its answer channel first, so that it can report every later failure. It lives as long as its standard input:
-if the pipe closes without a goodbye message, the driver was killed.
+The sidecar opens its answer channel first, so that it can report every later failure. It runs until its standard input
+ends: if this pipe closes without a goodbye message, the driver was killed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
 _LOG = logging.getLogger(__name__)
-#: Seconds that a busy thread holds the interpreter lock before it yields. With Python's default of 5 ms, a reporter in
-#: a busy loop would delay the other threads by 5 ms each time.
+#: Time after which a busy thread releases the interpreter lock, in seconds. With Python's default of 5 ms, a reporter
+#: in a busy loop would delay the other threads by 5 ms each time.
 SWITCH_SECONDS = 0.0005
-#: Seconds to wait for a killed driver to disappear: its pipe closes slightly earlier.
+#: Time to wait for the end of a killed driver, whose pipe closes slightly earlier, in seconds.
 _DEATH_SECONDS = 1.0
 
 
@@ -38,7 +38,7 @@ class _DriverLog(LogLines):
 
     def write(self, logger: str, level: int, line: str) -> None:
         if logger == DRIVER_LOGGER:
-            # An event from a log reporter, not a message of the sidecar.
+            # The line is an event from a log reporter and not a message of the sidecar.
             self._answers.send("event", level=severity_of(level), message=line)
         else:
             self._answers.send("log", level=logging.getLevelName(level), message=line)
@@ -48,7 +48,7 @@ def _leave_the_driver_s_group() -> None:
     try:
         os.setsid()
     except OSError:
-        # The process already leads its own group.
+        # Ignore the error: the process already leads its own group.
         return
 
 
@@ -64,7 +64,8 @@ def _is_gone(driver: int) -> bool:
 
 def main() -> NoReturn:
     """Run the sidecar on standard input and output, then exit the process."""
-    # If the driver died before this line, this is the id of another process; the driver's first line has the right id.
+    # If the driver has died before this call, the result is the id of another process; the driver's first line has the
+    # correct id.
     parent = os.getppid()
     leave_signals_alone()
     _leave_the_driver_s_group()
@@ -95,8 +96,8 @@ def main() -> NoReturn:
     except BaseException:
         _LOG.exception("a defect ended the sidecar; report this")
         code = 1
-    # Not sys.exit, which would wait for threads that a reporter's library left running.
+    # Do not use sys.exit: it would wait for threads that a reporter's library left running.
     with contextlib.suppress(OSError, ValueError):
-        # Standard error may be closed, by the process that started the driver or by a reporter.
+        # Ignore the error: the process that started the driver, or a reporter, may have closed standard error.
         sys.stderr.flush()
     os._exit(code)

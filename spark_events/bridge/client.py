@@ -1,6 +1,6 @@
-"""Records of a Spark Connect client, which sees only its own streaming queries.
+"""Records of a Spark Connect client, which receives events only for its own streaming queries.
 
-The records are those of the shim, made from the events of PySpark's ``StreamingQueryListener``.
+The records have the shim's format and are made from the events of PySpark's ``StreamingQueryListener``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.records import PROTOCOL
 
-#: Time limit for removing the listener.
+#: Time limit for removing the listener, in seconds.
 _REMOVE_SECONDS = 5.0
 
 
 class ClientRecords:
-    """Unbounded queue of lines made in this process."""
+    """Unbounded queue of lines that this process creates."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque()
@@ -33,11 +33,11 @@ class ClientRecords:
 
     @property
     def closed(self) -> bool:
-        """Always False: no other process exists whose death could close the queue."""
+        """Always False: no other process could close the queue."""
         return False
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Return the queued lines, waiting up to ``timeout`` seconds; none after a timeout or :meth:`wake`."""
+        """Return the queued lines, waiting up to ``timeout`` seconds; empty after a timeout or :meth:`wake`."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._woken, timeout)
             self._woken = False
@@ -46,7 +46,7 @@ class ClientRecords:
             return lines
 
     def wake(self) -> None:
-        """Make :meth:`read` return at once."""
+        """Make :meth:`read` return immediately."""
         with self._changed:
             self._woken = True
             self._changed.notify()
@@ -57,14 +57,14 @@ class ClientRecords:
             self._put({"kind": kind, **fields})
 
     def record(self, kind: str, **fields: Any) -> None:
-        """Enqueue a record, unless the goodbye has been sent."""
+        """Enqueue a record, unless the goodbye message has been enqueued."""
         with self._changed:
             if not self._is_over:
                 self._count += 1
                 self._put({"seq": self._count, "kind": kind, "at": time.time_ns() // 1_000_000, **fields})
 
     def goodbye(self, seconds: float) -> None:
-        """Enqueue the last line."""
+        """Enqueue the goodbye message, which is the last line."""
         with self._changed:
             if not self._is_over:
                 self._is_over = True
@@ -76,17 +76,17 @@ class ClientRecords:
 
 
 class ClientBridge:
-    """Connects a Spark Connect session to a driver session.
+    """Connection of a Spark Connect session to a driver session.
 
     Args:
-        spark: the session, of PySpark 4.0 or newer; in older versions, listeners run on the server.
-        settings: by key.
-        origin: where the settings were given, for messages.
-        patience: seconds that the last events have for delivery.
+        spark: the session, from PySpark 4.0 or newer; in older versions, listeners run on the server.
+        settings: the settings by key.
+        origin: the place where the settings were given, for messages.
+        patience: time for the delivery of the last events, in seconds.
 
     Attributes:
         records: the records of the session.
-        answers: discarded, because no driver waits for them.
+        answers: discarded because no driver waits for answers.
     """
 
     def __init__(self, spark: Any, settings: dict[str, str], origin: str, patience: float) -> None:
@@ -94,7 +94,7 @@ class ClientBridge:
         self._patience = patience
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
-        # Heartbeats of a client would end with the client, although the application continues on the server.
+        # Disable heartbeats: they would end with the client, although the application continues on the server.
         given = [
             {"key": key, "value": value, "origin": origin}
             for key, value in settings.items()
@@ -122,16 +122,16 @@ class ClientBridge:
         self.records.send("restored", record={"seq": 0, "kind": kind, "at": 0, **fields})
 
     def listen(self) -> None:
-        """Start to record the events of this client's queries."""
+        """Start recording the events of this client's queries."""
         self._listener = _listener(self.records)
         self._spark.streams.addListener(self._listener)
 
     def is_driver_gone(self) -> bool:
-        """Return False: a client cannot find out whether the server still runs."""
+        """Return False: a client cannot determine whether the server is running."""
         return False
 
     def stop(self) -> None:
-        """Remove the listener; records made until now are still delivered."""
+        """Remove the listener; records created before are still delivered."""
         try:
             if self._listener is not None:
                 self._stop_listening()
@@ -140,7 +140,7 @@ class ClientBridge:
 
     def _stop_listening(self) -> None:
         removing = threading.Thread(target=self._remove_listener, name="spark-events-remove-listener", daemon=True)
-        # A thread cannot be started while the interpreter shuts down.
+        # Ignore the error: a thread cannot be started while the interpreter shuts down.
         with contextlib.suppress(RuntimeError):
             removing.start()
             removing.join(_REMOVE_SECONDS)
@@ -149,20 +149,20 @@ class ClientBridge:
                 removing.join(_REMOVE_SECONDS)
 
     def _remove_listener(self) -> None:
-        # The session may have ended, and its listeners with it.
+        # Ignore errors: the session and its listeners may have ended.
         with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self._listener)
 
     def _break_deadlock(self) -> None:
         """Break a deadlock of PySpark's event thread, which would keep the interpreter from exiting.
 
-        If an event arrives while the last listener is being removed, the removing thread waits for the event thread
-        while it holds a lock that the event thread needs (SPARK-59623).
+        If an event arrives while the last listener is being removed, the removing thread holds a lock and waits for the
+        event thread, which needs the same lock (SPARK-59623).
         """
         with contextlib.suppress(AttributeError, RuntimeError):
             listeners = self._spark.streams._sqlb
-            # With further listeners there is no deadlock: the event thread may hold the lock itself, so do not release
-            # it.
+            # With further listeners, no deadlock is possible. Do not release the lock then because the event thread may
+            # hold it.
             if listeners._listener_bus == [self._listener]:
                 listeners._lock.release()
 
@@ -170,17 +170,17 @@ class ClientBridge:
         """Do nothing: a client holds no resources after the driver session."""
 
     def give_up(self) -> None:
-        """Do nothing: a driver session that cannot begin holds no resources either."""
+        """Do nothing: a driver session that cannot begin holds no resources."""
 
     def release(self) -> None:
-        """Do nothing: threads hold no resources of their own here."""
+        """Do nothing: a thread of a client holds no resources."""
 
 
 def _listener(records: ClientRecords) -> Any:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        """Converts events to records."""
+        """Listener that converts PySpark's events to records."""
 
         def onQueryStarted(self, event: Any) -> None:
             records.record("query_started", **_run(event), name=event.name, timestamp=event.timestamp)

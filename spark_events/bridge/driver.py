@@ -1,7 +1,7 @@
 """Access through py4j to the shim in the JVM that this Python process drives.
 
-Python fetches the records. If the JVM called Python instead, the call would run on a listener's thread and make
-Spark wait for this interpreter.
+Python fetches the records. A call from the JVM to Python would run on a listener's thread, and Spark would wait for
+this interpreter.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from spark_events.bridge.acknowledgements import Answers
 
-#: Maximum duration of a fetch, and therefore the maximum delay until this process notices its own changes.
+#: Maximum duration of a fetch in seconds, and therefore the maximum delay of changes that this process makes.
 _FETCH_SECONDS = 0.2
-#: Time limit for sending the last answers.
+#: Time limit for sending the last answers, in seconds.
 _LAST_ANSWERS_SECONDS = 1.0
 
 
 class DriverRecords:
-    """Lines fetched from the JVM.
+    """Source of lines that are fetched from the JVM.
 
     Args:
         shim: the JVM's ``io.sparkevents.InProcess``.
@@ -33,12 +33,12 @@ class DriverRecords:
         self.failure: BaseException | None = None
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Return the available lines, waiting up to ``timeout`` seconds; none after a timeout."""
+        """Return the available lines, waiting up to ``timeout`` seconds; empty after a timeout."""
         patience = _FETCH_SECONDS if timeout is None else min(timeout, _FETCH_SECONDS)
         try:
             fetched = self._shim.fetch(int(patience * 1000))
         except Exception as error:
-            # py4j raises many types of errors, when the JVM has exited or is broken; fetching ends in either case.
+            # py4j raises many types of errors if the JVM has exited or is broken; each of them ends fetching.
             self.closed, self.failure = True, error
             return []
         if fetched is None:
@@ -48,11 +48,11 @@ class DriverRecords:
         return lines[:-1]
 
     def wake(self) -> None:
-        """Do nothing: a fetch is short."""
+        """Do nothing: every fetch ends within its short time limit."""
 
 
 class DriverAnswers(Answers):
-    """Sends lines to the JVM from a thread of its own, so that senders never wait for the JVM.
+    """Thread that sends lines to the JVM, so that other threads never wait for the JVM.
 
     Args:
         shim: the JVM's ``io.sparkevents.InProcess``.
@@ -71,7 +71,7 @@ class DriverAnswers(Answers):
         self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """Send the remaining lines, within ``timeout`` seconds."""
+        """Send the remaining lines within ``timeout`` seconds, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -83,7 +83,7 @@ class DriverAnswers(Answers):
             self._changed.notify()
 
     def _run(self) -> None:
-        # If the JVM has exited, its answers are not needed; the thread that fetches records reports the exit.
+        # Discard answers if the JVM has exited; the thread that fetches records reports the exit.
         with contextlib.suppress(Exception):
             while lines := self._next():
                 self._shim.answer(lines)
@@ -99,7 +99,7 @@ class DriverAnswers(Answers):
 
 
 class DriverBridge:
-    """Both directions between the shim and this process.
+    """Connection between the shim and this process, in both directions.
 
     Args:
         shim: the ``io.sparkevents.InProcess`` opened for this process.
@@ -116,28 +116,28 @@ class DriverBridge:
         self.answers.start()
 
     def listen(self) -> None:
-        """Start to record the events of Spark."""
+        """Start recording Spark's events."""
         self._shim.listen()
 
     def is_driver_gone(self) -> bool:
-        """Return whether fetching ended because the JVM no longer answers."""
+        """Return whether fetching ended because the JVM does not answer any more."""
         from py4j.protocol import Py4JNetworkError
 
         return isinstance(self.records.failure, (Py4JNetworkError, OSError))
 
     def stop(self) -> None:
-        """Stop listening; records made until now are still delivered."""
+        """Stop listening; records created before are still delivered."""
         self._shim.stop()
 
     def end(self) -> None:
-        """End the driver session. Call this on the thread that ran the session."""
+        """End the driver session; call this method on the thread that ran the session."""
         self.give_up()
         self.release()
 
     def give_up(self) -> None:
         """Abandon a driver session that cannot begin; keep the calling thread's connection, which is the user's."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
-        # If the JVM has exited, it need not be notified.
+        # Ignore the error: a JVM that has exited does not need the call.
         with contextlib.suppress(Exception):
             self._shim.end()
 
@@ -147,13 +147,13 @@ class DriverBridge:
 
 
 def release_connection(java_object: Any) -> None:
-    """Close py4j's connection of this thread, and with it the thread that serves it in the JVM.
+    """Close py4j's connection of this thread, which also ends the JVM's thread for this connection.
 
-    If PySpark pins threads, py4j opens a connection per Python thread and closes none before the interpreter exits. Our
-    threads end earlier.
+    If PySpark pins threads, py4j opens one connection per Python thread and closes it only when the interpreter exits,
+    but our threads end earlier.
 
     Args:
-        java_object: any object of that JVM.
+        java_object: any object of the JVM.
     """
     client = java_object._gateway_client
     of_thread = getattr(client, "get_thread_connection", None)
@@ -162,6 +162,6 @@ def release_connection(java_object: Any) -> None:
         return
     with contextlib.suppress(ValueError):
         client.deque.remove(connection)
-    # A broken connection needs no closing.
+    # Ignore errors: a broken connection needs no closing.
     with contextlib.suppress(Exception):
         connection.close()

@@ -1,4 +1,4 @@
-"""The pipe with the shim's records, one record per line."""
+"""Pipe with the shim's records, one record per line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import select
 from collections.abc import Callable
 
-#: The capacity of a pipe. A larger buffer would cost 30 µs per read, for mapping and unmapping its memory.
+#: Capacity of a pipe, in bytes. A larger buffer would cost 30 µs per read for mapping and unmapping its memory.
 _CHUNK_BYTES = 64 * 1024
 
 
 class RecordPipe:
-    """Reads lines from a file descriptor, all available lines at a time.
+    """Reader of lines from a file descriptor, all available lines at a time.
 
     Args:
         fd: the file descriptor.
@@ -28,13 +28,13 @@ class RecordPipe:
         self.closed = False
 
     def wake(self) -> None:
-        """Make :meth:`read` return at once; may be called from any thread."""
-        # A full pipe wakes the reader as well.
+        """Make :meth:`read` return immediately; thread-safe."""
+        # Ignore a full pipe, which also wakes the reader.
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker, b"!")
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Return the available lines, waiting up to ``timeout`` seconds; none after a timeout, `wake` or the end.
+        """Return the available lines, waiting up to ``timeout`` seconds; empty after a timeout, `wake` or the end.
 
         A line without its end at the end of the pipe is dropped: the driver died while writing it.
         """

@@ -8,7 +8,7 @@ import msgspec
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """One source's part of a progress; each source has its own JSON format of offsets."""
+    """Progress of one source; each source has its own JSON format of offsets."""
 
     description: str = ""
     start_offset: msgspec.Raw = msgspec.Raw(b"null")
@@ -18,13 +18,13 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):
-    """Metrics of a state store that events use; each kind of store reports its own metrics."""
+    """Metrics of a state store that appear in events; each kind of store reports its own metrics."""
 
     rocksdb_bytes_copied: int = 0
 
 
 class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """One stateful operator's part of a progress."""
+    """Progress of one stateful operator."""
 
     operator_name: str = ""
     num_rows_total: int = 0
@@ -36,7 +36,7 @@ class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SinkProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """The sink's part of a progress; -1 rows if the sink does not count them."""
+    """Progress of the sink; the number of rows is -1 if the sink does not count them."""
 
     description: str = ""
     num_output_rows: int = -1

@@ -1,8 +1,8 @@
-"""The exit status of the Python process that runs the driver's program, as the sidecar sees it.
+"""Exit status of the Python process that runs the driver's program, read by the sidecar.
 
-The JVM learns little of that process: a gateway sees that it has exited, and spark-submit passes its exit code on
+The JVM knows little about that process: a py4j gateway detects only the exit, and spark-submit forwards the exit code
 without notifying listeners. The kernel reports the status through a pidfd, also to processes other than the parent:
-since Linux 6.15 at any time (``PIDFD_GET_INFO``), before that only until the parent has reaped the process.
+since Linux 6.15 at any time (``PIDFD_GET_INFO``), in older versions only until the parent has reaped the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from spark_events.bridge.records import ApplicationEnd, Inspection
 _PROC = Path("/proc")
 #: Environment variable of a JVM started by a plain ``python app.py``, and of a Python started by spark-submit.
 _STARTED_BY_PYTHON, _STARTED_BY_JVM = "_PYSPARK_DRIVER_CONN_INFO_PATH", "PYSPARK_GATEWAY_PORT"
-#: The JVM may notice the end of a process before the kernel has finished ending it.
+#: Time to wait for the exit status, in seconds; the JVM may detect the end of a process before the kernel has finished
+#: it.
 _PATIENCE_SECONDS = 1.0
 #: ``struct pidfd_info`` of linux/pidfd.h in its first size: mask, cgroup, eleven ids, exit status.
 _INFO = struct.Struct("=QQ11Ii")
@@ -30,17 +31,17 @@ _PIDFD_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _PIDFD_INFO_EXIT = 1 << 3
 #: Fields 4 and 52 of /proc/<pid>/stat, counted from after the command in parentheses.
 _PARENT, _EXIT_STATUS = 1, 49
-#: Signals that people and resource managers send; the others are faults or force.
+#: Signals that users and resource managers send to stop a process; other signals mean a crash or a forced kill.
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEADLY = 128
 
 
 class PythonProgram:
-    """The Python process of a driver, opened before it exits.
+    """Python process of a driver, opened before it exits.
 
     Args:
         pid: the process id.
-        is_parent: whether the process started the JVM, rather than the JVM the process.
+        is_parent: whether the process started the JVM; otherwise the JVM started the process.
         pidfd: refers to the process, even after its exit.
     """
 
@@ -51,7 +52,7 @@ class PythonProgram:
 
     @classmethod
     def of(cls, driver: int) -> PythonProgram | None:
-        """Find the Python process of a driver; None if there is none, or if it cannot be watched.
+        """Find the Python process of a driver; None if no such process exists or it cannot be watched.
 
         Args:
             driver: the process id of the driver's JVM.
@@ -61,18 +62,18 @@ class PythonProgram:
         try:
             if _has_variable(driver, _STARTED_BY_PYTHON):
                 pid = int(_stat(driver)[_PARENT])
-                # 1: the parent has already exited, or it ends together with the container.
+                # Parent id 1: the parent has already exited, or it ends together with the container.
                 return None if pid == 1 else cls(pid, True, os.pidfd_open(pid))
             for entry in _PROC.iterdir():
                 if entry.name.isdigit() and _is_program(int(entry.name), driver):
                     return cls(int(entry.name), False, os.pidfd_open(int(entry.name)))
         except OSError:
-            # Another user's process, a container without /proc, or an old kernel.
+            # The process belongs to another user, the container lacks /proc, or the kernel is old.
             return None
         return None
 
     def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
-        """Add the stacks of the process to an inspection, and its exit status to the end that the process caused."""
+        """Add the process's stacks to an inspection record, and its exit status to an end record that it caused."""
         if isinstance(record, Inspection):
             return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))
         return self._with_exit(record)
@@ -85,7 +86,7 @@ class PythonProgram:
             return end
         code = os.waitstatus_to_exitcode(status)
         if not self._is_parent:
-            # spark-submit exits with Java's exit code for a process that a signal killed.
+            # spark-submit exits with Java's exit code for a killed process, 128 plus the signal's number.
             return msgspec.structs.replace(end, program_exit_code=code if code >= 0 else _DEADLY - code)
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -130,5 +131,5 @@ def _is_program(pid: int, driver: int) -> bool:
     try:
         return int(_stat(pid)[_PARENT]) == driver and _has_variable(pid, _STARTED_BY_JVM)
     except (OSError, IndexError):
-        # The process has already exited.
+        # Ignore the error: the process has already exited.
         return False

@@ -1,8 +1,8 @@
-"""Stacks of the Python functions that Spark calls in the driver, such as that of ``foreachBatch``.
+"""Stacks of Python functions that Spark calls in the driver, such as the function of ``foreachBatch``.
 
-The shim sees only the threads of the JVM. The driver's Python therefore answers on a Unix socket, in a folder that
-only its user can open; the sidecar asks when a query is overdue. The answer needs the interpreter lock, so a function
-that holds it (a long call of a C extension) is not seen.
+The shim can read only the threads of the JVM. Therefore the driver's Python serves its stacks on a Unix socket, in a
+folder that only its user can open. The sidecar requests them when a query is overdue. The answer needs the interpreter
+lock, so the stack is missing while a function holds this lock, for example in a long call of a C extension.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _MOST_BYTES = 1 << 20
 
 
 def stacks() -> list[list[PythonFrame]]:
-    """Return the stack of each Python function that the JVM calls now in this process, innermost frame first."""
+    """Return the stack of each Python function that the JVM is calling in this process, innermost frame first."""
     found = [_frames(frame) for frame in sys._current_frames().values()]
     return [frames for frames in found if frames][:_MOST_STACKS]
 
 
 def _frames(frame: FrameType | None) -> list[PythonFrame]:
-    """Return the frames above PySpark's call; an empty list if the thread is in no such call."""
+    """Return the frames above PySpark's call; an empty list for a thread without such a call."""
     frames: list[PythonFrame] = []
     while frame is not None:
         code = frame.f_code
@@ -60,11 +60,11 @@ def _is_private(folder: Path) -> bool:
 
 
 def serve() -> None:
-    """Answer questions for :func:`stacks` on a daemon thread; does nothing where Unix sockets are missing."""
+    """Serve :func:`stacks` on a daemon thread; do nothing on systems without Unix sockets."""
     if not hasattr(socket, "AF_UNIX"):
         return
     path = _address(os.getpid())
-    # Without the socket, events only lack the line of the Python function.
+    # Ignore the error: without the socket, events only lack the line of the Python function.
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if not _is_private(path.parent):
@@ -95,7 +95,7 @@ def amend(record: Inspection, of: Callable[[], list[list[PythonFrame]]]) -> Insp
     """Add Python stacks to the queries that wait for a Python function.
 
     Args:
-        record: the answer of the shim.
+        record: the inspection record of the shim.
         of: returns the stacks; called only if a query waits for a Python function.
     """
     if not any(query.is_in_python for query in record.queries):
@@ -108,7 +108,7 @@ def amend(record: Inspection, of: Callable[[], list[list[PythonFrame]]]) -> Insp
 
 
 def ask(pid: int) -> list[list[PythonFrame]]:
-    """Return the stacks of another process, at most 0.5 s later; an empty list if it does not answer."""
+    """Request the stacks of another process; return an empty list if it does not answer within 0.5 s."""
     path = _address(pid)
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         if not _is_private(path.parent):

@@ -1,7 +1,7 @@
-"""The records that the shim sends, one type per kind.
+"""Types of the records that the shim sends, one per kind.
 
-Records repeat what Spark reported; ``translate`` interprets it. A newer shim may send fields and kinds that are not
-listed here: such fields are ignored, and such kinds become :class:`Unknown`.
+Records contain facts as Spark reports them; ``translate`` interprets these facts. A newer shim may send fields and
+kinds that are not listed here: such fields are ignored, and such kinds become :class:`Unknown`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 from spark_events.bridge.plan_tables import tables
 from spark_events.bridge.progress import StreamingProgress
 
-#: Spark's default for the number of consecutive failed attempts of a stage.
+#: Spark's default for the maximum number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
-#: Spark's keys of an application's links; the shim has the same table.
+#: Names of an application's links by Spark's keys; the shim has the same table.
 LINKS = {
     "history": "spark.yarn.historyServer.address",
     "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
@@ -37,8 +37,8 @@ def _tag(class_name: str) -> str:
 class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_tag):
     """One line of the pipe.
 
-    ``seq`` numbers the records that are acknowledged; other lines have 0.
-    ``at`` is the driver's clock when the shim received the event, in milliseconds since the epoch.
+    ``seq`` numbers the records that are acknowledged; other lines have 0. ``at`` is the time at which the shim received
+    the event, in milliseconds since the epoch.
     """
 
     seq: int = 0
@@ -46,22 +46,22 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_ta
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """One setting as the user gave it, and its origin."""
+    """Setting as the user gave it, and its origin."""
 
     key: str
     value: str
     origin: str
 
 
-#: Version of the protocol; the shim and this package must have the same.
+#: Version of the protocol, which must be the same in the shim and in this package.
 PROTOCOL = 1
 
 
 class Hello(_Line, frozen=True, kw_only=True):
-    """The first line: protocol, settings, application name, driver process, and the predecessors' state.
+    """First line: protocol, settings, application name, driver process, and the predecessors' state.
 
-    ``version`` is the version of the jar; empty if the shim does not run from its jar.
-    ``sequence`` is the first event's number and ``before`` the counters and circuit breaker states of the predecessors.
+    ``version`` is the version of the jar; empty if the shim does not run from its jar. ``sequence`` is the number of
+    the first event. ``before`` has the counters and circuit breaker states of the predecessors.
     """
 
     protocol: int
@@ -75,7 +75,7 @@ class Hello(_Line, frozen=True, kw_only=True):
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):
-    """The last line: no record follows, and the driver waits ``within_ms`` milliseconds for the sidecar's end.
+    """Last line, after which the driver waits ``within_ms`` milliseconds for the sidecar's end.
 
     ``dropped`` counts the records dropped before they reached a sidecar, including those of predecessors.
     """
@@ -85,15 +85,15 @@ class Goodbye(_Line, frozen=True, kw_only=True):
 
 
 class Restored(_Line, frozen=True, kw_only=True):
-    """A record that a predecessor has reported, sent again to restore the state."""
+    """Record that a predecessor has already reported, sent again to restore the state."""
 
     record: msgspec.Raw
 
 
 class Dropped(_Line, frozen=True, kw_only=True):
-    """Lost records of the shim or events of Spark: how many of each kind, and where they were lost.
+    """Number of lost records of the shim, or lost events of Spark, by kind.
 
-    ``where`` has the values of the event's attribute ``spark.events.dropped.where``.
+    ``where`` is the place of the loss, with the values of the event attribute ``spark.events.dropped.where``.
     """
 
     records: dict[str, int]
@@ -110,18 +110,18 @@ class ExceptionLink(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An exception: the chain from the outermost to the root, and the stack trace as Java prints it."""
+    """Exception: the chain from the outermost exception to the root cause, and the stack trace as Java prints it."""
 
     chain: list[ExceptionLink]
     trace: str = ""
 
 
 class ApplicationStart(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationStart`` and what was submitted; ``time`` in milliseconds since the epoch.
+    """``SparkListenerApplicationStart`` with the submitted program; ``time`` is in milliseconds since the epoch.
 
     ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, if spark-submit read it
-    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are
-    addresses for people and the run that submitted the application, with the names in :data:`LINKS`.
+    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are web
+    addresses and the run that submitted the application, with the names in :data:`LINKS`.
     """
 
     app_id: str | None
@@ -141,9 +141,9 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationEnd`` and the evidence of its cause.
 
-    ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is certain. A later record
-    replaces a ``provisional`` end once the outcome is known. ``stopped_before``: the program failed after it had
-    stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
+    ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is the confirmed code. A later
+    record replaces a ``provisional`` end once the outcome is known. ``stopped_before`` means that the program failed
+    after it had stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
     """
 
     time: int
@@ -154,14 +154,14 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
     provisional: bool = False
     stopped_before: bool = False
     failure: Failure | None = None
-    #: The frame of the program that called ``System.exit``.
+    #: Frame of the program that called ``System.exit``.
     exit_caller: str | None = None
-    #: The last message that the spark-sql shell printed as an error.
+    #: Last error message that the spark-sql shell printed.
     shell_error: str | None = None
 
 
 class JvmShutdown(_Line, frozen=True, kw_only=True):
-    """The JVM is shutting down in an orderly way, whether or not the application has ended."""
+    """Orderly shutdown of the JVM, whether or not the application has ended."""
 
 
 class JobStart(_Line, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ class JobStart(_Line, frozen=True, kw_only=True):
 
 
 class BatchStarted(_Line, frozen=True, kw_only=True):
-    """A query runs the first job of a batch.
+    """Start of the first job of a query's batch.
 
     Further jobs and stages of the batch are recorded only if one of them fails. The properties have the query, the
     batch and the policy for several watermarks.
@@ -240,7 +240,7 @@ class StageSubmitted(_Line, frozen=True, kw_only=True):
 
 
 class StageTasks(_Line, frozen=True, kw_only=True):
-    """A change of a stage attempt's status, with its task counts; ``failed`` counts attempts of tasks."""
+    """Change of a stage attempt's status, with its task counts; ``failed`` counts task attempts."""
 
     stage_id: int
     attempt: int
@@ -381,7 +381,7 @@ class ExecutorRemoved(_Line, frozen=True, kw_only=True):
 
 
 class LongestTask(msgspec.Struct, frozen=True):
-    """The running task of a stage that was started first; ``time`` in milliseconds since the epoch."""
+    """Running task of a stage that started first; ``time`` is in milliseconds since the epoch."""
 
     task: int
     executor: str
@@ -390,7 +390,7 @@ class LongestTask(msgspec.Struct, frozen=True):
 
 
 class RunningStage(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage attempt that runs, with its task counts."""
+    """Running stage attempt, with its task counts."""
 
     stage_id: int
     attempt: int
@@ -404,7 +404,7 @@ class RunningStage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PythonFrame(NamedTuple):
-    """A frame of a Python stack."""
+    """Frame of a Python stack."""
 
     file: str
     line: int
@@ -412,12 +412,12 @@ class PythonFrame(NamedTuple):
 
 
 class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
-    """The thread of a running query.
+    """Thread of a running query.
 
     ``busy_since`` is 0 while the query waits for its next trigger or for data. ``frames`` are
     ``package.Class.method(File:line)``, innermost first, without frames that do not help to locate the thread.
-    ``python`` are the stacks of the Python functions that the JVM calls at the moment, innermost frame first, if the
-    thread waits for one of them.
+    ``python`` are the stacks of the Python functions that the JVM is calling, innermost frame first, if the thread
+    waits for one of these functions.
     """
 
     run_id: str
@@ -433,11 +433,11 @@ class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspection(_Line, frozen=True, kw_only=True):
-    """The shim's answer to a request for the running work.
+    """Answer of the shim to a request for the running work.
 
-    ``asked`` and ``overdue`` repeat the values of the request. ``idle_since`` is when the last task ended; 0 while a
-    task runs. ``executors`` is -1 if the listener was added after executors. Each of ``jobs`` is a job id, followed by
-    the ids of its stages.
+    ``asked`` and ``overdue`` repeat the values of the request. ``idle_since`` is the time at which the last task ended;
+    0 while a task runs. ``executors`` is -1 if the listener was added after executors. Each element of ``jobs`` is a
+    job id, followed by the ids of its stages.
     """
 
     asked: int
@@ -451,7 +451,7 @@ class Inspection(_Line, frozen=True, kw_only=True):
 
 
 class StageWaited(_Line, frozen=True, kw_only=True):
-    """Only in a replay: tasks of a stage attempt waited from ``since`` to ``time``, and no task of any stage ran."""
+    """Wait of a stage attempt's tasks from ``since`` to ``time``, while no task of any stage ran; only in a replay."""
 
     stage: RunningStage
     since: int
@@ -501,7 +501,7 @@ class QueryProgress(_Line, frozen=True, kw_only=True):
 
 
 class AddedEvent(msgspec.Struct, frozen=True):
-    """An event made by a program; ``id`` is assigned by the program and unique in the application."""
+    """Event of a user's program; the program assigns ``id``, which is unique in the application."""
 
     id: str
     name: str
@@ -513,13 +513,13 @@ class AddedEvent(msgspec.Struct, frozen=True):
 
 
 class Added(_Line, frozen=True, kw_only=True):
-    """A program has added an event with ``io.sparkevents.Events.add``."""
+    """Call of ``io.sparkevents.Events.add`` by a user's program."""
 
     event: AddedEvent
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a kind or format that this version does not know."""
+    """Line of a kind or format that this version does not know."""
 
     seq: int = 0
     kind: str = ""
@@ -554,12 +554,12 @@ Record: TypeAlias = (
 )
 
 
-#: Errors for a line that is not JSON, has another format, is not UTF-8, or is nested too deeply for Python.
+#: Errors of the decoder for a line that is not JSON, has another format, is not UTF-8, or is nested too deeply.
 _NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Decoder:
-    """Decodes lines to records; never raises because of a line's content."""
+    """Decoder of lines to records, which never raises because of a line's content."""
 
     def __init__(self) -> None:
         self._known = msgspec.json.Decoder(Record)

@@ -1,4 +1,4 @@
-"""The event: one fact that an operator acts on, modelled on Flink's FLIP-481."""
+"""Event, builder and severity, modelled on Flink's FLIP-481."""
 
 from spark_events.event.codec import decode_event, encode_event, encode_lines, without_surrogates
 from spark_events.event.model import Attributes, AttributeValue, Event, EventBuilder, Severity

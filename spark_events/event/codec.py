@@ -46,7 +46,7 @@ def decode_event(data: bytes) -> Event:
 
 
 def without_surrogates(event: Event) -> Event:
-    """Replace lone surrogates, which only an event made without a builder can contain."""
+    """Replace lone surrogates, which only an event created without a builder can contain."""
     attributes = {
         plain(key): plain(value) if isinstance(value, str) else value for key, value in event.attributes.items()
     }

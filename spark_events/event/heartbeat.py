@@ -1,8 +1,8 @@
-"""Names that drivers and watchers share: an application that sends heartbeats is LOST when they stop."""
+"""Names of the heartbeat event and its attribute, which drivers and watchers share."""
 
 from __future__ import annotations
 
-#: Name of the event that a driver repeats while its application runs.
+#: Name of the event that an application sends repeatedly; without further heartbeats, it counts as LOST.
 HEARTBEAT = "HeartbeatEvent"
 #: Attribute with the time until the next heartbeat, in milliseconds.
 INTERVAL = "spark.heartbeat.interval_ms"

@@ -1,4 +1,4 @@
-"""The event: one fact that an operator acts on, modelled on Flink's FLIP-481."""
+"""Event, builder and severity, modelled on Flink's FLIP-481."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Severity(enum.Enum):
     """OpenTelemetry's SeverityNumber: 1 for TRACE to 21 for FATAL."""
 
     def __init__(self, _: object) -> None:
-        # An attribute instead of a dictionary lookup, because every event reads it.
+        # Store the number as an attribute: every event reads it, and a dictionary lookup is slower.
         self.number = 1 + 4 * len(type(self).__members__)
 
     def __ge__(self, other: object) -> bool:
@@ -44,7 +44,7 @@ class Severity(enum.Enum):
 
 
 class Attributes(dict[str, AttributeValue]):
-    """Immutable dictionary, because several reporters share one event."""
+    """Immutable dictionary of attributes, which several reporters share."""
 
     __slots__ = ()
 
@@ -57,19 +57,19 @@ class Attributes(dict[str, AttributeValue]):
         return Attributes, (dict(self),)
 
 
-# Events are never part of a reference cycle, so the garbage collector can skip them.
+# Exclude events from garbage collection: they are never part of a reference cycle.
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One immutable fact.
+    """Immutable fact for an operator.
 
     Attributes:
         name: kind of fact, such as ``BatchCommitEvent``.
-        class_scope: dotted name of the part of Spark, or of the user's program, that the event concerns.
-        body: one sentence that a person understands without the other fields.
+        class_scope: dotted name of the part of Spark, or of the user's program, that the event is about.
+        body: one sentence that is understandable without the other fields.
         severity: severity of the fact.
-        observed_ts_millis: when the fact happened (not when it was sent), in milliseconds since the epoch.
-        event_id: identifier of the fact, equal for every delivery of it.
+        observed_ts_millis: the time of the fact itself, not of its delivery, in milliseconds since the epoch.
+        event_id: identifier of the fact; repeated deliveries have the same identifier.
         sequence: number within the application, increasing in the order of events.
-        attributes: details for machines.
+        attributes: machine-readable details.
     """
 
     name: str
@@ -110,7 +110,7 @@ class EventBuilder:
         name: kind of fact.
 
     Raises:
-        InvalidEventError: an empty name, an attribute that is not a ``str``, ``int``, ``float`` or ``bool``, or a
+        InvalidEventError: for an empty name, an attribute that is not a ``str``, ``int``, ``float`` or ``bool``, or a
             number that JSON or 64 bits cannot represent.
     """
 
@@ -125,7 +125,7 @@ class EventBuilder:
         self._attributes: dict[str, AttributeValue] = {}
 
     def set_body(self, body: str) -> EventBuilder:
-        """Set the sentence for people; the default is the event's name."""
+        """Set the sentence that describes the fact; the default is the event's name."""
         if not isinstance(body, str):
             raise InvalidEventError(f"body: given {body!r}, allowed is a str")
         self._body = plain(body)
@@ -144,13 +144,13 @@ class EventBuilder:
         """Set the time of the fact in milliseconds since the epoch; the default is now."""
         if type(observed_ts_millis) is not int or not 0 <= observed_ts_millis < _INT64:
             raise InvalidEventError(
-                f"observed_ts_millis: given {observed_ts_millis!r}, allowed are milliseconds since the epoch"
+                f"observed_ts_millis: given {observed_ts_millis!r}, allowed is an int, in milliseconds since the epoch"
             )
         self._observed_ts_millis = observed_ts_millis
         return self
 
     def set_attribute(self, key: str, value: AttributeValue) -> EventBuilder:
-        """Add an attribute, or replace the one with the same key."""
+        """Add an attribute, or replace an attribute with the same key."""
         self._attributes[_text("attribute key", key)] = _attribute(key, value)
         return self
 
@@ -161,7 +161,9 @@ class EventBuilder:
         return self
 
     def build(self) -> Event:
-        """Return the event with a new identifier; sequence and final identifier are set when it is reported."""
+        """Return the event with a new identifier; reporting the event sets its sequence number and its final
+        identifier.
+        """
         now = time.time_ns() // 1_000_000
         return Event(
             name=self._name,

@@ -1,4 +1,4 @@
-"""Text of events: sanitised for terminals and UTF-8, as a line, and as HTML in a notebook."""
+"""Text of events: sanitised for terminals and UTF-8, as one line, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import lru_cache
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
-# Terminal control, bidirectional ("Trojan Source") and zero-width characters. Joiners stay: emoji and some scripts need
-# them.
+# Terminal control, bidirectional ("Trojan Source") and zero-width characters. Joiners are not listed because emoji and
+# some scripts need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
@@ -20,7 +20,7 @@ _CONTROLS = re.compile(
 
 
 def on_one_line(text: str) -> str:
-    """Return the text on one line: breaks and tabs as a blank, all other control characters escaped.
+    """Return the text on one line: line breaks and tabs become blanks, other control characters are escaped.
 
     >>> on_one_line("two\\nlines, \\u202etxt.exe")
     'two lines, \\\\u202etxt.exe'
@@ -29,7 +29,7 @@ def on_one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape control characters, including bidirectional ones; line breaks and tabs stay."""
+    """Escape control characters, including bidirectional characters; line breaks and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -49,7 +49,7 @@ def snake_case(name: str) -> str:
 
 
 def text_of(thing: object, most: int) -> str:
-    """Return at most ``most`` characters of the ``str`` of a foreign object; never raise."""
+    """Return at most ``most`` characters of the ``str`` of an arbitrary object; never raise."""
     try:
         return plain(str(thing)[:most])
     except Exception as error:
@@ -78,7 +78,7 @@ def as_line(millis: int, severity: str, name: str, body: str) -> str:
 def as_card(millis: int, severity: str, name: str, body: str, details: Mapping[str, object]) -> str:
     """Return self-contained HTML: a headline with collapsible details.
 
-    All text is escaped, because it comes from jobs.
+    All text is escaped because it comes from users' jobs.
     """
     colour = _COLOURS.get(severity, _OTHER)
     rows = "".join(

@@ -24,7 +24,7 @@ def jar_path() -> Path:
 
 
 def version_of(jar: Path) -> str | None:
-    """Return the version that the build wrote into a jar; None if it has none or cannot be read."""
+    """Return the version that the build wrote into a jar; None if the jar has no version or cannot be read."""
     with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(jar) as archive:
         return archive.read("io/sparkevents/version").decode().strip()
     return None

@@ -1,1 +1,1 @@
-"""Reports on stored events: one model, shown in a terminal, as JSON and as an HTML page."""
+"""Reports on stored events, in a terminal, as JSON and as an HTML page."""

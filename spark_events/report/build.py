@@ -52,14 +52,14 @@ def build(
 
     Args:
         table: the events; the report removes those that it does not need.
-        options: what to report.
+        options: the selection of applications and period.
         now: time in milliseconds.
-        sources: what was read.
+        sources: summaries of the sources that were read.
         notes: problems of the sources.
-        draw: add the data of the page's drawings.
+        draw: whether to add the data of the page's charts.
 
     Raises:
-        SparkEventsError: there is no event, or no event of the chosen applications, queries or period.
+        SparkEventsError: no event exists, or none of the selected applications, queries or period.
     """
     duplicates = table.remove_duplicates()
     _choose(table, options)
@@ -128,7 +128,7 @@ def _choose(table: EventTable, options: ReportOptions) -> None:
 
 
 def _matching(table: EventTable, option: str, name: str, identity: str, patterns: Sequence[str]) -> list[str]:
-    """Return the names that match, or whose ids match.
+    """Return the names for which the name or the id matches a pattern.
 
     Raises:
         SparkEventsError: a pattern matches no name and no id.

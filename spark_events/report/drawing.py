@@ -1,4 +1,4 @@
-"""Aggregate what the page draws to at most about ten thousand points; no failure is left out."""
+"""Aggregate the data of the page's charts to at most about ten thousand points, without omitting a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_events.report.numbers import DURATION, LAG, QUERY
 from spark_events.report.runs import FAILURE, GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 
-# Budgets in points. A bucket of a query has three points: duration, rate, lag.
+# Maximum numbers of points. A bucket of a query has three points: duration, rate, lag.
 _SEGMENTS, _BUCKETS, _EXECUTORS, _MARKERS = 2_500, 2_000, 1_000, 1_000
 _MOST_LANES, _MOST_SERIES, _MOST_BUCKETS = 200, 100, 400
 _LEAST_SEGMENTS = 8
@@ -22,8 +22,8 @@ _WORST = [
     state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)
 ]
 
-# Rows per second: the rows of a bucket divided by the sum of the times since each preceding commit. A division by the
-# width of the bucket would make the curve a sawtooth where buckets are not much longer than batches.
+# The rate is the number of rows of a bucket divided by the sum of the times since each preceding commit. A division by
+# the width of the bucket would produce a sawtooth curve if buckets are not much longer than batches.
 _SERIES = f"""
 SELECT query, (ts - {{since}}) // {{width}} AS bucket, count(*), min(took), median(took), max(took),
   1000.0 * sum(rows_in) FILTER (pause > 0) / nullif(sum(pause), 0), max(lag)
@@ -55,7 +55,7 @@ def drawing_of(
     since: int,
     until: int,
 ) -> Drawing:
-    """Aggregate everything that is drawn."""
+    """Aggregate the data of all charts."""
     worst = sorted(subjects, key=lambda one: (-bool(one.downtimes), -one.failed_runs, -len(one.failures)))[:_MOST_LANES]
     shown = {one.key for one in worst}
     overlays: dict[str, list[Segment]] = defaultdict(list)
@@ -64,7 +64,7 @@ def drawing_of(
             end = until if interval.end is None else interval.end
             overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
     lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
-    # Lanes with many segments get the unused budget of lanes with few segments.
+    # Give the unused points of lanes with few segments to lanes with many segments.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
         most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))
@@ -86,7 +86,7 @@ def drawing_of(
 
 
 def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> list[Segment]:
-    """Return runs and downtimes as segments."""
+    """Return runs and downtimes as segments of the lanes."""
     segments = []
     for run in runs:
         end = until if run.end is None else run.end
@@ -134,7 +134,7 @@ def _series(table: EventTable, queries: list[str], since: int, width: int) -> di
 
 
 def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, until: int) -> tuple[Marker, ...]:
-    """Return the failures, in as many buckets as the budget allows, so that the sum of the counts is exact."""
+    """Return the failures, grouped into the allowed number of buckets; the sum of the counts is exact."""
     indexes = {group.key: index for index, group in enumerate(groups)}
     merged: dict[tuple[str, int, int], Marker] = {}
     for buckets in (_MOST_BUCKETS, 100, 25, 5, 1):
@@ -156,7 +156,7 @@ def _executors(
     left: dict[tuple[str, ...], int] = defaultdict(int)
     for subject, *key, ts, change in table.run(_EXECUTOR_CHANGES):
         if subject == f"a:{NO_APPLICATION}" or left[tuple(key)] + change < 0:
-            continue  # the loss of an executor whose start was not seen
+            continue  # an executor was lost whose start is not among the events
         left[tuple(key)] += change
         changes[subject].append((ts, change))
     for subject, some in changes.items():
@@ -168,7 +168,7 @@ def _executors(
 
 
 def _steps(changes: list[tuple[int, int]], since: int, until: int, width: int) -> tuple[Step, ...]:
-    """Return the numbers of each bucket in which they change."""
+    """Return the numbers of executors of each bucket in which the number changes."""
     number = 0
     buckets: dict[int, tuple[int, int, int]] = {}
     for ts, change in changes:

@@ -1,4 +1,4 @@
-"""Sentences about what is wrong, and notes on the data."""
+"""Sentences about problems, and notes on the data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spark_events.report.wording import counted, shortened, span, when
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 #: Number of missing heartbeats after which an application counts as silent.
 _SILENT_INTERVALS = 3
-#: Number of restarts in the period from which a query or application counts as a crash loop.
+#: Minimum number of restarts in the period for a query or application to count as a crash loop.
 _MANY_RESTARTS = 3
 _MOST_NAMES = 5
 
 
 def title(subject: SubjectReport) -> str:
-    """Return the name of a subject for sentences."""
+    """Return the name of an application or query, for sentences."""
     return f"{subject.kind.capitalize()} '{shortened(subject.name)}'"
 
 
@@ -29,7 +29,7 @@ def findings(
     until: int,
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
-    """Return the problems: first those that still exist, worst first."""
+    """Return the problems: first ongoing problems, then past problems, each in the order of severity."""
     found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
     found += _of_stages(numbers)
     for trouble in numbers.reporters:
@@ -81,7 +81,7 @@ def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int
         yield Finding("warning", False, f"{text} the longest took {span(commits.max_ms)}.", subject.key)
     for one in subject.enrichment:
         if one.failed_batches or one.unanswered_rows:
-            text = f"{name}: {counted(one.unanswered_rows, 'row')} got no answer from {one.function}"
+            text = f"{name}: {counted(one.unanswered_rows, 'row')} received no answer from {one.function}"
             text += f", {counted(one.failed_batches, 'batch', 'batches')} failed." if one.failed_batches else "."
             yield Finding("warning", False, text, subject.key)
     if subject.executors_lost:
@@ -103,14 +103,15 @@ def _of_last_run(subject: SubjectReport, run: SubjectRun, name: str, until: int)
                 "error", True, f"{name}: its last run has been {run.status} since {when(run.end)}{cause}.", subject.key
             )
     elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
-        silent = f"no event since {when(run.last)}, though it sends a heartbeat every {span(run.heartbeat_ms)}"
+        silent = f"no event since {when(run.last)}, although the application sends a heartbeat every "
+        f"{span(run.heartbeat_ms)}"
         yield Finding("error", True, f"{name} may be lost: {silent}.", subject.key)
 
 
 def notes_on(
     runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectReport], newest: int, now: int
 ) -> list[str]:
-    """Return what is unusual about the data itself."""
+    """Return notes on gaps, duplicates and clocks in the data."""
     kinds: dict[str, list[tuple[str, int]]] = {}
     for subject in subjects:
         some = runs[subject.key]

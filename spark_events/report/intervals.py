@@ -27,7 +27,7 @@ FROM event WHERE name = 'DeadlineStatusChangeEvent' ORDER BY ts, sequence
 
 @dataclasses.dataclass(slots=True)
 class Interval:
-    """An interval of one lane; ``end`` is None while it lasts."""
+    """Interval in a lane; ``end`` is None while the interval lasts."""
 
     subject: str
     start: int
@@ -45,13 +45,13 @@ class _Idle:
 
 
 class Ends:
-    """When runs ended."""
+    """End times of runs."""
 
     def __init__(self, runs: Mapping[str, list[SubjectRun]]) -> None:
         self._ends = {run.key: run.end for some in runs.values() for run in some}
 
     def of(self, key: RunKey) -> int | None:
-        """Return the end of a run, or None while it runs."""
+        """Return the end time of a run, or None while the run continues."""
         return self._ends.get(key, self._ends.get((*key[:3], None)))
 
 

@@ -1,6 +1,6 @@
-"""The computed report. Terminal, JSON and page show the same object.
+"""Model of a computed report, which terminal, JSON and page show.
 
-Times are milliseconds since the epoch, durations milliseconds. None means unknown.
+Times are in milliseconds since the epoch, durations in milliseconds. None means unknown.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class SourceSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about what is wrong.
+    """Problem, as one sentence.
 
     Attributes:
         level: ``error``, ``warning`` or ``note``.
-        now: whether it is still wrong at the end of the period.
+        now: whether the problem still exists at the end of the period.
         text: the sentence.
-        subject: key of the application or query, if it concerns one.
+        subject: key of the application or query that has the problem; None without one.
     """
 
     level: str
@@ -57,11 +57,11 @@ class RunSummary:
 
     Attributes:
         id: the application's id, with its attempt, or the run id of a query.
-        start: its start, or its first event if ``start_known`` is False.
-        end: its end; None while it runs.
+        start: time of its start, or of its first event if ``start_known`` is False.
+        end: time of its end; None while it runs.
         status: RUNNING, FINISHED, FAILED, CANCELLED, ENDED, LOST, or UNKNOWN if its end is missing.
-        last: its last event.
-        cause: why it failed.
+        last: time of its last event.
+        cause: cause of its failure.
     """
 
     id: str
@@ -75,10 +75,10 @@ class RunSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Downtime:
-    """Time in which nothing ran after a failure.
+    """Time after a failure in which the application or query did not run.
 
     Attributes:
-        ongoing: whether it lasts until the end of the period.
+        ongoing: whether the downtime continues at the end of the period.
     """
 
     start: int
@@ -102,7 +102,7 @@ class CommitNumbers:
     """Committed micro-batches of a query.
 
     Attributes:
-        events: number of events; an event for several batches counts once, with their mean duration.
+        events: number of events; an event for several batches counts once, with the mean duration of these batches.
         over_sla: number of events over the SLA; without an SLA, number of events with severity WARN.
         slow: the slowest of the events in ``over_sla``, longest first.
     """
@@ -148,8 +148,8 @@ class Overdue:
     """Work that took longer than its deadline.
 
     Attributes:
-        start: when the limit had passed.
-        end: when the work was on time again, or ended; None while it is overdue.
+        start: time at which the deadline had passed.
+        end: time at which the work was on time again, or ended; None while it is overdue.
     """
 
     what: str
@@ -182,14 +182,15 @@ class EnrichmentNumbers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubjectReport:
-    """An application, over all its runs, or a query, over all runs from one checkpoint.
+    """Summary of an application over all its runs, or of a query over all runs from one checkpoint.
 
     Attributes:
-        key: identifies it in this report.
+        key: identifies the application or query in this report.
         kind: ``application`` or ``query``.
-        application: name of the application; of a query, of its last run.
+        application: name of the application; for a query, the application of its last run.
         outcome: status of the last run.
-        is_long_running: whether time without a run, after a failure, is downtime: queries, and applications with them.
+        is_long_running: whether time without a run after a failure is downtime; True for queries, and for applications
+            with queries.
         uptime_percent: None unless ``is_long_running`` is True.
         restarts: number of runs that followed another run.
         failures: number of failures by cause, as (index in ``EventReport.failures``, number).
@@ -255,7 +256,7 @@ class FailureGroup:
     Attributes:
         count: number of JobFailureEvents and lost applications; a stage, its job and its query report one failure each.
         entities: number by entity.
-        retried: how many of them Spark retried.
+        retried: number of failures after which Spark retried.
         stack: stack trace of the last failure that has one.
     """
 
@@ -276,7 +277,7 @@ class FailureGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lost:
-    """Records or events that were lost, so that numbers of this report may be too low."""
+    """Lost records or events, because of which numbers of this report may be too low."""
 
     application: str
     where: str
@@ -289,13 +290,13 @@ Segment: TypeAlias = tuple[int, int, str, str]
 Point: TypeAlias = tuple[int, int, float | None, float | None, float | None, float | None, int | None]
 
 
-#: One bucket of an executors chart: its start, lowest, highest and last number.
+#: One bucket of an executors chart: start of the bucket, lowest, highest and last number of executors.
 Step: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marker:
-    """Failures of one cause in one lane, close to each other."""
+    """Failures of one cause in one lane and one bucket of time."""
 
     subject: str
     group: int
@@ -329,10 +330,10 @@ class EventReport:
 
     Attributes:
         until_is: ``given``, ``now`` or ``newest event``.
-        findings: what is wrong, worst first.
-        slow_stages: stage attempts with a problem, those that lost most time first.
-        notes: what to know about the data: gaps, clocks, damage.
-        drawing: only for the page.
+        findings: the problems, in the order of severity.
+        slow_stages: stage attempts with a problem, in the order of the lost time.
+        notes: notes on the data: gaps, clocks, damage.
+        drawing: data of the page's charts; None without a page.
     """
 
     generated: int
@@ -358,7 +359,7 @@ class EventReport:
 
     @property
     def subjects(self) -> tuple[SubjectReport, ...]:
-        """Applications, then queries."""
+        """All applications, followed by all queries."""
         return (*self.applications, *self.queries)
 
     @property

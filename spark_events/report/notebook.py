@@ -1,4 +1,4 @@
-"""A report in a notebook."""
+"""Report for a notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEIGHT = 900
 
 
 class InlineReport:
-    """A report that a notebook shows as the page of ``spark-events report --html``.
+    """Report that a notebook shows as an HTML page, like ``spark-events report --html``.
 
     Args:
         model: the computed report, with its drawing.

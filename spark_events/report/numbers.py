@@ -29,7 +29,7 @@ _MOST_SUBJECTS = 50
 
 QUERY = "'q:' || coalesce(query_id, query_name)"
 DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
-#: Lag of the watermark; before the first row, the watermark is 1970.
+#: Lag of the watermark; ignore the watermark before the first row, which is 0 (1970).
 LAG = "CASE WHEN watermark > 0 THEN coalesce(lag_ms, newest_row - watermark) END"
 
 _COMMITS = f"""
@@ -105,7 +105,7 @@ ORDER BY 1, 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReporterTrouble:
-    """A reporter whose circuit breaker is open, or which is disabled."""
+    """Reporter that is disabled, or whose circuit breaker is open."""
 
     application: str
     reporter: str
@@ -116,7 +116,7 @@ class ReporterTrouble:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers by key of the subject; failures by cause."""
+    """Numbers by key of the application or query; failures by cause."""
 
     commits: dict[str, CommitNumbers]
     watermarks: dict[str, Watermark]
@@ -136,9 +136,9 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
     """Compute all numbers.
 
     Args:
-        table: the events; its view ``period`` has those of the period.
+        table: the events; the view ``period`` has the events of the period.
         sla_ms: limit of a commit's duration.
-        uptimes: milliseconds that each subject ran, for throughputs.
+        uptimes: milliseconds that each application or query ran, for throughputs.
     """
     slow = f"severity >= {_WARN}" if sla_ms is None else f"{DURATION} > {sla_ms}"
     enrichment = defaultdict(list)
@@ -202,7 +202,7 @@ def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str,
 
 
 def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tuple[tuple[int, int], ...]]]:
-    """Return the failures by cause, most frequent first, and their numbers by subject.
+    """Return the failures by cause, most frequent first, and the number of failures by application or query.
 
     Beyond a thousand causes, all further failures form one group, whose key is empty.
     """

@@ -1,7 +1,7 @@
-"""The report as one self-contained HTML page.
+"""HTML page of a report, self-contained in one file.
 
-Text of events is data: it is embedded as JSON without ``<``, ``>`` and ``&``, and the page's script shows it with
-``textContent`` only. The Content-Security-Policy admits only the page's own script and style.
+Text from events cannot inject HTML: the page embeds it as JSON without ``<``, ``>`` and ``&``, and the page's script
+displays it only through ``textContent``. The Content-Security-Policy allows only the page's own script and style.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
     for name, value in parts.items():
         head, mark, tail = template.partition(f"{{{{ {name} }}}}")
         assert mark, name
-        # Search only the rest of the template for marks, never the inserted text.
+        # Search for marks only in the rest of the template, never in inserted text.
         template = tail
         parts[name] = head + value
     return "".join(parts.values()) + template
@@ -71,7 +71,7 @@ def _group(index: int, group: FailureGroup) -> FailureGroup:
 
 
 def _subject(one: SubjectReport) -> SubjectReport:
-    """Return the part of a subject that the page shows; the counts stay exact."""
+    """Return an application or query without the list entries that the page does not show; counts stay exact."""
     commits = one.commits
     return dataclasses.replace(
         one,

@@ -1,11 +1,11 @@
 """Runs of applications and queries: outcomes, uptime, downtime.
 
 - A query's run ends with its application at the latest.
-- A run without an end is UNKNOWN, and ends with its last event, if another run of the subject started after that event.
-  Otherwise it still runs.
+- A run without an end is UNKNOWN and ends with its last event if another run of the same application or query started
+    after that event. Otherwise the run is still active.
 - Time after a run that failed, was lost, or is UNKNOWN is downtime until another run starts. Time after an orderly end
   is neither uptime nor downtime.
-- Runs of one subject may overlap: uptime is the time in which at least one runs.
+- Runs of one application or query may overlap: uptime is the time in which at least one run is active.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
 BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
-#: Application, application id, attempt and, for a query, its run id.
+#: Identity of a run: application, application id, attempt and, for a query, run id.
 RunKey: TypeAlias = tuple[str, str, str, str | None]
 
 _CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
-# A root cause begins with its type; a message does not.
+# Prefix a message with the type of its error; a root cause already begins with the type.
 _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
 _GROUP = (
     "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
     f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
     f" concat(error_type, chr(10), {_FIRST_LINE.format(_CAUSE)}))"
 ).format(empty="''")
-#: Condition of the events that are failures: a lost application has no JobFailureEvent.
+#: Condition for events that are failures. LOST is included because a lost application has no JobFailureEvent.
 FAILURE = "(name = 'JobFailureEvent' OR (name = 'JobStatusChangeEvent' AND status = 'LOST'))"
-#: Expressions of a failure's text and of the key of its cause.
+#: SQL expressions for the text of a failure and for the key of its cause.
 CAUSE, GROUP = _CAUSE, _GROUP
 
 
 @dataclasses.dataclass(slots=True)
 class SubjectRun:
-    """One run; ``end`` is None while it runs.
+    """One run of an application or query; ``end`` is None while it runs.
 
     Attributes:
         subject: key of the application or query.
-        heartbeat_ms: interval of its heartbeats, if it sends any.
+        heartbeat_ms: interval of its heartbeats; None without heartbeats.
     """
 
     key: RunKey
@@ -60,7 +60,7 @@ class SubjectRun:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the subject is down after this run."""
+        """Whether the application or query is down after this run."""
         return self.status in BAD
 
 
@@ -79,7 +79,7 @@ FROM event WHERE {condition} GROUP BY 1, 2, 3, 4, 5 ORDER BY 7, 10
 
 
 def runs_of(table: EventTable) -> dict[str, list[SubjectRun]]:
-    """Return the runs of all applications and queries, by subject, oldest first."""
+    """Return the runs by application or query, oldest first."""
     applications = _read(
         table, "application", f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')", "NULL", "'a:' || app", "app"
     )
@@ -146,7 +146,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
 
 
 def _settle(runs: list[SubjectRun]) -> None:
-    """Sort the runs of one subject, and end runs whose end was not reported."""
+    """Sort the runs of one application or query, and end runs whose end was not reported."""
     runs.sort(key=lambda run: (run.start, run.last))
     latest = runs[-1].start
     for run in runs:
@@ -156,7 +156,7 @@ def _settle(runs: list[SubjectRun]) -> None:
 
 
 def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
-    """Return the milliseconds of the period in which at least one run runs."""
+    """Return the time of the period in which at least one run is active, in milliseconds."""
     total, covered = 0, since
     for run in runs:
         start, end = max(run.start, covered), min(until if run.end is None else run.end, until)
@@ -167,7 +167,7 @@ def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
 
 
 def downtimes(runs: Sequence[SubjectRun], since: int, until: int) -> list[Downtime]:
-    """Return when the subject was down, clipped to the period; the runs are sorted by their starts."""
+    """Return the downtimes, clipped to the period; the runs must be sorted by their starts."""
     found = []
     last: SubjectRun | None = None
     covered = -1
@@ -188,7 +188,7 @@ def downtimes(runs: Sequence[SubjectRun], since: int, until: int) -> list[Downti
 
 
 def overlapping(runs: Sequence[SubjectRun]) -> int:
-    """Return how many runs started while an earlier run of the subject still ran."""
+    """Return how many runs started while an earlier run was active."""
     count, covered = 0, -1
     for run in runs:
         count += run.start < covered

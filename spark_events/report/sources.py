@@ -28,22 +28,22 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
 _COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
 _CHUNK = 5_000
-#: Seconds that a statement may take on PostgreSQL.
+#: Time limit of a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
-#: Makes the events of an event log; the second argument receives notes on the log.
+#: Function that returns the events of an event log; its second argument receives notes on the log.
 LogReader = Callable[[EventLog, Callable[[str], None]], Iterator[list[Event]]]
 
 
 @dataclasses.dataclass(slots=True)
 class Reading:
-    """Reads sources into a table.
+    """Read sources into a table.
 
     Attributes:
         table: the table.
-        read_log: makes the events of one event log.
-        since: start of the report's period, in milliseconds, if it is limited.
-        progress: receives the name of the source that is read, and the fraction that was read if known.
+        read_log: returns the events of one event log.
+        since: start of the report's period, in milliseconds; None without a limit.
+        progress: receives the name of the current source, and the fraction read so far, if known.
         notes: problems of the sources, one sentence each.
         summaries: one summary for each source that was read.
     """
@@ -80,7 +80,7 @@ class Reading:
             raise SparkEventsError(f"cannot read {error.filename or source}: {error.strerror or error}") from None
 
     def add(self, events: Iterator[list[Event]], text: str, kind: str) -> None:
-        """Add events that are in memory or made on the fly."""
+        """Add events from an iterable."""
         file = self.table.folder / "made.jsonl"
         with file.open("wb") as lines:
             for some in events:
@@ -112,7 +112,7 @@ class Reading:
             if file.is_file() and file not in claimed and (kind := _kind_of(file)) is not None and kind != "empty":
                 self._file(file, kind)
         if len(self.summaries) == before:
-            raise SparkEventsError(f"{path}: no file of events, event log or database in this folder")
+            raise SparkEventsError(f"{path}: this folder contains no file of events, event log or database")
 
     def _file(self, file: Path, kind: str) -> None:
         if file.resolve() in self._seen:
@@ -150,7 +150,7 @@ class Reading:
         self.progress(text, None)
         found = self.table.load(file, compressed, self.since, lambda part: self.progress(text, part))
         if damaged := self.table.damaged - damaged:
-            self.notes.append(f"{text}: skipped {damaged:,} {'line' if damaged == 1 else 'lines'} that are no events")
+            self.notes.append(f"{text}: skipped {damaged:,} {'line' if damaged == 1 else 'lines'} that are not events")
         self.summaries.append(SourceSummary(text, kind, found))
 
     def _log(self, log: EventLog) -> None:
@@ -212,7 +212,7 @@ def _kind_of(file: Path) -> str | None:
 def _sqlite_rows(path: Path, condition: str) -> Iterator[tuple[Any, ...]]:
     if not path.exists():
         raise SparkEventsError(f"{path}: no such file or folder")
-    # Read-only: the writers of the database are not blocked.
+    # Open the database read-only, so that its writers are not blocked.
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
@@ -242,7 +242,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
     def rows() -> Iterator[tuple[Any, ...]]:
         try:
             with engine.connect() as connection:
-                # An option of the statement, because an option of the connection would also stream its SET LOCAL.
+                # Set this option on the statement because an option of the connection would also stream SET LOCAL.
                 statement = text(_select(condition, "CAST(attributes AS TEXT)"))
                 streamed = statement.execution_options(stream_results=True, yield_per=_CHUNK)
                 for row in connection.execute(streamed):

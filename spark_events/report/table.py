@@ -1,6 +1,6 @@
 """Table of events in DuckDB: one row per event, with the attributes that a report uses as columns.
 
-The database is a temporary file, so that a report needs little memory however many events there are.
+The database is a temporary file, so that the memory of a report does not grow with the number of events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
 from spark_events.translate.summaries.problems import KINDS
 
-#: Application name for events that have neither the name nor the id of an application.
+#: Application name for events without name and id of an application.
 NO_APPLICATION = "(unknown application)"
 
 #: Columns that hold attributes, by type.
@@ -104,8 +104,8 @@ _FIELDS = (
     "name: 'VARCHAR', class_scope: 'VARCHAR', body: 'VARCHAR', severity: 'VARCHAR', observed_ts_millis: 'BIGINT',"
     " event_id: 'VARCHAR', sequence: 'BIGINT'"
 )
-_LAST_MILLIS = 253_402_300_799_999  # the year 9999, in which the calendars of Python and JavaScript agree
-#: Names of events whose state lasts beyond the event, and is therefore needed from before the report's period.
+_LAST_MILLIS = 253_402_300_799_999  # end of the year 9999, the last year that both Python and JavaScript support
+#: Names of events that begin or end a state; a report also needs such events from before its period.
 LASTING = (
     *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
     *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
@@ -116,7 +116,7 @@ _POLL_SECONDS = 0.2
 
 
 def _columns() -> list[tuple[str, str, str]]:
-    """Return name, type and expression of each column that holds an attribute."""
+    """Return name, type and SQL expression of each column that holds an attribute."""
     columns = [(name, "VARCHAR", f'attributes."{key}"') for name, key in _TEXTS.items()]
     columns += [(name, "BIGINT", f'TRY_CAST(attributes."{key}" AS BIGINT)') for name, key in _NUMBERS.items()]
     columns += [(name, "DOUBLE", f'TRY_CAST(attributes."{key}" AS DOUBLE)') for name, key in _FLOATS.items()]
@@ -130,7 +130,7 @@ def _columns() -> list[tuple[str, str, str]]:
 
 
 class EventTable:
-    """The events of a report; a context manager that deletes its temporary files.
+    """Table of a report's events; a context manager that deletes the temporary files.
 
     Raises:
         MissingExtraError: DuckDB is not installed.
@@ -148,14 +148,14 @@ class EventTable:
                 "memory_limit": _MEMORY,
                 "preserve_insertion_order": False,
                 "temp_directory": str(self.folder / "spill"),
-                # DuckDB would download extensions from the network.
+                # Prevent DuckDB from downloading extensions.
                 "autoinstall_known_extensions": False,
             },
         )
-        # DuckDB measures progress only with a progress bar, which it would print in a notebook.
+        # DuckDB measures progress only if its progress bar is enabled; disable printing the bar.
         self.run("SET enable_progress_bar_print = false")
         self.run("SET enable_progress_bar = true")
-        # Rows are in memory until a row group is full, per thread and column.
+        # Use small row groups: each thread buffers one row group per column in memory.
         path = quoted(str(self.folder / "events.duckdb"))
         self.run(f"ATTACH {path} AS stored (ROW_GROUP_SIZE {_ROW_GROUP})")
         self.run("USE stored")
@@ -189,15 +189,16 @@ class EventTable:
 
         Args:
             file: the file.
-            compressed: whether it is compressed with gzip.
+            compressed: whether the file is compressed with gzip.
             since: start of the report's period. Earlier events are kept only if the period needs them.
-            progress: receives the fraction that was read, between 0 and 1.
+            progress: receives the fraction read so far, from 0 to 1.
 
         Raises:
             OSError: the file cannot be read, or ends within a compressed block.
             SparkEventsError: the disk with the temporary files is full.
         """
-        # Read through a link, because DuckDB expands *, ? and [ in names, and derives the compression from the name.
+        # Read the file through a symbolic link because DuckDB expands *, ? and [ in names, and derives the compression
+        # from the name.
         self._links += 1
         link = self.folder / f"{self._links}.jsonl{'.gz' if compressed else ''}"
         link.symlink_to(file.resolve())
@@ -243,11 +244,11 @@ class EventTable:
             watcher.join()
 
     def count(self) -> int:
-        """Return the number of events."""
+        """Return the number of events in the table."""
         return int(self.run("SELECT count(*) FROM event")[0][0])
 
     def remove_duplicates(self) -> int:
-        """Keep one event of each id; return how many were removed."""
+        """Remove events with duplicate ids; return how many were removed."""
         repeated = int(self.run("SELECT count(*) - count(DISTINCT id) FROM event")[0][0])
         if repeated:
             self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
@@ -264,12 +265,12 @@ class EventTable:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def lasting(entity: str = "entity") -> str:
-    """Return the SQL condition of events that a report needs from before its period.
+    """Return the SQL condition for events that a report also needs from before its period.
 
     Args:
         entity: expression of the attribute ``spark.entity``.

@@ -1,4 +1,4 @@
-"""The report in a terminal."""
+"""Output of a report in a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 20
 
 
 def print_report(report: EventReport, width: int | None = None) -> None:
-    """Print the report to standard output, in colours if that is a terminal.
+    """Print the report to standard output, in colours if standard output is a terminal.
 
     Raises:
         MissingExtraError: rich is not installed.
@@ -68,7 +68,7 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
         yield "bold", "About the data"
         yield from (("dim", f"  {note}") for note in report.notes)
         if report.duplicates:
-            yield "dim", f"  {counted(report.duplicates, 'event')} occurred more than once and count once."
+            yield "dim", f"  {counted(report.duplicates, 'event')} occurred in several sources and count once."
 
 
 def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:

@@ -42,7 +42,7 @@ def span(millis: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a percentage that is 100 only if nothing is missing.
+    """Return a percentage as text; values below 100 are not rounded up to 100.
 
     >>> percent(99.9999), percent(100.0), percent(None)
     ('99.99 %', '100 %', '–')
@@ -53,7 +53,7 @@ def percent(value: float | None) -> str:
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
-    """Return a number and its noun.
+    """Return a number with its noun in singular or plural.
 
     >>> counted(1, "failure"), counted(1200, "failure")
     ('1 failure', '1,200 failures')
@@ -62,6 +62,6 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
 
 
 def shortened(text: str | None) -> str:
-    """Return foreign text on one line, cut to a readable length."""
+    """Return text from an event on one line, cut to a readable length."""
     line = on_one_line(text or "").strip()
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"

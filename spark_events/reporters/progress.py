@@ -17,7 +17,7 @@ class BatchProgress:
     After an outage in the middle of a batch, accepted events are not sent again, and the order of events is unchanged.
 
     Attributes:
-        left: the parts, the last one first.
+        left: the parts, in reverse order.
     """
 
     def __init__(self, events: Sequence[Event] = ()) -> None:

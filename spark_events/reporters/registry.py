@@ -35,7 +35,7 @@ def factory(type_name: str) -> ReporterFactory:
         type_name: a built-in type, an entry point, or ``package.module:Class``.
 
     Raises:
-        ValueError: when the type is unknown or unusable; the message says why.
+        ValueError: when the type is unknown or unusable; the message states the reason.
     """
     path = BUILT_IN.get(type_name)
     if path is None and ":" not in type_name:

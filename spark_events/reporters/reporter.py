@@ -50,13 +50,13 @@ class Reporter(abc.ABC):
     - Any other exception is transient: the same events are delivered again, in the same order.
 
     Attributes:
-        max_batch_size: the most events that one call of ``report`` receives, if lower than ``batch.size``. None:
+        max_batch_size: maximum number of events per call of ``report``, if lower than ``batch.size``. None:
             ``batch.size`` alone decides. Timeouts, exceptions and counters apply to a whole call, so a destination that
             accepts one event per request should use 1. May change between calls; a value that is not a positive number
             counts as None.
-        linger: seconds that an event may wait for others before ``report`` is called, unless ``batch.linger`` is set.
-            Use it if a call costs much more than an event. Events of severity WARN or higher, and events that Spark
-            waits for, are delivered without this wait.
+        linger: how long an event may wait for further events before ``report`` is called, in seconds, unless
+            ``batch.linger`` is set. Use it if a call costs much more than an event. Events of severity WARN or higher,
+            and events that Spark waits for, are delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
         min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
     """

@@ -80,7 +80,7 @@ def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: p
     kind, url = "faults.test_secrets:CannotBeMade", "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type=kind, url=url)
     assert SECRET not in f"{answers}{errors}{events}"
-    message = f"events.reporter.rude: the reporter cannot be made: ValueError: unknown url type: '{url}'"
+    message = f"events.reporter.rude: the reporter cannot be created: ValueError: unknown url type: '{url}'"
     assert any(message in one.get("message", "") for one in answers)
     assert message in events
 

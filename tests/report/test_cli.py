@@ -133,7 +133,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
         ("*.parquet", "*.parquet: no file matches this pattern"),
         ("empty.jsonl", "empty.jsonl: the source is empty and has no event yet"),
         ("other.csv", "other.csv: unknown format; allowed are"),
-        ("folder", "folder: no file of events, event log or database in this folder"),
+        ("folder", "folder: this folder contains no file of events, event log or database"),
         ("lines.jsonl", "lines.jsonl: no event; "),
         ("log", "log: unknown format"),
     ):
@@ -156,7 +156,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
     plain.write_bytes(b'{"name": "x"}\nno json\n' + lines[: len(lines) - 50])
     call = Call(capsys, plain, "--json")
     assert (call.report["events"], call.report["damaged_lines"]) == (1_736, 3)
-    assert f"{plain}: skipped 3 lines that are no events" in call.report["notes"]
+    assert f"{plain}: skipped 3 lines that are not events" in call.report["notes"]
     packed = tmp_path / "events.jsonl.gz"
     packed.write_bytes(gzip.compress(lines)[:-4_000])
     call = Call(capsys, packed, "--json")

@@ -191,7 +191,7 @@ MISTAKES = {
     "no reporter": ["ConfigError: reporters: given 3 for '3', allowed is"],
     "taken name": ["ConfigError: reporters: given the name 'history', which is reserved for the stream's history"],
     "wrong key": ["ConfigError: events.reporter.f.path: required, but not set"],
-    "no licence": ["ConfigError: events.reporter.f: the reporter cannot be made: RuntimeError: no licence"],
+    "no licence": ["ConfigError: events.reporter.f: the reporter cannot be created: RuntimeError: no licence"],
     "no spark": ["SessionError: spark: given str, allowed is a SparkSession"],
     "twice": [
         "SessionError: this application already has an event stream, started in ",
@@ -202,7 +202,7 @@ MISTAKES = {
     "no argument": ["InvalidChoiceError: callback: <lambda>", "cannot be called with one argument"],
     "severity": ["InvalidChoiceError: min_severity: given 'LOUD', allowed is one of TRACE, DEBUG"],
     "name": ["InvalidChoiceError: name: given ''"],
-    "timeout": ["InvalidChoiceError: timeout: given -1, allowed are seconds"],
+    "timeout": ["InvalidChoiceError: timeout: given -1, allowed is a number of seconds"],
     "off": ["SessionError: print is not a callback of this stream"],
     "attribute": ["InvalidEventError: attribute 'wrong': given [1] of type list"],
     "no event": ["InvalidEventError: event: given {'name': 'C'}"],

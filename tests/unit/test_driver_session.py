@@ -172,7 +172,9 @@ def test_a_disabled_reporter_causes_an_event_for_other_reporters(caplog: pytest.
         ids.add(change.event_id)
     assert len(ids) == 1
     (error,) = {record.message for record in caplog.records if record.levelname == "ERROR"}
-    assert error.startswith("reporter 'audit': disabled and gets no events; the other reporters run; correct this and")
+    assert error.startswith(
+        "reporter 'audit': disabled, receives no events; other reporters run; correct the setting and"
+    )
 
 
 def acknowledged(answers: SentAnswers) -> int:
@@ -288,7 +290,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     session = DriverSession(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: reporter})
     assert session.begin()
     session.run()
-    assert ("its further events are not reported" in caplog.text) is not is_over
+    assert ("further events of this application are not reported" in caplog.text) is not is_over
     assert "LOST" not in [event.attributes.get("spark.status.new") for event in reporter.events]
 
 

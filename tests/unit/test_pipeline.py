@@ -137,8 +137,8 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
 def test_a_name_without_a_reporter_is_rejected() -> None:
     """The message about a name without a reporter contains the name, the missing key and the configured names."""
     assert problems(reporters="audit, consol", reporter__console__type="log") == (
-        "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured are: console",
-        "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured are: console",
+        "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured reporters: console",
+        "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured reporters: console",
     )
     (problem,) = problems(reporters="audit")
     assert problem.endswith("configured are: none")
@@ -170,10 +170,10 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("Broken", "events.reporter.mine: the reporter cannot be made: RuntimeError: no licence"),
+        ("Broken", "events.reporter.mine: the reporter cannot be created: RuntimeError: no licence"),
         (
             "Exits",
-            "events.reporter.mine: the reporter cannot be made: RuntimeError: the reporter tried to end its process: ",
+            "events.reporter.mine: the reporter cannot be created: RuntimeError: the reporter tried to end its process: ",
         ),
         ("Unfinished", "events.reporter.mine.type: given 'unit.test_pipeline:Unfinished' (Unfinished does not define"),
     ],
@@ -247,12 +247,15 @@ def test_inactive_reporters_are_not_checked() -> None:
         ({"path": "/x", "timeout": "soon"}, "events.reporter.bad.timeout: given 'soon', allowed is"),
         ({"path": "/x", "pfad": "/y"}, "events.reporter.bad.pfad: unknown key, given '/y'"),
         ({"path": "/x", "type": "no.such:Class"}, "events.reporter.bad.type: given 'no.such:Class' (no.such cannot be"),
-        ({"type": f"{__name__}:Broken"}, "events.reporter.bad: the reporter cannot be made: RuntimeError: no licence"),
+        (
+            {"type": f"{__name__}:Broken"},
+            "events.reporter.bad: the reporter cannot be created: RuntimeError: no licence",
+        ),
         (
             {"type": f"{__name__}:NoExtra"},
-            "events.reporter.bad: the reporter cannot be made: MissingExtraError: nothing",
+            "events.reporter.bad: the reporter cannot be created: MissingExtraError: nothing",
         ),
-        (None, "events.reporters: given 'bad', but events.reporter.bad.type is not set; configured are: good"),
+        (None, "events.reporters: given 'bad', but events.reporter.bad.type is not set; configured reporters: good"),
     ],
 )
 def test_an_unusable_reporter_is_disabled_and_other_reporters_run(

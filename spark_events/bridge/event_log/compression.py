@@ -1,8 +1,8 @@
 """Streaming decompression of event logs in Spark's formats.
 
-The first bytes of a file determine its format; its name does not matter. Spark writes zstd streams and the formats of
-its libraries: lz4-java's ``LZ4BlockOutputStream`` and snappy-java's ``SnappyOutputStream``. A decompressed piece has at
-most :data:`_MOST` bytes.
+The first bytes of a file determine its format; the file name is ignored. Spark writes zstd streams, and the formats of
+lz4-java's ``LZ4BlockOutputStream`` and snappy-java's ``SnappyOutputStream``. A decompressed piece has at most
+:data:`_MOST` bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
-#: Called with a description of damage; reading continues after the damage.
+#: Callback that receives a description of damage; reading continues after the damage.
 Complain: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18
@@ -34,15 +34,15 @@ class DamagedLogError(SparkEventsError):
 
 
 def pieces(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
-    """Return the text of a file in pieces, decompressed if necessary.
+    """Yield the text of a file in pieces, decompressed if necessary.
 
     Args:
-        file: opened at its beginning, buffered.
-        complain: called for each damaged block that is skipped.
+        file: a buffered file object, at the beginning of the file.
+        complain: called for each skipped block.
 
     Raises:
-        CutOffError: at the end, when the file ends in the middle of a block.
-        DamagedLogError: when the rest cannot be decompressed.
+        CutOffError: when the file ends in the middle of a block; raised at the end.
+        DamagedLogError: when the rest of the file cannot be decompressed.
         MissingExtraError: when the library for this compression is not installed.
     """
     start = file.read(10)
@@ -72,7 +72,7 @@ def _zstd(file: BinaryIO, _: Complain) -> Iterator[bytes]:
 
 
 def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
-    """Read a file object of the standard library that decompresses another one."""
+    """Yield pieces from one of the standard library's decompressing file objects."""
     try:
         while piece := stream.read1(_PIECE):
             yield piece
@@ -80,12 +80,12 @@ def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
         raise CutOffError(_CUT_OFF) from None
     except errors as error:
         raise DamagedLogError(
-            f"skipped the rest, from about byte {file.tell()}: it cannot be decompressed ({error})"
+            f"skipped the rest from about byte {file.tell()}, which cannot be decompressed ({error})"
         ) from None
 
 
 _LZ4_BLOCK = b"LZ4Block"
-# Token, compressed length, uncompressed length and checksum; they follow the magic bytes.
+# Fields after the magic bytes: token, compressed length, uncompressed length and checksum.
 _LZ4_HEADER = struct.Struct("<BiiI")
 _LZ4_RAW = 0x10
 
@@ -96,9 +96,7 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         at = file.tell() - len(magic)
         token, packed, size, _ = _LZ4_HEADER.unpack(_exactly(file, _LZ4_HEADER.size))
         if magic != _LZ4_BLOCK or not 0 <= packed <= _MOST or not 0 <= size <= _MOST:
-            raise DamagedLogError(
-                f"skipped the rest, from byte {at}: it cannot be decompressed, because no LZ4 block begins there"
-            )
+            raise DamagedLogError(f"skipped the rest from byte {at}, where no LZ4 block begins")
         data = _exactly(file, packed)
         if token & 0xF0 == _LZ4_RAW:
             yield data
@@ -107,7 +105,7 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
             # An empty block ends a stream; another stream may follow.
             yield block.decompress(data, uncompressed_size=size) if size else b""
         except block.LZ4BlockError:
-            complain(f"skipped the block at byte {at}: it cannot be decompressed")
+            complain(f"skipped the block at byte {at}, which cannot be decompressed")
 
 
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
@@ -121,14 +119,12 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         if len(length) < 4:
             raise CutOffError(_CUT_OFF)
         if _SNAPPY_JAVA.startswith(length):
-            # A header, at the beginning or where another stream was appended.
+            # Skip a header, at the beginning or at the start of an appended stream.
             _exactly(file, _SNAPPY_JAVA_HEADER - 4)
             continue
         size = int.from_bytes(length, "big", signed=True)
         if not 0 <= size <= _MOST:
-            raise DamagedLogError(
-                f"skipped the rest, from byte {at}: it cannot be decompressed, because no snappy block begins there"
-            )
+            raise DamagedLogError(f"skipped the rest from byte {at}, where no snappy block begins")
         data = _exactly(file, size)
         try:
             if snappy.decompress_raw_len(data) <= _MOST:
@@ -137,9 +133,9 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         except MemoryError:
             raise
         except Exception:
-            # cramjam raises its own errors as well as those of the system.
+            # Catch every error: cramjam raises its own errors and errors of the system.
             pass
-        complain(f"skipped the block at byte {at}: it cannot be decompressed")
+        complain(f"skipped the block at byte {at}, which cannot be decompressed")
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
@@ -154,7 +150,7 @@ def _library(module: str, compression: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise MissingExtraError(
-            f"compressed with {compression}, whose library is not installed: pip install 'spark-events[replay]'"
+            f"compressed with {compression}, whose library is not installed; run: pip install 'spark-events[replay]'"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Exceptions in the event log: Spark omits type and causes of a job's exception; its tasks supply them."""
+"""Exceptions in the event log, completed with type and causes from the exceptions of tasks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections import OrderedDict
 from spark_events.bridge.event_log.shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
 
-#: The shim cuts texts at the same length (``Text.java``).
+#: Maximum length of texts in characters, as in the shim (``Text.java``).
 LIMIT = 64 * 1024
 _REMEMBERED = 64
 
 _TASK = re.compile(r"most recent failure: .*?\(TID (\d+)")
-# Messages of the scheduler, which always raises SparkException.
+# Messages of Spark's scheduler, which always raises a SparkException.
 _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCELLED\]|Job cancelled because")
 
 
 def cut(text: str) -> str:
-    """Cut the middle of a text, keeping a quarter of the limit from its end, as ``Text.java`` does."""
+    """Remove the middle of a long text, like ``Text.java``; a quarter of the limit is kept from the end."""
     if len(text) <= LIMIT:
         return text
     tail = LIMIT // 4
@@ -32,7 +32,7 @@ class JobFailures:
         self._failures: OrderedDict[int, tuple[str, str, str]] = OrderedDict()
 
     def note(self, task_id: int, reason: TaskEndReason) -> str:
-        """Remember the exception of a task; return its stack trace."""
+        """Store the exception of a task; return its stack trace."""
         trace = cut(reason.full_stack_trace or f"{reason.class_name}: {reason.description}\n")
         self._failures[task_id] = (reason.class_name, reason.description or "", trace)
         self._failures.move_to_end(task_id)
@@ -41,7 +41,7 @@ class JobFailures:
         return trace
 
     def of_job(self, exception: ExceptionJson) -> Failure:
-        """Return a job's failure, with type and causes if its tasks supply them."""
+        """Return a job's failure, with type and causes if an exception of its tasks has them."""
         message = exception.message or ""
         kind, causes = self._type_and_causes(message)
         head = f"{kind}: {message}" if kind else message
@@ -54,7 +54,7 @@ class JobFailures:
             known = self._failures.get(int(task[1])) if task else None
             return "org.apache.spark.SparkException", f"Caused by: {known[2]}" if known else ""
         for kind, description, trace in reversed(self._failures.values()):
-            # Since Spark 4, a user's error becomes the job's exception unchanged.
+            # Since Spark 4, an error of the user's code is the job's exception, unchanged.
             if description == message:
                 _, found, causes = trace.partition("\nCaused by: ")
                 return kind, f"Caused by: {causes}" if found else ""

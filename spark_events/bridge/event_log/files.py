@@ -25,7 +25,7 @@ _APPLICATION = re.compile(r"(?:^|_)(application_\d+_\d+|app-\d+-\d+|local-\d+|sp
 
 
 class Identity(NamedTuple):
-    """An application id for a log without the application's start, and where the id is from."""
+    """Application id for a log without the application's start, and the origin of this id."""
 
     app_id: str
     attempt_id: str | None
@@ -34,14 +34,14 @@ class Identity(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventLog:
-    """The log of one application.
+    """Event log of one application.
 
     Attributes:
-        path: the path as the user gave it, or as found in a folder.
+        path: the path that the user gave, or that was found in a folder.
         files: the files to read, in this order.
         in_progress: whether the application may still run, according to file names.
-        missing: parts that are missing between the others.
-        asked_for: whether the user named the log itself, rather than a folder of logs.
+        missing: numbers of parts that are missing between other parts.
+        asked_for: whether the user gave the path of the log itself and not of a folder of logs.
     """
 
     path: Path
@@ -51,10 +51,10 @@ class EventLog:
     asked_for: bool = True
 
     def identity(self, first_line: bytes) -> Identity:
-        """Identify the application of a log that lacks its start.
+        """Return an application id for a log without the application's start.
 
-        Spark names a log by the application id. For any other name, the id is a hash of the first used line, so that it
-        does not depend on the log's location and compression.
+        The file name of a log contains the application id. For any other file name, the id is a hash of the first used
+        line, so that it does not depend on the log's location and compression.
         """
         match = _APPLICATION.search(self.path.name)
         if match is not None:
@@ -90,7 +90,7 @@ def _several(entries: list[Path]) -> Iterator[EventLog]:
 
 
 def looks_like_a_log(path: Path) -> bool:
-    """Return whether the first lines of a file are those of an event log; True if it cannot be read."""
+    """Return whether a file begins with lines of an event log; True if the file cannot be read."""
     try:
         with path.open("rb") as file:
             first = next(pieces(file, lambda _: None), b"")

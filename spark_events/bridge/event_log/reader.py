@@ -1,7 +1,7 @@
 """Reader of Spark's event log, which yields the records that the shim sends for a running application.
 
-Spark's ``JsonProtocol`` defines the lines. Most lines are not needed here (plans, metrics of tasks), so the kind of a
-line is checked before the line is decoded.
+Spark's ``JsonProtocol`` defines the lines. Most lines, such as plans and task metrics, produce no record, so the reader
+checks the kind of a line before it decodes the line.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from spark_events.errors import MissingExtraError
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-#: Limits for invalid logs, whose names of kinds must not fill the memory or a terminal.
+#: Limits for the names of kinds in invalid logs, so that these names do not fill the memory or a terminal.
 _MOST_KINDS = 1_000
 _LONGEST_KIND = 100
 
 
 class EventLogReader:
-    """Reads one log, once.
+    """Reader of one log, for a single use.
 
     Args:
         log: the log's files.
@@ -37,14 +37,14 @@ class EventLogReader:
 
     Attributes:
         log: the log's files.
-        complain: as given.
+        complain: see the argument.
         lines: number of lines read.
         recognised: whether any line was an event of Spark.
-        first_line: the line of the first record; empty before.
+        first_line: the line of the first record; empty before the first record.
         damaged: number of lines or compressed blocks that were skipped.
         cut_off: number of files that end in the middle of a line or of a compressed block.
         unreadable: number of files that could not be read.
-        unknown: number of lines of each kind that Spark does not have; long names of kinds are cut.
+        unknown: number of lines by unknown kind; long names of kinds are cut.
     """
 
     def __init__(self, log: EventLog, complain: Callable[[str], None]) -> None:
@@ -113,7 +113,7 @@ class EventLogReader:
                 try:
                     records = handler(line)
                 except Exception as error:
-                    # A line may contain anything; reading continues with the next line.
+                    # Catch every error of a line; reading continues with the next line.
                     if line.strip():
                         self.damaged += 1
                         self.complain(f"{path}:{number}: {_reason(line, error)}")
@@ -126,13 +126,13 @@ class EventLogReader:
         yield from self._last_line(path, number + 1, found.rest)
 
     def _last_line(self, path: Path, number: int, line: bytes) -> Iterator[LogRecord]:
-        """Read the text after the last line break: a line that is still being written, or has lost its end."""
+        """Read the text after the last line break: a line that is being written, or that was cut off."""
         if not line.strip():
             return
         try:
             records = self._unusual(line)
         except Exception:
-            # A cut-off compressed block has been reported already.
+            # Do not report the line: the cut-off compressed block has already been reported.
             if not self._is_cut_off:
                 self._cut_off(f"{path}:{number}: the file ends in the middle of this line")
             return
@@ -160,11 +160,11 @@ class EventLogReader:
 
     def _is_of_use(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
-        # The plan in the start of a SQL execution may be of any size and is not needed.
+        # Keep only the beginning: the start of a SQL execution contains a plan of any size.
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
-        """Handle a line whose kind is new, or is not at Spark's usual position in the line."""
+        """Handle a line of a new kind, or with its kind at an unusual position."""
         name = msgspec.json.decode(line, type=EventKind).name
         handler = self._handlers.get(name.encode())
         if handler is not None:
@@ -188,15 +188,15 @@ def _reason(line: bytes, error: Exception) -> str:
     return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not an event of Spark: {error}'}"
 
 
-#: Above this length, a line is kept only if it is needed.
+#: Maximum length of a line that is kept without a check whether the line is needed.
 _LONG = 1 << 20
-#: No valid line is longer; a longer one comes from a file without line breaks.
+#: Maximum length of a valid line; a longer line comes from a file without line breaks.
 _LONGEST = 1 << 27
 _KEPT_BYTES = 1 << 10
 
 
 class Lines:
-    """The lines of a text, without line breaks.
+    """Splitter of text into lines, without line breaks.
 
     A long line that is not needed is cut to its beginning and its last character. A line that is too long is cut to its
     beginning and a part of its end, so that it is detected as damaged.

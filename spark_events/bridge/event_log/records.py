@@ -57,21 +57,21 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-# A task's end has all needed values before this key. The text can occur only as a key: inside a string, its quotation
-# marks would be escaped.
+# Key that follows all needed values of a task's end. This text can occur only as a key because quotation marks inside a
+# string are escaped.
 _TASK_METRICS = b',"Accumulables":['
-#: Reasons of killed task attempts, whose output is not used; the shim has the same list (``StageRecords.java``).
+#: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
-#: The executor of a local application, which is the driver itself.
+#: Id of the executor of a local application, which is the driver itself.
 _DRIVER = "driver"
 
 
 class LogRecords:
-    """Makes the records of one application.
+    """Converter of the lines of one application to records.
 
     Attributes:
-        handlers: by name of the event in the log, the function that makes the records of a line, mostly none or one. A
-            handler raises any error in the line.
+        handlers: by the name of an event in the log, the function that returns the records of a line, usually none or
+            one. A handler may raise any error for an invalid line.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class LogRecords:
         )
 
     def _application_end(self, line: shapes.ApplicationEndLine) -> Sequence[LogRecord]:
-        # The shim learns from the driver's threads how the application ended; the log lacks that.
+        # The outcome is unknown: the shim determines it from the driver's threads, which the log does not contain.
         at = self._at(line.timestamp)
         end = ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
         return (*self._work.waited(at, line.timestamp), end)
@@ -302,7 +302,7 @@ class LogRecords:
         return QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp)
 
     def _query_terminated(self, line: shapes.QueryTerminatedLine) -> QueryTerminated:
-        # Spark's event has no time; the query ended at the time of the preceding line or later.
+        # Spark's event has no time: use the time of the preceding line, the earliest possible time.
         return QueryTerminated(
             at=self._now,
             id=line.id,
@@ -312,13 +312,13 @@ class LogRecords:
         )
 
     def _at(self, time: int) -> int:
-        """Advance the log's clock, which never goes back, and return it."""
+        """Advance the log's clock to this time if it is later, and return the clock."""
         if time > self._now:
             self._now = time
         return self._now
 
     def _times(self, time: int | None) -> tuple[int, int]:
-        """Return the log's clock and the event's own time; the clock for both if the event has no time."""
+        """Return the log's clock and the event's own time, which is the clock if the event has no time."""
         if time is None or time < 0:
             return self._now, self._now
         return self._at(time), time
@@ -341,7 +341,9 @@ def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:
 
 
 def _as_spark_reports_it(progress: StreamingProgress) -> StreamingProgress:
-    """Convert to the format of ``StreamingQueryProgress.json``: the log quotes offsets and gives rows a schema."""
+    """Convert a progress to the format of ``StreamingQueryProgress.json``: unquote offsets, and remove schemas of
+    rows.
+    """
     return msgspec.structs.replace(
         progress,
         sources=[_source(source) for source in progress.sources],

@@ -1,7 +1,7 @@
-"""The lines of Spark's event log, one type per kind, limited to the fields used here.
+"""Types of the lines of Spark's event log, one per kind, limited to the used fields.
 
-Names are those of Spark's ``JsonProtocol``, from Spark 2 to 4. A field that some versions do not write has the default
-that Spark itself uses when reading.
+Names are from Spark's ``JsonProtocol``, versions 2 to 4. A field that some versions do not write has the same default
+as in Spark's own reader.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Streaming(msgspec.Struct, gc=False, rename="camel"):
 
 
 class EventKind(msgspec.Struct, gc=False):
-    """The name of an event, at any position in the line."""
+    """Name of an event, at any position in the line."""
 
     name: str = msgspec.field(name="Event")
 
@@ -58,7 +58,7 @@ class ApplicationEndLine(_Core):
 
 
 class OriginProperties(msgspec.Struct, gc=False, omit_defaults=True):
-    """The local properties of a job or stage that the shim sends (``JobProperties.java``)."""
+    """Local properties of a job or stage that the shim sends (``JobProperties.java``)."""
 
     description: str | None = msgspec.field(name="spark.job.description", default=None)
     group: str | None = msgspec.field(name="spark.jobGroup.id", default=None)
@@ -83,7 +83,7 @@ class FrameJson(_Core):
 
 
 class ExceptionJson(_Core):
-    """An exception without type and causes, which Spark does not write."""
+    """Exception as Spark writes it, without type and causes."""
 
     message: str | None = None
     stack_trace: list[FrameJson] = []
@@ -138,7 +138,7 @@ class BlockManagerAddress(_Core):
 
 
 class TaskEndReason(_Core):
-    """The reason of a task's end; the fields after ``reason`` are set for an exception or a fetch failure."""
+    """Reason for a task's end; the fields after ``reason`` are set for an exception or a fetch failure."""
 
     reason: str
     class_name: str = ""
@@ -157,7 +157,7 @@ class EndedTask(_Core):
 
 
 class TaskEndBeginning(_Core):
-    """The beginning of a task's end with all needed fields; the rest of the line is ten times as long."""
+    """Beginning of the line of a task's end, with all needed fields; the rest of the line is ten times as long."""
 
     stage_id: int
     stage_attempt_id: int

@@ -15,13 +15,13 @@ from spark_events.bridge.records import SqlExecutionEnd
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
 SQL_END = _KIND + b"End"
-#: All needed fields precede this key; plans of any size follow it.
+#: Key that follows all needed fields and precedes the plans, which may be of any size.
 _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
 
 
 class SqlLines:
-    """Makes records of failed SQL executions, and of the first success after a failure."""
+    """Converter for failed SQL executions, and for the first success after a failure."""
 
     def __init__(self) -> None:
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
@@ -29,9 +29,9 @@ class SqlLines:
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
     def start(self, line: bytes) -> Sequence[SqlExecutionEnd]:
-        """Remember the outermost execution around a new one, and its description; return no record.
+        """Store the outermost execution that contains a new execution, and its description; return no record.
 
-        The reader cuts very long lines. If the description was cut off, the execution is not remembered.
+        The reader cuts very long lines. If the description was cut off, the execution is not stored.
         """
         if b'"details"' not in line and line[-1:] == b"}":
             return ()
@@ -52,7 +52,7 @@ class SqlLines:
         return self._decode_start(line)
 
     def end(self, line: SqlExecutionEndLine, at: int) -> SqlExecutionEnd | None:
-        """Return the record of an execution's end, or None if there is nothing to report."""
+        """Return the record of an execution's end; None for a success without an earlier failure."""
         known = self._running.pop(line.execution_id, None)
         if not line.error_message and not self._failed_last:
             return None

@@ -1,10 +1,11 @@
 """Task counts of stage attempts, as the shim counts them in a running application (``Stages.java``).
 
-Both follow the same rules, so that a replayed log has the same edges as the live run.
+This module and the shim follow the same rules, so that a replayed log has the same edges as the live run. An edge is a
+change of a stage attempt's status.
 
-A task whose output was lost with its executor is resubmitted. Spark reports that with the time at which the task had
-finished, so the edge waits for an event with the time of the loss: the executor's removal, or the attempt's next task
-start or end, whichever is first.
+A task whose output was lost with its executor is resubmitted. Spark reports the resubmission with the time at which the
+task had finished. Therefore the edge waits for an event with the time of the loss: the executor's removal, or the
+attempt's next task start or end, whichever is first.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from typing import NamedTuple
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
-#: Removed executors to remember, for resubmissions that Spark reports after the removal.
+#: Maximum number of removed executors that are stored, for resubmissions that Spark reports after the removal.
 _REMEMBERED_EXECUTORS = 1_024
-#: Exceptions to remember per stage attempt; the task that fails a stage is among the last failed tasks.
+#: Maximum number of stored exceptions per stage attempt; the task that fails a stage is among the last failed tasks.
 _REMEMBERED_FAILURES = 16
 
 
 class Outcome(enum.Enum):
-    """How an attempt of a task ended.
+    """Outcome of a task attempt.
 
-    KILLED: Spark ended the attempt or rejected its output, because another attempt of the task succeeded first or the
-    stage is over.
+    KILLED: Spark ended the attempt or rejected its output because another attempt of the task succeeded first or the
+    stage has ended.
     """
 
     SUCCEEDED = enum.auto()
@@ -36,11 +37,11 @@ class Outcome(enum.Enum):
 
 
 class TaskFailures:
-    """Exceptions of a stage attempt's tasks, to find the one that failed the stage.
+    """Exceptions of a stage attempt's tasks, to find the exception that failed the stage.
 
     Attributes:
         lost_executor: the executor whose shuffle output a task most recently failed to fetch.
-        lost_host: that executor's host.
+        lost_host: host of this executor.
     """
 
     __slots__ = ("_traces", "lost_executor", "lost_host")
@@ -52,7 +53,7 @@ class TaskFailures:
         self._traces: dict[str, str] = {}
 
     def note(self, message: str, trace: str) -> None:
-        """Remember the exception of a task."""
+        """Store the exception of a task."""
         if self._traces.pop(message, None) is None and len(self._traces) == _REMEMBERED_FAILURES:
             del self._traces[next(iter(self._traces))]
         self._traces[message] = trace
@@ -63,7 +64,7 @@ class TaskFailures:
 
 
 class Edge(NamedTuple):
-    """A change of a stage attempt's status, with the counts at that moment."""
+    """Change of a stage attempt's status, with the task counts at that time."""
 
     stage_id: int
     attempt: int
@@ -81,7 +82,7 @@ class _TaskAttempt:
     Attributes:
         running: number of unfinished tasks with a running attempt.
         finished: number of tasks with a successful attempt.
-        failed: number of failed task attempts, without killed ones.
+        failed: number of failed task attempts, without killed attempts.
         failures: the exceptions of the failed attempts.
         status: the current status of the stage attempt.
         lost_executor: an executor whose lost output changed the counts, while the time of the loss is unknown.
@@ -102,7 +103,7 @@ class _TaskAttempt:
         self.failures = TaskFailures()
         self.status = _NOT_ALL
         self.lost_executor: str | None = None
-        # Number of running attempts per task index; more than one if Spark speculates.
+        # Number of running attempts per task index; above 1 with speculative execution.
         self._attempts: dict[int, int] = {}
         self._done: set[int] = set()
 
@@ -135,16 +136,16 @@ class _TaskAttempt:
             self.failed += 1
 
     def output_lost(self, index: int) -> None:
-        """Undo a success; the resubmission itself is not the end of a task's attempt."""
+        """Undo a successful task; its resubmission is not the end of a task attempt."""
         if index in self._done:
             self._done.discard(index)
             self.finished -= 1
             if index in self._attempts:
-                # A speculative attempt still runs, so the task counts as running again.
+                # A speculative attempt is still running, so the task counts as running again.
                 self.running += 1
 
     def edge(self, time: int) -> Edge | None:
-        """Return an edge if the status has changed."""
+        """Return the edge, if the status has changed."""
         if self.finished == self.tasks:
             now = _FINISHED
         elif self.running + self.finished == self.tasks:
@@ -157,7 +158,7 @@ class _TaskAttempt:
         return Edge(self.stage_id, self.number, time, now, self.tasks, self.running, self.finished, self.failed)
 
     def date(self, time: int) -> Edge | None:
-        """Return the edge that waits for a time, with this time."""
+        """Return the waiting edge, with this time."""
         if self.lost_executor is None:
             return None
         self.lost_executor = None
@@ -165,7 +166,7 @@ class _TaskAttempt:
 
 
 class TaskCounts:
-    """The running stage attempts. Each method returns the edges that an event causes, mostly none."""
+    """Running stage attempts. Each method returns the edges that an event causes, usually none."""
 
     def __init__(self) -> None:
         self._attempts: dict[tuple[int, int], _TaskAttempt] = {}
@@ -217,7 +218,7 @@ class TaskCounts:
         return ()
 
     def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
-        """Return the edges that wait for this executor's removal, with its time."""
+        """Return the edges that wait for this executor's removal, with the time of the removal."""
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
             self._removed.popitem(last=False)
@@ -225,7 +226,7 @@ class TaskCounts:
         return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
 
     def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[Edge], int]:
-        """Forget a stage attempt; return the edge that waited for a time, and the number of failed task attempts."""
+        """Remove a stage attempt; return its waiting edge, and its number of failed task attempts."""
         attempt = self._attempts.pop((stage_id, number), None)
         return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
 

@@ -1,4 +1,4 @@
-"""Running tasks and executors in an event log, as the shim keeps them (``RunningWork.java``)."""
+"""Running tasks and executors in an event log, tracked like in the shim (``RunningWork.java``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningS
 
 __all__ = ["RunningWork"]
 
-#: Minimum duration of a stage's wait that is recorded.
+#: Minimum duration of a stage's wait for resources that is recorded, in milliseconds.
 _LEAST_MILLIS = 1_000
 
 
@@ -43,7 +43,7 @@ class RunningWork:
         )
 
     def completed(self, stage_id: int, attempt: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Remove a stage attempt; return its wait, if it never got resources."""
+        """Remove a stage attempt; return its wait, if it never received resources."""
         waited = [wait for wait in self.waited(at, time) if wait.stage.stage_id == stage_id]
         self._stages.pop((stage_id, attempt), None)
         return waited
@@ -84,7 +84,7 @@ class RunningWork:
         self._executors[record.executor_id] = record.host, record.cores
 
     def executor_removed(self, record: ExecutorRemoved) -> ExecutorRemoved:
-        """Remove an executor; return the record with the tasks that the executor took along."""
+        """Remove an executor; return the record of the removal with the lost tasks."""
         executor = record.executor_id
         stages = self._lost.pop(executor, [])
         for task in [task for task, (owner, _) in self._running.items() if owner == executor]:

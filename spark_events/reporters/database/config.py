@@ -34,7 +34,7 @@ class DatabaseConfig:
     """Settings below ``events.reporter.<name>.`` for type ``database``.
 
     Attributes:
-        remembers_runs: whether the database still exists in the next run of an application; False for SQLite in memory.
+        remembers_runs: whether the next run of an application can read events of earlier runs at this destination.
     """
 
     remembers_runs: ClassVar[bool] = True

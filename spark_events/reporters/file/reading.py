@@ -33,7 +33,7 @@ def read(path: str | os.PathLike[str], *, rotated: bool = False) -> Iterator[Eve
 
     Args:
         path: a file that the ``file`` reporter wrote, compressed with gzip or not, or ``-`` for standard input.
-        rotated: whether to read the rotated files before it.
+        rotated: whether to read the earlier, rotated files too.
 
     Raises:
         OSError: when a file cannot be opened or read.

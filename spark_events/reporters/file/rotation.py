@@ -29,7 +29,7 @@ def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -
     Args:
         config: the limits.
         status: the current status of the file.
-        more: how many bytes to append.
+        more: number of bytes to append.
         now: seconds since the epoch.
     """
     if status.st_size == 0:
@@ -45,7 +45,7 @@ class Archive:
 
     Args:
         path: the current file.
-        keep: how many rotated files to keep.
+        keep: maximum number of rotated files.
     """
 
     def __init__(self, path: Path, keep: int) -> None:

@@ -39,7 +39,7 @@ class OtlpMetrics(Reporter):
     event because its resource contains the application's name.
 
     Args:
-        config: address of the receiver; without a path it gets ``/v1/metrics``.
+        config: address of the receiver; ``/v1/metrics`` is appended to an address without a path.
         counters: returns the counters of all reporters.
     """
 

@@ -49,7 +49,7 @@ def resource_of(source: Source, settings: Mapping[str, str]) -> Resource:
 
     Args:
         source: the application, from :func:`source_of`.
-        settings: attributes that the reporter's settings name.
+        settings: resource attributes from the reporter's settings.
     """
     name, version, app_id, attempt, host = (None if one is None else plain(str(one)) for one in source)
     instance = f"{app_id}/{attempt}" if app_id and attempt else app_id

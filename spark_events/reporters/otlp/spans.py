@@ -68,7 +68,7 @@ def ids(event: Event, parent: Parent | None) -> tuple[int, int | None]:
 
     Args:
         event: any event.
-        parent: the span that submitted the application, which sets the trace.
+        parent: the span that submitted the application, which determines the trace id.
     """
     about = event.attributes
     trace = parent.trace if parent else _hash(16, about.get("spark.app.id"), about.get("spark.app.attempt_id"))

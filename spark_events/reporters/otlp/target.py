@@ -115,7 +115,7 @@ class Target:
     """Merged result of settings and environment.
 
     Attributes:
-        is_http: HTTP; otherwise gRPC.
+        is_http: whether the protocol is HTTP; otherwise gRPC.
         address: a URL with HTTP, ``host:port`` with gRPC.
         is_secure: whether the connection uses TLS.
         headers: header values by lower-case name.

@@ -46,7 +46,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
     Args:
         code: name of the status code.
         details: message of the receiver.
-        retry_delay: seconds of its ``RetryInfo``, or None.
+        retry_delay: delay in the status's ``RetryInfo``, in seconds, or None.
     """
     message = f"{code}: {details}" if details else code
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):

@@ -29,7 +29,7 @@ class OpenAlert(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key of the alert's incident.
-        since: time of its first event; milliseconds since the epoch.
+        since: time of its first event, in milliseconds since the epoch.
         sent: time of the last event that was sent.
         count: number of events since it was opened.
         severity: number of the highest severity that was sent.
@@ -71,10 +71,10 @@ class Alerts:
     """Open alerts of one destination.
 
     Args:
-        destination: identifies the destination; a secret, of which only a hash is stored.
-        folder: folder of the files; None: memory alone.
-        cooldown: seconds in which a repeated event of an open alert is only counted.
-        expires_after: seconds after which an alert that nothing has closed is forgotten.
+        destination: text that identifies the destination; confidential, so only a hash of it is stored.
+        folder: folder of the files; None: keep the alerts only in memory.
+        cooldown: time in which a repeated event of an open alert is only counted, in seconds.
+        expires_after: time after which an alert expires that no event has closed, in seconds.
     """
 
     def __init__(self, destination: str, folder: Path | None, cooldown: float, expires_after: float) -> None:

@@ -36,7 +36,7 @@ class Post:
 
     Args:
         config: address, headers, trusted authorities and proxy.
-        headers: default headers; those of the configuration override them.
+        headers: default headers, which headers in the configuration override.
 
     Raises:
         ValueError: a certificate or key file cannot be used.

@@ -239,7 +239,7 @@ def sign(secret: str, body: bytes, now: float) -> str:
     Stripe's webhooks use the same scheme. The signature covers the time, which prevents replay of an old request.
 
     Args:
-        secret: shared with the receiver.
+        secret: secret that is shared with the receiver.
         body: request body.
         now: seconds since the epoch.
     """

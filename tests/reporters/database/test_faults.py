@@ -330,7 +330,7 @@ def test_an_unsupported_url_is_rejected_with_the_allowed_values(url: str) -> Non
 def test_an_unparsable_url_is_rejected_without_quoting_it() -> None:
     """The message about an unparsable URL, for example with an unescaped password, contains no part of the URL."""
     message = problem(url="postgresql://ada:s3cret@db:port/events")
-    assert message.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: not a valid URL")
+    assert message.startswith("events.reporter.db: the reporter cannot be created: ValueError: url: not a valid URL")
     assert "s3cret" not in message
 
 

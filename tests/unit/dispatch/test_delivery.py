@@ -371,7 +371,7 @@ def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start
 
 def test_errors_validate_their_numbers() -> None:
     """The constructor of an error rejects an invalid number; the message has this value and the allowed values."""
-    with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: seconds, as a number"):
+    with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: a number of seconds"):
         ThrottledError("busy", "1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"PermanentError: rejected is -1; allowed: a whole number from 0, or None"):
         PermanentError("no", -1)

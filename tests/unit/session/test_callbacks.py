@@ -204,7 +204,7 @@ def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog:
         (lambda: None, 1, "cannot be called with one argument, the event"),
         (lambda one, two: None, 1, "cannot be called with one argument, the event"),
         (print, 0, "timeout: given 0, allowed is a number of seconds above 0"),
-        (print, "1s", "timeout: given '1s', allowed are seconds"),
+        (print, "1s", "timeout: given '1s', allowed is a number of seconds"),
         (print, float("nan"), "timeout: given nan"),
     ],
 )

@@ -178,5 +178,5 @@ def test_missing_libraries_are_reported_with_the_install_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "events.reporter.o: the reporter cannot be made" in done.stderr
+    assert "events.reporter.o: the reporter cannot be created" in done.stderr
     assert "pip install 'spark-events[otlp]'" in done.stderr
