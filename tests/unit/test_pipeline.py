@@ -141,7 +141,7 @@ def test_a_name_without_a_reporter_is_rejected() -> None:
         "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured reporters: console",
     )
     (problem,) = problems(reporters="audit")
-    assert problem.endswith("configured are: none")
+    assert problem.endswith("configured reporters: none")
 
 
 def test_a_reporter_without_a_type_is_one_problem() -> None:
@@ -173,7 +173,7 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
         ("Broken", "events.reporter.mine: the reporter cannot be created: RuntimeError: no licence"),
         (
             "Exits",
-            "events.reporter.mine: the reporter cannot be created: RuntimeError: the reporter tried to end its process: ",
+            "events.reporter.mine: the reporter cannot be created: RuntimeError: the reporter tried to end its",
         ),
         ("Unfinished", "events.reporter.mine.type: given 'unit.test_pipeline:Unfinished' (Unfinished does not define"),
     ],

@@ -264,7 +264,7 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    message = "cannot create a replacement; holding its events and retrying: OSError: Too many open files"
+    message = "cannot create a replacement reporter; holding its events and retrying: OSError: Too many open files"
     assert caplog.text.count(message) == 1
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -334,7 +334,7 @@ def test_a_returned_thread_that_blocks_again_is_logged_again(
         assert blocked.entered.wait(20)
         overdue(delivery)
         delivery.check(time.monotonic())
-        assert "blocks its thread, which is abandoned; cannot create a replacement" in caplog.text
+        assert "blocks its thread, which is abandoned; cannot start a replacement" in caplog.text
         gate.set()
         assert delivery.wait_until_settled(20)
         delivery.check(time.monotonic())

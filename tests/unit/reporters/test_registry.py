@@ -84,13 +84,19 @@ def test_built_in_and_user_types_are_found() -> None:
         ("WithoutReport", "WithoutReport does not define report"),
         ("ReportsOneByOne", "ReportsOneByOne cannot be used: report must accept one argument, the events"),
         ("OpensSomething", "OpensSomething cannot be used: open must accept no arguments"),
-        ("TakesNothing", "TakesNothing cannot be created: the constructor must accept one argument, an instance"),
+        (
+            "TakesNothing",
+            "TakesNothing cannot be created: the constructor must accept one argument, an instance of Config",
+        ),
         ("LooseConfig", "LooseConfig cannot be configured: its Config is not a dataclass"),
         (
             "HalfDeclared",
             "HalfDeclared cannot be configured: url of its Config is not declared with spark_events.config.option",
         ),
-        ("make_without_config", "make_without_config has no attribute Config, the dataclass"),
+        (
+            "make_without_config",
+            "make_without_config has no attribute Config, the dataclass that declares its settings",
+        ),
         ("NUMBER", "NUMBER is not a Reporter class or a function that returns one"),
         ("Missing", f"{HERE} has no Missing"),
     ],

@@ -56,7 +56,7 @@ def test_a_user_s_class_is_found_by_its_path() -> None:
         ("no.such.module:Own", "no.such.module cannot be imported: ModuleNotFoundError: No module named 'no'"),
         (f"{__name__}:Missing", f"{__name__} has no Missing"),
         (f"{__name__}:NotAReporter", "NotAReporter is not a subclass of spark_events.Reporter"),
-        (f"{__name__}:without_config", "without_config has no Config"),
+        (f"{__name__}:without_config", "without_config has no attribute Config"),
         (f"{__name__}:NUMBER", "NUMBER is not a Reporter class"),
     ],
 )
