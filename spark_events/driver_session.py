@@ -90,7 +90,7 @@ class DriverSession:
         answers: receives acknowledgements and other answers to the driver.
         is_driver_gone: returns whether the driver has died; called when the source closes without a goodbye message.
         own: factories, by name, of reporters that are not configured by settings.
-        choose: selects settings among those that the driver sends.
+        choose: selects settings from the settings that the driver sends.
         log: handler of this process's log lines; None: the session does not change logging.
         first_sequence: number of the first event, unless the driver sends a higher one.
         strict: raise if a reporter's settings are unusable, instead of disabling that reporter.
@@ -386,7 +386,7 @@ class DriverSession:
     def _observe(self) -> None:
         if self._log is not None:
             self._log.connect()
-        # Acknowledge records that do not wait for an overdue reporter any more; no other call does so.
+        # Acknowledge records that do not wait for an overdue reporter any more; no other call acknowledges them.
         self._acknowledge()
         self._report_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)

@@ -51,7 +51,7 @@ _PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing",
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventsConfig:
-    """General settings under ``events.``; the shim reads most of them too."""
+    """General settings under ``events.``, most of which the shim reads too."""
 
     reporters: tuple[str, ...] | None = option(
         "reporters",
@@ -86,7 +86,7 @@ class EventsConfig:
         "sidecar.stall-timeout",
         positive_duration,
         60.0,
-        doc="Restart a sidecar that reads nothing for this time while records wait.",
+        doc="Restart a sidecar that reads no record for this time while records wait.",
     )
     application_unique: bool = option(
         "application.unique",
@@ -183,7 +183,7 @@ def build(
 ) -> Pipeline:
     """Read all settings and create the reporters and their dispatcher.
 
-    An unusable reporter is disabled and the others run, unless ``events.required`` or ``strict`` is set.
+    An unusable reporter is disabled and the other reporters run, unless ``events.required`` or ``strict`` is set.
 
     Args:
         settings: the settings of one driver.

@@ -1,7 +1,7 @@
 """Sidecar: the process next to the driver that turns records into events.
 
-The sidecar opens its answer channel first, so that it can report every later failure. It runs until its standard input
-ends: if this pipe closes without a goodbye message, the driver was killed.
+The sidecar opens its answer channel first, so that it can report every later failure. The sidecar runs until its
+standard input ends: if this pipe closes without a goodbye message, the driver was killed.
 """
 
 from __future__ import annotations

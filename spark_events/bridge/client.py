@@ -1,6 +1,6 @@
 """Records of a Spark Connect client, which receives events only for its own streaming queries.
 
-The records have the shim's format and are made from the events of PySpark's ``StreamingQueryListener``.
+The records have the shim's format. Their source is PySpark's ``StreamingQueryListener``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Hello(_Line, frozen=True, kw_only=True):
 class Goodbye(_Line, frozen=True, kw_only=True):
     """Last line, after which the driver waits ``within_ms`` milliseconds for the sidecar's end.
 
-    ``dropped`` counts the records dropped before they reached a sidecar, including those of predecessors.
+    ``dropped`` is the number of records that were dropped before they reached this sidecar or a predecessor.
     """
 
     within_ms: int
@@ -218,7 +218,7 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
 class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success after a failure.
 
-    ``root_id`` and ``description`` are those of the outermost enclosing execution.
+    ``root_id`` and ``description`` belong to the outermost enclosing execution.
     """
 
     execution_id: int
@@ -361,7 +361,7 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
 
 
 class ExecutorAdded(_Line, frozen=True, kw_only=True):
-    """``SparkListenerExecutorAdded``."""
+    """Record of a ``SparkListenerExecutorAdded``."""
 
     executor_id: str
     time: int
@@ -461,7 +461,7 @@ class StageWaited(_Line, frozen=True, kw_only=True):
 
 
 class QueryStarted(_Line, frozen=True, kw_only=True):
-    """``QueryStartedEvent``."""
+    """Record of a ``QueryStartedEvent``."""
 
     id: str
     run_id: str
@@ -482,8 +482,8 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 
     ``ui`` is the address of the driver's UI.
 
-    Spark's event has no time. In a log, it happened between ``at`` and ``until``, the times of the neighbouring
-    records.
+    Spark's event has no time. In an event log, the query ended between ``at`` and ``until``, the times of the
+    neighbouring records.
     """
 
     id: str
@@ -495,7 +495,7 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):
-    """``QueryProgressEvent``."""
+    """Record of a ``QueryProgressEvent``."""
 
     progress: StreamingProgress
 

@@ -29,7 +29,7 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
         type=str.upper,
         choices=[severity.value for severity in Severity],
         default=Severity.TRACE.value,
-        help="leave out events below this severity",
+        help="omit events below this severity",
     )
 
 
@@ -57,7 +57,7 @@ class Configuration:
 
     Attributes:
         origin: path of the configuration file.
-        properties: the file's properties, without those that the command line overrides.
+        properties: the file's properties, except properties that the command line overrides.
         given: properties from the command line; keys of spark-events without the prefix ``spark.``.
     """
 

@@ -52,7 +52,7 @@ def _run(chosen: argparse.Namespace) -> int:
         for advice in _advice(pipeline, given):
             show(f"  advice  {advice}")
     if disabled:
-        show(f"A driver would disable these reporters and run with the others: {', '.join(disabled)}")
+        show(f"A driver would disable these reporters and continue with the remaining reporters: {', '.join(disabled)}")
     if not problems:
         show("No mistakes found. Run `spark-events send-test` to check that the reporters can deliver.")
     return 1 if problems else 0

@@ -1,4 +1,4 @@
-"""``spark-events replay``: make events from Spark's event logs."""
+"""``spark-events replay``: create events from Spark's event logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_events.translate.translator import Translator
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
-#: Names of events that can be made from an event log. Other events report on delivery, or programs add them.
+#: Names of events that an event log can produce. Other events report on delivery, or are added by users' programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent"),
     *("JobFailureEvent", "JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
@@ -34,9 +34,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add the command to the parser."""
     parser = commands.add_parser(
         "replay",
-        help="make events from Spark's event logs",
+        help="create events from Spark's event logs",
         description=(
-            "Makes events from the event logs of applications: single files, rolling eventlog_v2_* folders, or"
+            "Creates events from the event logs of applications: single files, rolling eventlog_v2_* folders, or"
             " folders with several of both, compressed or not. An application may still be running."
             " Without --conf or --to, the events are printed, one JSON object per line."
         ),
@@ -81,8 +81,8 @@ def _identify(reader: EventLogReader, translator: Translator) -> None:
     identity = reader.log.identity(reader.first_line)
     translator.assume_application(identity.app_id, identity.attempt_id)
     reader.complain(
-        f"{reader.log.path}: the application's start is missing; its events get the application id"
-        f" '{identity.app_id}', from {identity.source}"
+        f"{reader.log.path}: the application's start is missing; its events have the application id "
+        f"'{identity.app_id}', from {identity.source}"
     )
 
 

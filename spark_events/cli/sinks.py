@@ -113,7 +113,7 @@ class Reporters:
                 # Do not let `close` wait for the same reporter again.
                 self._patience = 0.0
                 raise SparkEventsError(
-                    f"aborted: reporter {stuck} delivered nothing for {patience:.0f} s;"
+                    f"aborted: reporter {stuck} delivered no event for {patience:.0f} s;"
                     " check its destination, or raise --patience"
                 )
 

@@ -41,7 +41,10 @@ def _run(chosen: argparse.Namespace) -> int:
         raise SparkEventsError("no configuration found: set SPARK_HOME or SPARK_CONF_DIR, or pass --conf FILE")
     found = list(_found(path)) if chosen.conf or path.exists() else []
     if found:
-        show(f"First remove these lines from {path}. With the listener's line, Spark does not start without the jar:")
+        show(
+            f"First remove these lines from {path}, because Spark does not start if a listener is set and its jar "
+            f"is missing:"
+        )
         for number, text in found:
             show(f"  {number:4}  {text}")
         show("If a line also contains other listeners or jars, remove only the entry of spark-events.")

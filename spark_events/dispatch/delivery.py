@@ -310,7 +310,7 @@ class Delivery:
     def begin_drain(self) -> None:
         """Begin to drain: end pauses early, and try to reach a dead destination once more.
 
-        The last attempt may take at most 2 s.
+        The last attempt is limited to 2 s.
         """
         with self._lock:
             if not self._draining:
@@ -341,7 +341,7 @@ class Delivery:
         return min(self._stop_by, self._give_up_at)
 
     def _drop_rest(self) -> None:
-        """Drop the remaining events of a dead destination, except those in a spool."""
+        """Drop the remaining events of a dead destination, except events in a spool."""
         if not self.is_durable:
             self.store.close(self._give_up_at)
 
@@ -370,7 +370,7 @@ class Delivery:
         self._log_full(dropped)
 
     def dismiss(self) -> None:
-        """Stop the delivery at once, without waiting for its thread.
+        """Stop the delivery immediately, without waiting for its thread.
 
         No call follows the call in progress. The user requested the removal, so the undelivered events are dropped
         without an error in the log.

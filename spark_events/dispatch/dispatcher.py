@@ -62,7 +62,7 @@ class DeliveryProgress(NamedTuple):
 
 
 class AsyncQueuedDispatcher:
-    """Dispatcher that enqueues events for every reporter and returns at once.
+    """Dispatcher that enqueues events for every reporter without waiting.
 
     The driver waits only for reporters with guaranteed delivery.
 
@@ -170,7 +170,7 @@ class AsyncQueuedDispatcher:
 
         Args:
             entries: the events in order, each with the number of its record.
-            through: the last translated record, whether or not it produced an event.
+            through: the last translated record, even if it produced no event.
         """
         together = Entries(entries)
         for delivery in self._deliveries if together else ():

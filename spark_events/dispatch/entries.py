@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         event: the event.
         weight: its share of a mailbox's capacity; more than 1 for a large event.
         at: the creation time of the entry, in nanoseconds of ``time.monotonic_ns``.
-        order: a sequence number, higher than that of every earlier entry.
+        order: a sequence number that increases from entry to entry.
     """
 
     record: int

@@ -18,7 +18,7 @@ class Counts(NamedTuple):
     ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment.
 
     Attributes:
-        accepted: enqueued events, including those that a predecessor left on disk.
+        accepted: enqueued events, including events of a predecessor on disk.
         delivered: events that the reporter has acknowledged.
         dropped: dropped events by reason.
         held: events that exist only in this process.
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
-    """Return how many events a call of :meth:`Store.ack` drops.
+    """Return the number of events that a call of :meth:`Store.ack` drops.
 
     Args:
         taken: the number of events in flight.

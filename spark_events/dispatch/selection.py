@@ -120,7 +120,7 @@ class SelectionConfig:
         doc="Report events that close an incident, whatever their severity; default: set by the reporter's type.",
     )
     additional: Mapping[str, str] | None = option(
-        "scope.variables.additional", _VARIABLES, None, doc="Variables added to every event of this reporter."
+        "scope.variables.additional", _VARIABLES, None, doc="Attributes added to every event of this reporter."
     )
     excluded: frozenset[str] | None = option(
         "scope.variables.excludes", _KEYS, None, doc="Attributes left out of every event of this reporter."

@@ -49,7 +49,7 @@ class DeliveryCounters:
 
     @property
     def balances(self) -> bool:
-        """Whether every accepted event is accounted for."""
+        """Whether the number of accepted events equals the sum of the other counters."""
         return self.accepted == self.delivered + sum(self.dropped.values()) + self.spooled + self.held
 
     @property
@@ -156,7 +156,7 @@ class DispatcherTelemetry:
         self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
-        # Lock because two threads send numbers: a different thread sends the last ones.
+        # Lock because two threads send numbers: a different thread sends the last numbers.
         self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:

@@ -55,8 +55,8 @@ class EventSource(Protocol):
 class Worker:
     """Create and open a reporter, deliver events to it in order, and close it.
 
-    :class:`RetryLoop` makes the calls and the retries. The delivery abandons a worker whose reporter blocks the thread,
-    and starts another worker.
+    :class:`RetryLoop` performs the calls and the retries. The delivery abandons a worker whose reporter blocks the
+    thread, and starts another worker.
 
     Args:
         name: the reporter's name in the configuration.
@@ -174,7 +174,7 @@ class Worker:
             self._work.wait_in_loop()
         while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
-            # Drop the events of a reporter that cannot be opened at once, so that no caller waits for them.
+            # A reporter that cannot be opened drops its events immediately, so that no caller waits for them.
             dropped = await self._report(reporter, events) if opened is None else opened
             # Ignore the number of rejected events of a failed open: no event was delivered.
             rejected = retry_loop.rejected if opened is None else None

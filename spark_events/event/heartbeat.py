@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Name of the event that an application sends repeatedly; without further heartbeats, it counts as LOST.
+#: Name of the event that an application sends repeatedly; an application whose heartbeats stop counts as LOST.
 HEARTBEAT = "HeartbeatEvent"
 #: Attribute with the time until the next heartbeat, in milliseconds.
 INTERVAL = "spark.heartbeat.interval_ms"

@@ -183,7 +183,7 @@ def _text(what: str, value: Any) -> str:
 
 
 def _attribute(key: str, value: Any) -> AttributeValue:
-    # Convert subclasses such as numpy.float64 to the plain type, which encoders know.
+    # Convert subclasses such as numpy.float64 to the plain type, which all encoders support.
     if isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -51,7 +51,7 @@ def build(
     """Compute the report.
 
     Args:
-        table: the events; the report removes those that it does not need.
+        table: the events; unneeded events are removed from it.
         options: the selection of applications and period.
         now: time in milliseconds.
         sources: summaries of the sources that were read.

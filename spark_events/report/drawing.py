@@ -64,7 +64,7 @@ def drawing_of(
             end = until if interval.end is None else interval.end
             overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
     lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
-    # Give the unused points of lanes with few segments to lanes with many segments.
+    # Assign the unused points of lanes with few segments to lanes with many segments.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
         most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))

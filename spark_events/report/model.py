@@ -57,10 +57,10 @@ class RunSummary:
 
     Attributes:
         id: the application's id, with its attempt, or the run id of a query.
-        start: time of its start, or of its first event if ``start_known`` is False.
-        end: time of its end; None while it runs.
+        start: start time, or time of the first event if ``start_known`` is False.
+        end: end time; None while the run is active.
         status: RUNNING, FINISHED, FAILED, CANCELLED, ENDED, LOST, or UNKNOWN if its end is missing.
-        last: time of its last event.
+        last: time of the last event.
         cause: cause of its failure.
     """
 

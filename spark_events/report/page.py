@@ -42,7 +42,7 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
     for name, value in parts.items():
         head, mark, tail = template.partition(f"{{{{ {name} }}}}")
         assert mark, name
-        # Search for marks only in the rest of the template, never in inserted text.
+        # Search for placeholders only in the rest of the template, never in inserted text.
         template = tail
         parts[name] = head + value
     return "".join(parts.values()) + template

@@ -182,7 +182,9 @@ class EventTable:
 
     def _limit(self, error: Exception) -> SparkEventsError:
         first = str(error).partition("\n")[0]
-        return SparkEventsError(f"cannot compute the report in {self.folder.parent}, see TMPDIR: {first}")
+        return SparkEventsError(
+            f"cannot compute the report in {self.folder.parent}; set TMPDIR to use another folder: {first}"
+        )
 
     def load(self, file: Path, compressed: bool, since: int | None, progress: Callable[[float], None]) -> int:
         """Add the events of a file of JSON lines; return their number.

@@ -43,7 +43,7 @@ class Reporter(abc.ABC):
     concurrently. Between calls, the loop runs only if a method is ``async`` or ``open`` started tasks; otherwise it is
     paused, because the thread then wakes faster.
 
-    An exception from a method decides what happens next:
+    The exception that a method raises determines the next step:
 
     - :class:`~spark_events.errors.PermanentError` drops these events.
     - :class:`~spark_events.errors.ThrottledError` requests a pause before the retry.
@@ -112,7 +112,7 @@ def load_extra(module: str, extra: str) -> ModuleType:
         raise MissingExtraError(f"{error.name} is not installed; run: pip install 'spark-events[{extra}]'") from None
 
 
-#: Seconds before the first retry, and the longest pause between retries.
+#: Pause before the first retry, and longest pause between retries, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 

@@ -68,8 +68,8 @@ def spark_conf(
         reporters: the reporters by name. Each is a type (``"log"``), a dict of its keys
             (``{"type": "file", "path": …}``), or an importable class of the user's own. Use a list if names do not
             matter. None: one ``log`` reporter.
-        dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes it wait for
-            all of them.
+        dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes Spark wait
+            for all reporters.
         sidecar: False starts no sidecar process; then only :func:`spark_events.start` reports events.
         settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
 

@@ -148,7 +148,7 @@ class EventHistory(Reporter):
 
         Args:
             choice: the events to match.
-            after: accept only events after this one.
+            after: accept only events after this event.
             timeout: seconds to wait.
 
         Raises:

@@ -121,7 +121,7 @@ def _left_the_program(error: BaseException) -> bool:
 
 
 def _status(code: object) -> int:
-    """Return the exit code that the interpreter sets for the code of a SystemExit."""
+    """Return the exit code of the process for the code of a SystemExit."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
@@ -187,7 +187,7 @@ def install(shutdown_timeout: float) -> None:
 def install_for(jvm: Any, shutdown_timeout: float) -> None:
     """Install the hooks and announce them to a running JVM."""
     install(shutdown_timeout)
-    # Register the report again: it must run before the exit function that stops the streams, which may have been
-    # registered later.
+    # Register the report again: the report must run before the exit function that stops the streams, which may have
+    # been registered later.
     _installed().report_first()
     jvm.io.sparkevents.listener.PythonProgram.willReport()

@@ -52,18 +52,17 @@ def start(
 
     >>> events = spark_events.start(spark, reporters=["log"])                                      # doctest: +SKIP
 
-    The stream uses the same pipeline as the sidecar. A thread of this process fetches the records from the JVM; the
-    JVM never calls into Python. The stream can run alongside the sidecar or replace it
-    (``configure(..., sidecar=False)``). It ends when the SparkContext or this Python ends, or on
-    :meth:`EventStream.stop`.
+    The stream uses the same pipeline as the sidecar. A thread of this process fetches the records from the JVM; the JVM
+    never calls into Python. The stream can run alongside the sidecar or replace it (``configure(..., sidecar=False)``).
+    The stream ends when the SparkContext or this Python ends, or on :meth:`EventStream.stop`.
 
     Args:
         spark: the session. None: the active session. A Spark Connect session reports only its own queries.
         reporters: as for :func:`spark_events.spark_conf`; may also contain reporter objects, such as a
             ``MemoryReporter()``. None: the reporters in the session's configuration, unless a sidecar serves these
             reporters.
-        dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes it wait for
-            all of them.
+        dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes Spark wait
+            for all reporters.
         settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
         history: maximum number of events that are kept for :attr:`EventStream.history` and ``wait_for``.
         replace: how to treat a running stream of this application. True stops it and moves its callbacks to the new
@@ -168,8 +167,8 @@ def _application_of(session: Any) -> str:
     if is_connect(session):
         if int(session.version.partition(".")[0]) < _FIRST_CONNECT:
             raise SessionError(
-                f"Spark Connect {session.version} runs its clients' listeners on the server, so this client gets no"
-                f" events: use {_FIRST_CONNECT}.0 or newer, or configure the server with spark_events.spark_conf()"
+                f"Spark Connect {session.version} runs its clients' listeners on the server, so this client receives "
+                f"no events: use {_FIRST_CONNECT}.0 or newer, or configure the server with spark_events.spark_conf()"
             )
         return str(session.client._session_id)
     return str(driver_of(session).applicationId())

@@ -225,7 +225,8 @@ class EventStream:
             names: see :meth:`on`.
             class_scope: see :meth:`on`.
             min_severity: see :meth:`on`.
-            where: predicate that the event must satisfy; it runs in the stream's threads as well and must not block.
+            where: predicate that the event must satisfy. The predicate also runs in the stream's threads and must not
+                block.
             after: accept only events after this event. In a loop, pass the event of the preceding call.
             timeout: seconds to wait.
 

@@ -1,4 +1,4 @@
-"""State of each application according to stored events: its last heartbeat and its end."""
+"""State of each application according to stored events: last heartbeat and end."""
 
 from __future__ import annotations
 

@@ -135,8 +135,8 @@ def leaked():
     global done
     pipeline.dispatcher.dispatch([Entry(done + 1, event(done))], done)
     done += 1
-    # Both: it can leak no more, and the blocked one has not been replaced for a while.
-    return "Too many open files" in logged.getvalue() and "cannot create a replacement" in logged.getvalue()
+    # Both: no descriptor is left, and the blocked thread has not been replaced for a while.
+    return "Too many open files" in logged.getvalue() and "cannot start a replacement" in logged.getvalue()
 import io, logging
 logged = io.StringIO()
 logging.basicConfig(stream=logged, level=logging.WARNING)

@@ -37,7 +37,7 @@ class EventLogReader:
 
     Attributes:
         log: the log's files.
-        complain: see the argument.
+        complain: called with each damaged or missing part and its position.
         lines: number of lines read.
         recognised: whether any line was an event of Spark.
         first_line: the line of the first record; empty before the first record.
@@ -198,8 +198,8 @@ _KEPT_BYTES = 1 << 10
 class Lines:
     """Splitter of text into lines, without line breaks.
 
-    A long line that is not needed is cut to its beginning and its last character. A line that is too long is cut to its
-    beginning and a part of its end, so that it is detected as damaged.
+    A long unneeded line is reduced to its beginning and its last character. A line above the maximum length is reduced
+    to its beginning and a part of its end, so that the reader detects it as damaged.
 
     Args:
         pieces: the text in pieces of any size.

@@ -226,7 +226,7 @@ class TaskCounts:
         return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
 
     def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[Edge], int]:
-        """Remove a stage attempt; return its waiting edge, and its number of failed task attempts."""
+        """Remove a stage attempt; return the waiting edge, if any, and the number of failed task attempts."""
         attempt = self._attempts.pop((stage_id, number), None)
         return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
 

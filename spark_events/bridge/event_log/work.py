@@ -49,7 +49,7 @@ class RunningWork:
         return waited
 
     def started(self, task: int, executor: str, stage_id: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Add a task; return the wait that it ends."""
+        """Add a running task; return the wait for resources that its start ends."""
         waited = self.waited(at, time)
         self._running[task] = executor, stage_id
         return waited

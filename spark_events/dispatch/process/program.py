@@ -108,7 +108,7 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel kill this process when the sidecar ends.
+    """Make the kernel kill this process when the sidecar ends.
 
     The kernel does so even while the reporter holds the interpreter's lock. The signal is sent when the thread that
     started this process ends; that thread is the reporter's thread in the sidecar.
@@ -123,7 +123,7 @@ def _end_with(parent: int) -> None:
 
 
 def _prefer_for_oom_killer() -> None:
-    """Make the kernel kill this process before the driver when memory runs out."""
+    """Make the kernel's OOM killer choose this process before the driver."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 

@@ -57,7 +57,7 @@ class ProcessReporter(Reporter):
             if child is not None and opened and not child.is_gone:
                 await self._ask(child, Close())
         finally:
-            # End the process, whether or not ``close`` succeeded.
+            # End the process, even if ``close`` failed.
             await self._discard()
 
     async def _ready(self) -> Child:

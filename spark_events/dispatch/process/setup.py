@@ -108,7 +108,7 @@ def leave_signals_alone() -> None:
     numbers = [one for one in _NUMBERS if signal.getsignal(one) is not signal.SIG_IGN]
     for number in numbers:
         signal.signal(number, _nothing)
-        # Restart interrupted system calls, so that libraries written in C get no EINTR.
+        # Restart interrupted system calls, so that they do not fail with EINTR in libraries written in C.
         signal.siginterrupt(number, False)
     # Restore the default handling in processes that a reporter forks.
     os.register_at_fork(after_in_child=lambda: _have_their_way(numbers))
@@ -127,7 +127,7 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 def take_standard_streams() -> tuple[int, int]:
     """Move standard input and output to private descriptors; return both.
 
-    Afterwards, the output of a reporter's ``print`` appears on standard error, and its subprocesses get an empty
+    Afterwards, the output of a reporter's ``print`` appears on standard error, and its subprocesses have an empty
     standard input instead of the requests. Processes that a reporter forks do not inherit the descriptors: an open copy
     would hide the end of this process from the sidecar.
 

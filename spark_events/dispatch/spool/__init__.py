@@ -17,8 +17,8 @@ In memory::
            bounded,              ▲               bounded         by the reporter's worker
            sheds by priority     └─ read last: first the files of dead owners, oldest first
 
-The spool writer, one thread for each spool, makes every access to the disk. The dispatcher and the reporter's worker
-use only memory, under one lock that is never held during I/O.
+The spool writer, one thread for each spool, performs all disk accesses. The dispatcher and the reporter's worker use
+only memory, under one lock that is never held during I/O.
 
 Invariants:
 
@@ -29,8 +29,8 @@ Invariants:
    file's driver is alive, only a sidecar of that driver acquires the file.
 4. Rows are read and deleted in place; no row is copied from one file into another. Files are read in the order of their
    numbers, the own file last; rows in the order of their ids.
-5. Newer events never overtake rows that are only on disk. Without such rows, the reporter gets its events from the
-   mailbox while the disk fails or hangs.
+5. Newer events never overtake rows that are only on disk. Without such rows, the reporter receives events from the
+    mailbox while the disk fails or hangs.
 6. A file grows to ``spool.max-size`` plus one write. Beyond that, rows of the lowest priority are shed first; among
    these, the oldest first.
 7. A corrupt file is renamed, logged, counted as ``spool-corrupt`` and skipped; no row of it is rescued.

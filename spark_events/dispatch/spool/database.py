@@ -21,7 +21,7 @@ _SCHEMAS = {
     ),
     1: ("ALTER TABLE events RENAME COLUMN worth TO priority",),
 }
-#: All in pages: minimum size of a file; space for everything but events; maximum size of the log before a checkpoint.
+#: All in pages: minimum size of a file; space for metadata; maximum size of the log before a checkpoint.
 _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
 

@@ -134,7 +134,7 @@ class Spool:
             if since is None or time.monotonic() - since < self._hang_seconds:
                 return
             self._overdue = since
-            # Require two checks in a row: at the first check, the process itself may have been suspended.
+            # Require two consecutive checks: before the first check, this process may have been suspended.
             if since != seen or self._hangs:
                 return
             self._hangs = True
@@ -188,7 +188,7 @@ class Spool:
         return sum(file.unread for file in self.files)
 
     def _bypasses_disk(self) -> bool:
-        """Whether the worker reads from the mailbox because the disk fails or hangs, and holds no older events."""
+        """Whether the worker reads from the mailbox: the disk fails or hangs, and no older events are on disk."""
         return (self.is_failing or self._hangs) and not self._unread() and not self._closing
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Thread that makes all disk accesses of a spool: writes, reads, deletions and retries."""
+"""Thread that performs all disk accesses of a spool: writes, reads, deletions and retries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SpoolConfig:
 
 
 class SpoolWriter(threading.Thread):
-    """Thread that makes the disk accesses of one spool until the spool is closed."""
+    """Thread that performs the disk accesses of one spool until the spool is closed."""
 
     def __init__(
         self,

@@ -28,9 +28,9 @@ _DELETION_INTERVAL = 3_600.0
 class DatabaseReporter(Reporter):
     """Store events in SQLite or PostgreSQL, with views for operators.
 
-    A duplicate event leaves one row, because ``event_id`` is the primary key. All calls block the reporter's own
-    thread. PostgreSQL cancels a statement that exceeds the timeout; if the server hangs, the dispatcher abandons the
-    thread and retries the events.
+    The primary key ``event_id`` prevents duplicate rows. All calls block the reporter's own thread. PostgreSQL cancels
+    a statement that exceeds the timeout; if the server hangs, the dispatcher abandons the thread and retries the
+    events.
     """
 
     Config: ClassVar[type[DatabaseConfig]] = DatabaseConfig

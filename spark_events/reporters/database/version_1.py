@@ -79,7 +79,9 @@ _REPORTER = re.compile(
 
 
 def attributes_of_version_2(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an event of schema version 1 as those of version 2; leave the others unchanged."""
+    """Return the attributes of an event of schema version 1 with the names of version 2; other attributes stay
+    unchanged.
+    """
     new: dict[str, Any] = {}
     sources: dict[int, dict[str, Any]] = {}
     committed: dict[int, str] = {}

@@ -280,7 +280,7 @@ WHERE (followed.status = 'OVERDUE' AND coalesce(old, 'ON_TIME') = 'ON_TIME')
   OR (followed.status = 'open' AND coalesce(old, 'closed') = 'closed')
 """
 
-# The limits are those of the driver that reported the event. An event may cover several batches: their mean counts.
+# The limits are part of the event. An event may cover several batches: compare their mean with the limit.
 _SLA_VIOLATIONS = """
 SELECT observed_at, observed_ts_millis, 'commit' AS kind, app_id, app_name, query_id, query_name, batch_id, input_rows,
   duration_ms / coalesce(nullif(batches, 0), 1) AS duration_ms,

@@ -199,7 +199,7 @@ class FileReporter(Reporter):
 
     @contextlib.contextmanager
     def _locking(self) -> Iterator[None]:
-        """Context manager that releases the lock on exit, whether or not the lock was acquired."""
+        """Context manager that releases the lock on exit, if it was acquired."""
         try:
             yield
         finally:

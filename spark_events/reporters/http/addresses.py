@@ -86,7 +86,7 @@ def credentials(url: str) -> Iterator[str]:
     """Yield the secret parts of any address: user, password and query."""
     parts = urlsplit(url)
     yield parts.query
-    # Hide the undecoded value as well, because not every receiver decodes "+" as a space.
+    # Also hide the undecoded value because not every receiver decodes "+" as a space.
     yield from (one.partition("=")[2] for one in parts.query.split("&"))
     yield from (value for _, value in parse_qsl(parts.query))
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

@@ -104,7 +104,7 @@ class KafkaConfig:
     )
 
     def of_librdkafka(self) -> dict[str, object]:
-        """Return the settings for librdkafka, including those that the guarantees require."""
+        """Return the settings for librdkafka, including settings that the guarantees require."""
         given = {
             "security.protocol": self.security,
             "compression.type": self.compression,

@@ -1,8 +1,8 @@
 """Translate events into OpenLineage run events.
 
-A run begins with START. A run ends with COMPLETE if its success is known, with FAIL and the error if it failed, and
-with ABORT if it was cancelled or its outcome is unknown. During a run, commits and heartbeats become RUNNING events, at
-most one in each interval.
+A run begins with START. The last event of a run is COMPLETE if the run is known to have succeeded, FAIL with the error
+if it failed, and ABORT if it was cancelled or its outcome is unknown. During a run, commits and heartbeats become
+RUNNING events, at most one in each interval.
 """
 
 from __future__ import annotations

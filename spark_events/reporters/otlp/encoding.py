@@ -52,7 +52,7 @@ class Encoder:
     Args:
         now: returns nanoseconds since the epoch, for ``ObservedTimestamp``.
         longest: maximum length of a text in characters; longer texts are cut.
-        settings: attributes of every resource, with precedence over all others.
+        settings: attributes of every resource, with precedence over all other attributes.
         ids: returns the trace id and span id of an event; None: records have none.
     """
 

@@ -97,7 +97,7 @@ class Spans:
 
     def __init__(self, parent: Parent | None) -> None:
         self._parent = parent
-        # Start of each job, by span id.
+        # Start time of each job, by span id.
         self._jobs: OrderedDict[int, int] = OrderedDict()
 
     def of(self, event: Event) -> SpanOf | None:

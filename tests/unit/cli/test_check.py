@@ -66,7 +66,7 @@ def test_unusable_reporter_fails_the_check(conf: Path, capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     (required,) = wrong(shown)
     assert required.startswith("events.reporter.out.path: required, but not set")
-    assert "A driver would disable these reporters and run with the others: out" in shown
+    assert "A driver would disable these reporters and continue with the remaining reporters: out" in shown
 
 
 def test_an_empty_python_is_the_default(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

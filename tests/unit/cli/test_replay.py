@@ -139,7 +139,7 @@ def test_log_without_application_start_gets_an_application_id(
     assert [event["event_id"] for event in replay.events] == [event["event_id"] for event in whole[1:]]
     assert {event["attributes"]["spark.app.id"] for event in replay.events} == {app_id}
     assert replay.events[-1]["body"].startswith(f"Application '{app_id}' ended")
-    missing = "the application's start is missing; its events get the application id"
+    missing = "the application's start is missing; its events have the application id"
     assert replay.notes[0] == f"spark-events: {named}: {missing} '{app_id}', from its name"
     replay = Replay(capsys, other)
     (made,) = {event["attributes"]["spark.app.id"] for event in replay.events}

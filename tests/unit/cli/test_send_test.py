@@ -98,7 +98,7 @@ def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.
     assert found[1].startswith("refused (report)")
     assert found[1].endswith("no such table")
     assert found[2].startswith("throttled (report)")
-    assert found[2].endswith("too many requests; the destination asks for a retry in 7 s")
+    assert found[2].endswith("too many requests; the destination requests a retry in 7 s")
     assert found[3].startswith("failed (open)")
     assert found[3].endswith("ConnectionRefusedError: nobody listens")
 
