@@ -296,7 +296,7 @@ class DriverSession:
         for line in lines:
             record = decode(line)
             if type(record) in _SPECIAL:
-                special = self._understand(record)
+                special = self._handle_session_record(record)
                 if special is None:
                     continue
                 record = special
@@ -319,7 +319,7 @@ class DriverSession:
         if lines:
             self._dispatch(entries)
 
-    def _understand(self, record: object) -> _Numbered | None:
+    def _handle_session_record(self, record: object) -> _Numbered | None:
         """Handle a session record; return the record to translate and acknowledge, or None."""
         if isinstance(record, Goodbye):
             self._goodbye = record
@@ -436,14 +436,14 @@ class DriverSession:
             # Drain the breaker events too, so that they do not make a reporter without a backlog appear late.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(account(dispatcher.counters()), self._before)
-        report = final_report(counters, self._doubtful(), time.time_ns() // 1_000_000)
+        report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
         self._telemetry.numbers(dispatcher.counters, at_once=True)
         self._predecessors.join()
 
-    def _doubtful(self) -> dict[str, int]:
+    def _lost_records(self) -> dict[str, int]:
         return {
             "illegal": self._translator.illegal,
             "without_start": self._translator.jobs_without_start,

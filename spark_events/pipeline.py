@@ -259,7 +259,9 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     for name in configured:
         prefix = f"{_REPORTER}.{name}"
         if not is_name(name):
-            settings.complain(prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
+            settings.add_problem(
+                prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
+            )
             settings.ignore_below(prefix)
         elif name not in active:
             # Ignore the keys of an inactive reporter.
@@ -269,7 +271,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     for name in active:
         if name not in configured:
             prefix, known = f"{_REPORTER}.{name}", ", ".join(configured) or "none"
-            settings.complain(
+            settings.add_problem(
                 prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured reporters: {known}"
             )
     translation = read_translation(settings)
@@ -334,7 +336,7 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
         given = settings.value(f"{prefix}.type")
         if given is None:
             key = f"{prefix}.isolation"
-            settings.complain(
+            settings.add_problem(
                 key,
                 f"{key}: given 'process', but a reporter object cannot move to another process; pass its class instead",
             )

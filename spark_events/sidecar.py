@@ -16,7 +16,7 @@ from typing import NoReturn
 from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.bridge.python_program import PythonProgram
-from spark_events.dispatch.process.setup import LogLines, leave_signals_alone, take_standard_streams
+from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
 from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
@@ -44,7 +44,7 @@ class _DriverLog(LogLines):
             self._answers.send("log", level=logging.getLevelName(level), message=line)
 
 
-def _leave_the_driver_s_group() -> None:
+def _create_process_group() -> None:
     try:
         os.setsid()
     except OSError:
@@ -52,7 +52,7 @@ def _leave_the_driver_s_group() -> None:
         return
 
 
-def _is_gone(driver: int) -> bool:
+def _has_exited(driver: int) -> bool:
     """Return whether the driver has died; waits briefly because the pipe closes first."""
     deadline = time.monotonic() + _DEATH_SECONDS
     while os.getppid() == driver:
@@ -67,8 +67,8 @@ def main() -> NoReturn:
     # If the driver has died before this call, the result is the id of another process; the driver's first line has the
     # correct id.
     parent = os.getppid()
-    leave_signals_alone()
-    _leave_the_driver_s_group()
+    ignore_driver_signals()
+    _create_process_group()
     sys.setswitchinterval(SWITCH_SECONDS)
     records, replies = take_standard_streams()
     answers = Answers(line_writer(replies))
@@ -80,7 +80,7 @@ def main() -> NoReturn:
         session = DriverSession(
             RecordPipe(records),
             answers,
-            lambda: _is_gone(session.driver or parent),
+            lambda: _has_exited(session.driver or parent),
             log=driver_log,
             amend=lambda record: record if program is None else program.amend(record),
         )

@@ -97,9 +97,9 @@ class Acknowledgements:
             # Limit the memory because a reporter may be unavailable for days.
             with self._lock:
                 if len(self._under_way) > self._most:
-                    self._forget_the_oldest()
+                    self._remove_oldest()
 
-    def _forget_the_oldest(self) -> None:
+    def _remove_oldest(self) -> None:
         self._next_sequence = self._under_way.popleft()[1]
         if self._next_sequence - self._sent_sequence >= _STEP:
             # No record can be acknowledged, but a successor must not reuse these event numbers.

@@ -169,7 +169,7 @@ class ClientBridge:
     def end(self) -> None:
         """Do nothing: a client holds no resources after the driver session."""
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Do nothing: a driver session that cannot begin holds no resources."""
 
     def release(self) -> None:

@@ -131,10 +131,10 @@ class DriverBridge:
 
     def end(self) -> None:
         """End the driver session; call this method on the thread that ran the session."""
-        self.give_up()
+        self.abandon()
         self.release()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon a driver session that cannot begin; keep the calling thread's connection, which is the user's."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
         # Ignore the error: a JVM that has exited does not need the call.

@@ -80,7 +80,7 @@ def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Ev
 def _identify(reader: EventLogReader, translator: Translator) -> None:
     identity = reader.log.identity(reader.first_line)
     translator.assume_application(identity.app_id, identity.attempt_id)
-    reader.complain(
+    reader.on_damage(
         f"{reader.log.path}: the application's start is missing; its events have the application id "
         f"'{identity.app_id}', from {identity.source}"
     )

@@ -90,7 +90,7 @@ class Settings:
             setting = self._settings.get(full_key)
             if setting is None:
                 if declared.default is dataclasses.MISSING:
-                    self.complain(full_key, f"{full_key}: required, but not set; allowed is {declared.kind.allowed}")
+                    self.add_problem(full_key, f"{full_key}: required, but not set; allowed is {declared.kind.allowed}")
                     usable = False
                 continue
             try:
@@ -101,13 +101,13 @@ class Settings:
                 self._confided[full_key] = targets
             # A user-defined parser or Config may raise any error; report the error as an invalid value.
             except (Exception, SystemExit) as error:
-                self.complain(full_key, _wrong(setting, declared.kind, error))
+                self.add_problem(full_key, _invalid_value(setting, declared.kind, error))
                 usable = False
         try:
             return section(**values) if usable else None
         except (Exception, SystemExit) as error:
             hidden = self.confidence(prefix).hide(_reason_of(error))
-            self.complain(prefix, f"{prefix}: these keys cannot be used together: {hidden}")
+            self.add_problem(prefix, f"{prefix}: these keys cannot be used together: {hidden}")
             return None
 
     def names_below(self, prefix: str) -> list[str]:
@@ -134,7 +134,7 @@ class Settings:
         """Do not report keys below ``prefix`` as unknown because another problem already covers them."""
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))
 
-    def complain(self, key: str, problem: str) -> None:
+    def add_problem(self, key: str, problem: str) -> None:
         """Record a problem that the caller found with a key, or with the keys below this key."""
         self._problems.append((key, problem))
 
@@ -174,7 +174,7 @@ def _is_below(key: str, prefix: str) -> bool:
     return key == prefix or key.startswith(f"{prefix}.")
 
 
-def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
+def _invalid_value(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
     # A parser's message may quote the value, and therefore a resolved secret. Parsers of confidential kinds do not
     # quote the value.
     is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)

@@ -88,11 +88,11 @@ def asked_pause(error: BaseException) -> float | None:
     return float(min(max(asked, 0.0), _LONGEST_PAUSE)) if is_seconds(asked) else None
 
 
-def _as_it_is(text: str) -> str:
+def _unchanged(text: str) -> str:
     return text
 
 
-def describe(error: BaseException, hide: Callable[[str], str] = _as_it_is) -> str:
+def describe(error: BaseException, hide: Callable[[str], str] = _unchanged) -> str:
     """Return the type and message of an error, with secrets hidden."""
     # Hide secrets before shortening the text, so that no part of a secret remains.
     text = hide(text_of(error, 100 * _MOST_TEXT))[:_MOST_TEXT]

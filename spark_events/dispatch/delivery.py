@@ -114,7 +114,7 @@ class Delivery:
         # Number of events accepted since the worker last fetched a batch, and whether they are due without further
         # linger.
         self._untaken = 0
-        self._is_pressing = False
+        self._is_due = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self._stop_by = float("inf")
@@ -139,17 +139,17 @@ class Delivery:
         """Enqueue the events that the selection accepts, without waiting."""
         chosen = self._selection.of(entries)
         is_first = self.store.put(chosen)
-        becomes_pressing = self._worker.can_linger and self._become_pressing(chosen)
-        if is_first or becomes_pressing:
+        ends_linger = self._worker.can_linger and self._end_linger(chosen)
+        if is_first or ends_linger:
             self._worker.wake()
 
-    def _become_pressing(self, chosen: Entries) -> bool:
+    def _end_linger(self, chosen: Entries) -> bool:
         """Return whether the new events end the linger time of the queued events."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
-        if self._is_pressing or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
+        if self._is_due or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
             return False
-        self._is_pressing = True
+        self._is_due = True
         return True
 
     def wait_for_room(self, weight: int) -> None:
@@ -400,12 +400,12 @@ class Delivery:
         with self._lock:
             if worker is not self._worker or self._closed:
                 return []
-            self._untaken, self._is_pressing = 0, False
+            self._untaken, self._is_due = 0, False
             return self.store.take(most)
 
-    def is_pressing(self, worker: Worker) -> bool:
+    def is_due(self, worker: Worker) -> bool:
         """Return whether the queued events are due without further linger; called by the worker."""
-        return self._is_pressing or worker is not self._worker
+        return self._is_due or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:
         """Return whether no event is left for this worker; called by the worker."""

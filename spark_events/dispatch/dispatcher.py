@@ -82,7 +82,7 @@ class AsyncQueuedDispatcher:
         self._on_watch = on_watch
         self._unwatched: set[str] = set()
         self._stopped = threading.Event()
-        self._watch = threading.Thread(target=self._watch_over, name="spark-events-watch", daemon=True)
+        self._watch = threading.Thread(target=self._run_watch, name="spark-events-watch", daemon=True)
 
     @staticmethod
     def _awaits(delivery: Delivery) -> bool:
@@ -110,7 +110,7 @@ class AsyncQueuedDispatcher:
             self._deliveries = tuple(one for one in self._deliveries if one is not delivery)
         delivery.dismiss()
 
-    def _watch_over(self) -> None:
+    def _run_watch(self) -> None:
         """Detect blocked reporter threads, and call ``on_watch``, several times a second.
 
         These checks run in their own thread because every other thread may be blocked or busy.

@@ -160,7 +160,7 @@ class Selection:
             return entries
         chosen = [entry for entry in entries if self._accepts(entry.event)]
         if self._additional or self._excluded:
-            chosen = [msgspec.structs.replace(entry, event=self._dressed(entry.event)) for entry in chosen]
+            chosen = [msgspec.structs.replace(entry, event=self._with_own_attributes(entry.event)) for entry in chosen]
         return Entries(chosen)
 
     def _accepts(self, event: Event) -> bool:
@@ -185,6 +185,6 @@ class Selection:
                 self._verdicts[kind] = verdict
         return verdict
 
-    def _dressed(self, event: Event) -> Event:
+    def _with_own_attributes(self, event: Event) -> Event:
         kept = {key: value for key, value in event.attributes.items() if key not in self._excluded}
         return msgspec.structs.replace(event, attributes=Attributes({**kept, **self._additional}))

@@ -32,7 +32,7 @@ class EventSource(Protocol):
     def take(self, worker: Worker, most: int) -> list[Event]:
         """Return the oldest events; an empty list for a replaced worker."""
 
-    def is_pressing(self, worker: Worker) -> bool:
+    def is_due(self, worker: Worker) -> bool:
         """Return whether the queued events are due without further linger."""
 
     def is_exhausted(self, worker: Worker) -> bool:
@@ -222,4 +222,4 @@ class Worker:
         now = time.monotonic()
         if self._lingers_until is None:
             self._lingers_until = now + linger
-        return 0.0 if self._source.is_pressing(self) else self._lingers_until - now
+        return 0.0 if self._source.is_due(self) else self._lingers_until - now

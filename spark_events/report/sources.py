@@ -132,9 +132,9 @@ class Reading:
             except OSError:
                 if not compressed:
                     raise
-                self._salvage(file)
+                self._load_readable_part(file)
 
-    def _salvage(self, file: Path) -> None:
+    def _load_readable_part(self, file: Path) -> None:
         """Load the readable start of a damaged compressed file."""
         readable = self.table.folder / "salvaged.jsonl"
         with readable.open("wb") as target, gzip.open(file, "rb") as whole:

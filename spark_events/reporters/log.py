@@ -89,7 +89,7 @@ class LogReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         if self._logger is not None:
-            self._hand_to_driver(self._logger, events)
+            self._log_to_driver(self._logger, events)
             return None
         data = "".join(f"{self._line(event)}\n" for event in events).encode("utf-8", "replace")
         if data != self._data:
@@ -110,7 +110,7 @@ class LogReporter(Reporter):
         self._data = b""
         return True
 
-    def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
+    def _log_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
         for event in events:
             # The driver's log adds its own time and level.
             line = self._line(event) if self._is_json else on_one_line(f"{event.name}: {event.body}")

@@ -63,15 +63,15 @@ def _fault(found: Any) -> str | None:
         if inspect.isabstract(found):
             return f"does not define {' and '.join(sorted(found.__abstractmethods__))}"
         for method in (found.open, found.close):
-            if _misfits(method, None):
+            if _rejects(method, None):
                 return f"cannot be used: {method.__name__} must accept no arguments"
-        if _misfits(found.report, None, ()):
+        if _rejects(found.report, None, ()):
             return "cannot be used: report must accept one argument, the events"
     elif not callable(found):
         return "is not a Reporter class or a function that returns one"
     elif not hasattr(found, "Config"):
         return "has no attribute Config, the dataclass that declares its settings"
-    if _misfits(found, None):
+    if _rejects(found, None):
         return "cannot be created: the constructor must accept one argument, an instance of Config"
     return _config_fault(found.Config)
 
@@ -86,7 +86,7 @@ def _config_fault(config: Any) -> str | None:
     return None
 
 
-def _misfits(function: Any, *arguments: Any) -> bool:
+def _rejects(function: Any, *arguments: Any) -> bool:
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:

@@ -157,7 +157,7 @@ class EventHistory(Reporter):
         """
         with self._found(choice, after) as found:
             if not wait([found], timeout).done:
-                raise self._in_vain(choice, timeout)
+                raise self._timeout_error(choice, timeout)
             return found.result()
 
     async def wait_for_async(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
@@ -165,7 +165,7 @@ class EventHistory(Reporter):
         with self._found(choice, after) as found:
             done, _ = await asyncio.wait([asyncio.wrap_future(found)], timeout=timeout)
             if not done:
-                raise self._in_vain(choice, timeout)
+                raise self._timeout_error(choice, timeout)
             return done.pop().result()
 
     @contextmanager
@@ -187,7 +187,7 @@ class EventHistory(Reporter):
             why = f"the stream ended while waiting for {waiter.choice}; {self._arrived()}"
             waiter.found.set_exception(StreamStoppedError(why))
 
-    def _in_vain(self, choice: EventMatcher, timeout: float) -> WaitTimeoutError:
+    def _timeout_error(self, choice: EventMatcher, timeout: float) -> WaitTimeoutError:
         return WaitTimeoutError(f"timed out after {timeout:g} s waiting for {choice}; {self._arrived()}")
 
     def _arrived(self) -> str:

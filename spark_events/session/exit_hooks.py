@@ -56,8 +56,8 @@ class _Program:
 
     def report_first(self) -> None:
         """Register the report again, so that it runs before all exit functions registered so far."""
-        atexit.unregister(self._tell)
-        atexit.register(self._tell)
+        atexit.unregister(self._report)
+        atexit.register(self._report)
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self._last = error
@@ -67,7 +67,7 @@ class _Program:
         self._last = SystemExit(status)
         raise self._last
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if os.getpid() != self._pid:
             return
         from pyspark import SparkContext
@@ -96,7 +96,7 @@ class _Program:
 
     def _account(self) -> dict[str, Any]:
         error = self._last
-        if error is None or hasattr(sys, "ps1") or sys.flags.interactive or not _left_the_program(error):
+        if error is None or hasattr(sys, "ps1") or sys.flags.interactive or not _is_uncaught(error):
             # The main program returned, or a SystemExit bypassed sys.exit: the exit code is unknown.
             return {}
         if isinstance(error, KeyboardInterrupt):
@@ -106,7 +106,7 @@ class _Program:
         return {"exit_code": 1, "failure": _failure(error)}
 
 
-def _left_the_program(error: BaseException) -> bool:
+def _is_uncaught(error: BaseException) -> bool:
     """Return whether no frame of the program caught the exception.
 
     A program that caught the exception may have continued, and ended in another way.
@@ -149,12 +149,12 @@ def _link(error: BaseException) -> dict[str, Any]:
     return {
         "type": name,
         "message": message,
-        "error_class": _asked(error, "getCondition") or _asked(error, "getErrorClass"),
-        "sql_state": _asked(error, "getSqlState"),
+        "error_class": _call_method(error, "getCondition") or _call_method(error, "getErrorClass"),
+        "sql_state": _call_method(error, "getSqlState"),
     }
 
 
-def _asked(error: BaseException, method: str) -> str | None:
+def _call_method(error: BaseException, method: str) -> str | None:
     """Return the result of a method of a PySpark exception, or None.
 
     In Spark 3.5, these methods raise an error if the exception has no such value.

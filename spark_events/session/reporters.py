@@ -42,7 +42,7 @@ def given(reporters: Reporters) -> Given:
             # Return the same object for every call: a replacement thread continues with this object.
             own[name] = partial(_itself, what)
         elif isinstance(what, type) and issubclass(what, Reporter):
-            if _has_a_path(what):
+            if _is_importable(what):
                 settings[f"{_PREFIX}.{name}.type"] = f"{what.__module__}:{what.__qualname__}"
             else:
                 own[name] = partial(_made, what)
@@ -126,7 +126,7 @@ def _name(what: Any) -> str:
     return short[:1].lower() + short[1:]
 
 
-def _has_a_path(what: type) -> bool:
+def _is_importable(what: type) -> bool:
     """Return whether another process can import the class by its path."""
     return what.__module__ != "__main__" and "<locals>" not in what.__qualname__
 

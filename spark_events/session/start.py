@@ -111,7 +111,7 @@ def start(
                 raise SessionError("the driver ended, or did not answer, before the event stream started") from failure
             bridge.listen()
         except BaseException:
-            bridge.give_up()
+            bridge.abandon()
             raise
         stream = EventStream(driver_session, bridge, recorded, patience, _caller(), _replaces(), _forget)
         _running[application] = stream

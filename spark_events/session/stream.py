@@ -174,7 +174,7 @@ class EventStream:
             )
         with self._lock:
             key = _key(function)
-            before = self._subscriptions.get(key) if self._replaces and _has_a_name(function) else None
+            before = self._subscriptions.get(key) if self._replaces and _is_named(function) else None
             name = self._free_name(function, before)
             make = delivery_of(name, function, choice, timeout, _CAPACITY, self._bridge.release)
             if before is not None:
@@ -323,7 +323,7 @@ def _key(function: Callback) -> str:
     return f"{getattr(function, '__module__', '')}.{name_of(function)}"
 
 
-def _has_a_name(function: Callback) -> bool:
+def _is_named(function: Callback) -> bool:
     """Return whether the function can be identified by its name; False for ``_`` and lambdas."""
     name = name_of(function).rpartition(".")[2]
     return name not in ("_", "<lambda>")

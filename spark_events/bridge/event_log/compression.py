@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeAlias
 from spark_events.errors import MissingExtraError, SparkEventsError
 
 #: Callback that receives a description of damage; reading continues after the damage.
-Complain: TypeAlias = Callable[[str], None]
+OnDamage: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18
 _MOST = 1 << 26
@@ -33,12 +33,12 @@ class DamagedLogError(SparkEventsError):
     """The rest of the file cannot be decompressed."""
 
 
-def pieces(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
+def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
     """Yield the text of a file in pieces, decompressed if necessary.
 
     Args:
         file: a buffered file object, at the beginning of the file.
-        complain: called for each skipped block.
+        on_damage: called for each skipped block.
 
     Raises:
         CutOffError: when the file ends in the middle of a block; raised at the end.
@@ -49,24 +49,24 @@ def pieces(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     file.seek(0)
     for magic, read in _READERS:
         if start.startswith(magic):
-            return read(file, complain)
-    return _plain(file, complain)
+            return read(file, on_damage)
+    return _plain(file, on_damage)
 
 
-def _plain(file: BinaryIO, _: Complain) -> Iterator[bytes]:
+def _plain(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
     while piece := file.read(_PIECE):
         yield piece
 
 
-def _lzf(_: BinaryIO, __: Complain) -> Iterator[bytes]:
+def _lzf(_: BinaryIO, __: OnDamage) -> Iterator[bytes]:
     raise DamagedLogError("compressed with lzf, which is not supported; decompress the file first")
 
 
-def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
+def _gzip(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
     return _stream(file, gzip.GzipFile(fileobj=file), (zlib.error, gzip.BadGzipFile))
 
 
-def _zstd(file: BinaryIO, _: Complain) -> Iterator[bytes]:
+def _zstd(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
     zstd = _library("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", "zstd")
     return _stream(file, zstd.ZstdFile(file), zstd.ZstdError)
 
@@ -90,7 +90,7 @@ _LZ4_HEADER = struct.Struct("<BiiI")
 _LZ4_RAW = 0x10
 
 
-def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
+def _lz4_blocks(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
     block = _library("lz4.block", "lz4")
     while magic := file.read(len(_LZ4_BLOCK)):
         at = file.tell() - len(magic)
@@ -105,14 +105,14 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
             # An empty block ends a stream; another stream may follow.
             yield block.decompress(data, uncompressed_size=size) if size else b""
         except block.LZ4BlockError:
-            complain(f"skipped the block at byte {at}, which cannot be decompressed")
+            on_damage(f"skipped the block at byte {at}, which cannot be decompressed")
 
 
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
 _SNAPPY_JAVA_HEADER = 16
 
 
-def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
+def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
     snappy = _library("cramjam", "snappy").snappy
     while length := file.read(4):
         at = file.tell() - 4
@@ -135,7 +135,7 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         except Exception:
             # Catch every error: cramjam raises its own errors and errors of the system.
             pass
-        complain(f"skipped the block at byte {at}, which cannot be decompressed")
+        on_damage(f"skipped the block at byte {at}, which cannot be decompressed")
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
@@ -154,7 +154,7 @@ def _library(module: str, compression: str) -> Any:
         ) from None
 
 
-_READERS: tuple[tuple[bytes, Callable[[BinaryIO, Complain], Iterator[bytes]]], ...] = (
+_READERS: tuple[tuple[bytes, Callable[[BinaryIO, OnDamage], Iterator[bytes]]], ...] = (
     (b"\x1f\x8b", _gzip),
     (b"\x28\xb5\x2f\xfd", _zstd),
     (_LZ4_BLOCK, _lz4_blocks),

@@ -33,11 +33,11 @@ class EventLogReader:
 
     Args:
         log: the log's files.
-        complain: called with each damaged or missing part and its position.
+        on_damage: called with each damaged or missing part and its position.
 
     Attributes:
         log: the log's files.
-        complain: called with each damaged or missing part and its position.
+        on_damage: called with each damaged or missing part and its position.
         lines: number of lines read.
         recognised: whether any line was an event of Spark.
         first_line: the line of the first record; empty before the first record.
@@ -47,7 +47,7 @@ class EventLogReader:
         unknown: number of lines by unknown kind; long names of kinds are cut.
     """
 
-    def __init__(self, log: EventLog, complain: Callable[[str], None]) -> None:
+    def __init__(self, log: EventLog, on_damage: Callable[[str], None]) -> None:
         self.log = log
         self.lines = 0
         self.first_line = b""
@@ -55,7 +55,7 @@ class EventLogReader:
         self.cut_off = 0
         self.unreadable = 0
         self.unknown: Counter[str] = Counter()
-        self.complain = complain
+        self.on_damage = on_damage
         self._others: Counter[bytes] = Counter()
         self._sound = 0
         self._is_cut_off = False
@@ -81,30 +81,30 @@ class EventLogReader:
 
     def _all_records(self) -> Iterator[LogRecord]:
         for name in self.log.missing:
-            self.complain(f"{self.log.path}: part {name} is missing")
+            self.on_damage(f"{self.log.path}: part {name} is missing")
         for path in self.log.files:
             try:
                 with path.open("rb") as file:
                     yield from self._records(path, file)
             except OSError as error:
                 self.unreadable += 1
-                self.complain(f"{path}: cannot be read: {error.strerror or error}")
+                self.on_damage(f"{path}: cannot be read: {error.strerror or error}")
             except MissingExtraError as error:
                 self.unreadable += 1
-                self.complain(f"{path}: {error}")
+                self.on_damage(f"{path}: {error}")
         self._count_unknown()
 
     def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
         number = 0
         self._is_cut_off = False
-        found = Lines(self._pieces(path, file), self._is_of_use)
+        found = Lines(self._pieces(path, file), self._is_needed)
         handlers, others = self._handlers, self._others
-        of_use = handlers.get
+        handler_of = handlers.get
         for batch in found:
             for line in batch:
                 number += 1
                 kind = line[10 : line.find(b'"', 10)]
-                handler = of_use(kind)
+                handler = handler_of(kind)
                 if handler is None:
                     if kind in others and line[-1:] == b"}":
                         others[kind] += 1
@@ -116,7 +116,7 @@ class EventLogReader:
                     # Catch every error of a line; reading continues with the next line.
                     if line.strip():
                         self.damaged += 1
-                        self.complain(f"{path}:{number}: {_reason(line, error)}")
+                        self.on_damage(f"{path}:{number}: {_reason(line, error)}")
                     continue
                 self._sound += 1
                 if records:
@@ -144,7 +144,7 @@ class EventLogReader:
     def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
         def damaged(what: str) -> None:
             self.damaged += 1
-            self.complain(f"{path}: {what}")
+            self.on_damage(f"{path}: {what}")
 
         try:
             yield from pieces(file, damaged)
@@ -153,12 +153,12 @@ class EventLogReader:
         except DamagedLogError as error:
             damaged(str(error))
 
-    def _cut_off(self, complaint: str) -> None:
+    def _cut_off(self, damage: str) -> None:
         self._is_cut_off = True
         self.cut_off += 1
-        self.complain(complaint)
+        self.on_damage(damage)
 
-    def _is_of_use(self, beginning: bytes) -> bool:
+    def _is_needed(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
         # Keep only the beginning: the start of a SQL execution contains a plan of any size.
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
@@ -203,16 +203,16 @@ class Lines:
 
     Args:
         pieces: the text in pieces of any size.
-        of_use: decides from the beginning of a line whether the line is needed.
+        is_needed: decides from the beginning of a line whether the line is needed.
 
     Attributes:
         rest: after all pieces have been read, the text after the last line break.
     """
 
-    def __init__(self, pieces: Iterable[bytes], of_use: Callable[[bytes], bool]) -> None:
+    def __init__(self, pieces: Iterable[bytes], is_needed: Callable[[bytes], bool]) -> None:
         self.rest = b""
         self._pieces = pieces
-        self._of_use = of_use
+        self._is_needed = is_needed
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Yield lists of lines."""
@@ -231,6 +231,6 @@ class Lines:
             size += len(rest)
             if size > _LONG:
                 beginning = b"".join(begun[:2])[:_KEPT_BYTES]
-                if size > _LONGEST or not self._of_use(beginning):
+                if size > _LONGEST or not self._is_needed(beginning):
                     begun, size = [beginning, rest[-1:]], 0
         self.rest = b"".join(begun)

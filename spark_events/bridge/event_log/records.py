@@ -295,7 +295,7 @@ class LogRecords:
     def _query_progress(self, line: shapes.QueryProgressLine) -> QueryProgress:
         progress = line.progress
         at = self._at(_millis(progress.timestamp) + progress.duration_ms.get("triggerExecution", 0))
-        return QueryProgress(at=at, progress=_as_spark_reports_it(progress))
+        return QueryProgress(at=at, progress=_to_reported_format(progress))
 
     def _query_idle(self, line: shapes.QueryIdleLine) -> QueryIdle:
         at = self._at(_millis(line.timestamp))
@@ -340,7 +340,7 @@ def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:
     return found
 
 
-def _as_spark_reports_it(progress: StreamingProgress) -> StreamingProgress:
+def _to_reported_format(progress: StreamingProgress) -> StreamingProgress:
     """Convert a progress to the format of ``StreamingQueryProgress.json``: unquote offsets, and remove schemas of
     rows.
     """

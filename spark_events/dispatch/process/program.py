@@ -17,7 +17,7 @@ from spark_events.config import Settings
 from spark_events.dispatch.calls import describe, linger_of, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, LogLine, Make, Open, Report, Request
-from spark_events.dispatch.process.setup import LogLines, leave_signals_alone, take_standard_streams
+from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
 from spark_events.errors import ConfigError
 from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
@@ -135,7 +135,7 @@ def main(parent: int) -> NoReturn:
         parent: the sidecar's process id.
     """
     _end_with(parent)
-    leave_signals_alone()
+    ignore_driver_signals()
     _prefer_for_oom_killer()
     requests, fd = take_standard_streams()
     # After a crash, print the Python stack to standard error, which is the driver's.

@@ -98,7 +98,7 @@ def _is_ours(name: str) -> bool:
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def leave_signals_alone() -> None:
+def ignore_driver_signals() -> None:
     """Survive signals that end the driver, such as Ctrl-C or SIGTERM.
 
     This process has to end after the driver. Only the main thread may call this function.
@@ -111,10 +111,10 @@ def leave_signals_alone() -> None:
         # Restart interrupted system calls, so that they do not fail with EINTR in libraries written in C.
         signal.siginterrupt(number, False)
     # Restore the default handling in processes that a reporter forks.
-    os.register_at_fork(after_in_child=lambda: _have_their_way(numbers))
+    os.register_at_fork(after_in_child=lambda: _restore_default_handlers(numbers))
 
 
-def _have_their_way(numbers: Sequence[signal.Signals]) -> None:
+def _restore_default_handlers(numbers: Sequence[signal.Signals]) -> None:
     for number in numbers:
         # Only the main thread may set handlers; after a fork, the forking thread is the main thread of the child.
         signal.signal(number, signal.SIG_DFL)
@@ -140,9 +140,9 @@ def take_standard_streams() -> tuple[int, int]:
     os.close(nothing)
     os.dup2(2, 1)
 
-    def let_go() -> None:
+    def close_descriptors() -> None:
         for stream in streams:
             os.dup2(0, stream, inheritable=False)
 
-    os.register_at_fork(after_in_child=let_go)
+    os.register_at_fork(after_in_child=close_descriptors)
     return streams

@@ -87,7 +87,7 @@ class DatabaseReporter(Reporter):
                 raise self._transient(error) from None
             reason = self._schema.reason(error)
         with self._verdicts(), self._engine.begin() as connection:
-            rejected = self._one_by_one(connection, insert, rows)
+            rejected = self._insert_individually(connection, insert, rows)
         if rejected:
             raise PermanentError(f"the database refused {rejected} of {len(rows)} events: {reason}", rejected=rejected)
 
@@ -106,7 +106,7 @@ class DatabaseReporter(Reporter):
             # Delete further events after the next batch, so that new events do not wait.
             self._next_deletion = 0.0
 
-    def _one_by_one(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
+    def _insert_individually(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
         """Insert rows with one savepoint each and return the number of refused rows."""
         rejected = 0
         for row in rows:

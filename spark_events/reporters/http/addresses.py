@@ -110,7 +110,7 @@ class _Filter(logging.Filter):
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
+def without_request_log() -> Iterator[None]:
     """Context manager that suppresses httpx's log of requests, even if the host program logs all levels."""
     token = _unseen.set(True)
     try:

@@ -84,7 +84,7 @@ class Client:
         self._last_error = ""
         self._all_down = False
         self.is_broken = False
-        settings = {**config.of_librdkafka(), "bootstrap.servers": config.servers, "error_cb": self._complained}
+        settings = {**config.of_librdkafka(), "bootstrap.servers": config.servers, "error_cb": self._on_error}
         is_asked_for = not {"debug", "log_level"}.isdisjoint(name for name, _ in config.properties)
         self._producer: Producer | None = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
 
@@ -142,7 +142,7 @@ class Client:
             # Ignore the delivery report if another client now holds the message.
             message.error = error.code()
 
-    def _complained(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         code = error.code()
         if error.fatal():
             self.is_broken = True

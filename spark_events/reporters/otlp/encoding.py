@@ -88,7 +88,7 @@ class Encoder:
             resource = resource_of(source, self._settings)
             logs = ResourceLogs(schema_url=resource.schema_url)
             for key, value in resource.attributes.items():
-                logs.resource.attributes.add(key=_sound(key)).value.CopyFrom(_any(value))
+                logs.resource.attributes.add(key=_without_surrogates(key)).value.CopyFrom(_any(value))
             if len(self._resources) >= _MOST_SOURCES:
                 self._resources.clear()
             known = self._resources[source] = bytes(logs.SerializeToString())
@@ -100,7 +100,7 @@ class Encoder:
             observed_time_unix_nano=observed,
             severity_number=event.severity.number,  # type: ignore[arg-type] # an int, of a type that exists for checkers only
             severity_text=event.severity.value,
-            event_name=_sound(event_name(event.class_scope, event.name)),
+            event_name=_without_surrogates(event_name(event.class_scope, event.name)),
         )
         if self._ids is not None:
             trace, span = self._ids(event)
@@ -108,15 +108,15 @@ class Encoder:
             if span is not None:
                 record.span_id = span.to_bytes(8, "big")
         record.body.string_value = self._text(event.body)
-        record.attributes.add(key=EVENT_ID).value.string_value = _sound(event.event_id)
-        record.attributes.add(key=CLASS_SCOPE).value.string_value = _sound(event.class_scope)
+        record.attributes.add(key=EVENT_ID).value.string_value = _without_surrogates(event.event_id)
+        record.attributes.add(key=CLASS_SCOPE).value.string_value = _without_surrogates(event.class_scope)
         record.attributes.add(key=SEQUENCE).value.int_value = event.sequence
         parts: list[bytes] = [record.SerializeToString()]
         for key, value in event.attributes.items():
             if key in _ELSEWHERE:
                 continue
             if type(value) is not str or len(value) <= _SHORT:
-                parts.append(_often(key, value))
+                parts.append(_cached(key, value))
             else:
                 parts.append(_encoded(key, self._text(value)))
         return b"".join(parts)
@@ -125,13 +125,13 @@ class Encoder:
         if len(text) > self._longest:
             mark = f"… (cut, it had {len(text)} characters)"
             text = text[: self._longest - len(mark)] + mark
-        return text if text.isascii() else _sound(text)
+        return text if text.isascii() else _without_surrogates(text)
 
 
 def _encoded(key: str, value: AttributeValue) -> bytes:
     """Encode one attribute as a LogRecord without other fields."""
     record = LogRecord()
-    record.attributes.add(key=_sound(key)).value.CopyFrom(_any(value))
+    record.attributes.add(key=_without_surrogates(key)).value.CopyFrom(_any(value))
     return bytes(record.SerializeToString())
 
 
@@ -142,11 +142,11 @@ def _any(value: object) -> AnyValue:
         return AnyValue(int_value=value)
     if isinstance(value, float):
         return AnyValue(double_value=value)
-    return AnyValue(string_value=_sound(str(value)))
+    return AnyValue(string_value=_without_surrogates(str(value)))
 
 
 #: Cached version of ``_encoded``; typed because 1, 1.0 and True are equal but have different encodings.
-_often = lru_cache(maxsize=4096, typed=True)(_encoded)
+_cached = lru_cache(maxsize=4096, typed=True)(_encoded)
 
 
 def _field(tag: int, message: bytes) -> bytes:
@@ -159,7 +159,7 @@ def _field(tag: int, message: bytes) -> bytes:
     return bytes(head) + message
 
 
-def _sound(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 

@@ -8,7 +8,7 @@ import httpx
 
 from spark_events._version import __version__
 from spark_events.config.references import Confidence
-from spark_events.reporters.http.addresses import credentials, in_headers, proxy_for, unseen
+from spark_events.reporters.http.addresses import credentials, in_headers, proxy_for, without_request_log
 from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target, context
 from spark_events.reporters.otlp.verdicts import UnavailableError, of_http
@@ -64,7 +64,7 @@ class HttpConnection:
         body = gzip.compress(request, _GZIP_LEVEL) if self._target.is_compressed else request
         try:
             # Do not follow redirects: the headers may contain secrets, which only the configured host may receive.
-            with unseen():
+            with without_request_log():
                 async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
                     answer = await _read(response)
         except (httpx.HTTPError, OSError) as error:

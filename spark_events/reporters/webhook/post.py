@@ -12,7 +12,7 @@ import httpx
 from spark_events.config import without_password
 from spark_events.config.references import Confidence
 from spark_events.errors import TransientError
-from spark_events.reporters.http.addresses import in_headers, proxy_for, secret_address, unseen
+from spark_events.reporters.http.addresses import in_headers, proxy_for, secret_address, without_request_log
 from spark_events.reporters.webhook.config import WebhookConfig
 
 #: Limits for a response: number of characters quoted in messages, and number of bytes read to keep the connection
@@ -63,7 +63,7 @@ class Post:
             TransientError: no response, or a redirect: the user decides which address receives the headers.
         """
         try:
-            with unseen():
+            with without_request_log():
                 return await self._ask(body, headers)
         except asyncio.CancelledError:
             # Create a new pool after a cancelled request: httpcore may count its connection forever (httpcore#1093),

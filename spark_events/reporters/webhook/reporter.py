@@ -181,7 +181,7 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
 
 #: 4xx statuses that are not caused by the events but by address, credentials or time: unauthorized, forbidden, not
 #: found, proxy authentication, timeout, gone, misdirected, locked, too early. After these, the events are retried.
-_NOT_THEIR_FAULT = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
+_RETRIED_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413
 _THROTTLED = (429, 503)
 #: Longest accepted Retry-After, in seconds.
@@ -212,7 +212,7 @@ def verdict(status: int, asked: str | None, excerpt: str, now: float) -> Excepti
         return ThrottledError(message, pause)
     if status == _TOO_LARGE:
         return TooLargeError(message)
-    if 400 <= status < 500 and status not in _NOT_THEIR_FAULT:
+    if 400 <= status < 500 and status not in _RETRIED_STATUSES:
         return RefusedError(message)
     return TransientError(message)
 

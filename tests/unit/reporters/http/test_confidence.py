@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from spark_events.config.references import Confidence
-from spark_events.reporters.http.addresses import credentials, in_headers, secret_address, unseen
+from spark_events.reporters.http.addresses import credentials, in_headers, secret_address, without_request_log
 
 URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20secret&page=2"
 
@@ -86,7 +86,7 @@ def test_secrets_are_masked_in_any_representation(secret: str) -> None:
 def test_request_logs_of_httpx_are_suppressed(caplog: pytest.LogCaptureFixture) -> None:
     """The logs of httpx and httpcore are suppressed during a reporter's request, but not for other requests."""
     with caplog.at_level(logging.DEBUG):
-        with unseen():
+        with without_request_log():
             for name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy"):
                 logging.getLogger(name).info("POST https://s3cret")
         logging.getLogger("httpx").info("GET https://of.the.program")
