@@ -119,7 +119,7 @@ class Delivery:
         self._deadline: float | None = None
         self._stop_by = float("inf")
         # Time at which a drain stops trying to reach a dead destination, in seconds of time.monotonic.
-        self._give_up_at = float("inf")
+        self._stop_trying_at = float("inf")
         self.hung = 0
         self.timeouts = 0
         # Create the first reporter here, so that an error of its constructor is raised to the caller.
@@ -195,13 +195,13 @@ class Delivery:
         deadline = time.monotonic() + timeout
         while not (self.is_durable and self._worker.retry_loop.in_failure):
             now = time.monotonic()
-            if now >= self._give_up_at:
+            if now >= self._stop_trying_at:
                 self._drop_rest()
             if self.store.wait_until_empty(max(0.0, min(deadline - now, _LOOK_SECONDS))):
                 return True
             if now >= deadline:
                 return False
-        return self.store.wait_until_answered(max(0.0, min(deadline, self._give_up_at) - time.monotonic()))
+        return self.store.wait_until_answered(max(0.0, min(deadline, self._stop_trying_at) - time.monotonic()))
 
     def counters(self) -> DeliveryCounters:
         """Return the current counters."""
@@ -327,23 +327,23 @@ class Delivery:
 
     def _limit(self) -> None:
         """Stop attempts at a dead destination after 2 s; an answer removes this limit."""
-        if self._give_up_at == float("inf"):
-            self._give_up_at = time.monotonic() + _LAST_TRY_SECONDS
+        if self._stop_trying_at == float("inf"):
+            self._stop_trying_at = time.monotonic() + _LAST_TRY_SECONDS
             self._worker.retry_loop.end_by(self._ends_at)
 
     def _lift_limit(self) -> None:
-        if self._give_up_at != float("inf"):
-            self._give_up_at = float("inf")
+        if self._stop_trying_at != float("inf"):
+            self._stop_trying_at = float("inf")
             self._worker.retry_loop.end_by(self._ends_at)
 
     @property
     def _ends_at(self) -> float:
-        return min(self._stop_by, self._give_up_at)
+        return min(self._stop_by, self._stop_trying_at)
 
     def _drop_rest(self) -> None:
         """Drop the remaining events of a dead destination, except events in a spool."""
         if not self.is_durable:
-            self.store.close(self._give_up_at)
+            self.store.close(self._stop_trying_at)
 
     def request_stop(self, deadline: float) -> None:
         """Begin to deliver the remaining events, and stop at the deadline.
