@@ -1,4 +1,4 @@
-"""The batches of a run that have been reported: a set of mostly consecutive numbers."""
+"""Set of the reported batches of a run, whose numbers are mostly consecutive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Batches:
         self._ranges: list[list[int]] = []
 
     def add(self, batch: int) -> bool:
-        """Add a number; return False if the set has it already."""
+        """Add a number; return False if the set already contains it."""
         ranges = self._ranges
         at = len(ranges)
         while at and ranges[at - 1][0] > batch:
@@ -36,6 +36,6 @@ class Batches:
         else:
             ranges.insert(at, [batch, batch])
         if len(ranges) > _LIMIT:
-            # The batches missing between the two oldest ranges will not be reported any more.
+            # Merge the two oldest ranges: the batches missing between them will not be reported any more.
             ranges[0][1] = ranges.pop(1)[1]
         return True

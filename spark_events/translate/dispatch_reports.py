@@ -21,8 +21,8 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
 
     Args:
         name: the reporter's name.
-        old: the state before; None for a reporter that was never enabled.
-        new: the state now.
+        old: the previous state; None for a reporter that was never enabled.
+        new: the new state.
         why: the reason, in readable form.
         at: milliseconds since the epoch.
     """
@@ -86,7 +86,7 @@ def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[st
     if without_start:
         sentences.append(f"{counted(without_start, 'job')} finished but not reported: start not seen")
     attributes: dict[str, AttributeValue] = {
-        # One text, because many backends index each attribute name.
+        # Use one text attribute because many backends index each attribute name.
         "spark.events.reporters": msgspec.json.encode(accounts).decode(),
         "spark.events.lost": lost_by_all + dropped,
     }

@@ -1,4 +1,4 @@
-"""Labels of failures, such as who has to act; the interface is that of Flink's FailureEnricher."""
+"""Labels of failures, such as the responsible party; the interface follows Flink's FailureEnricher."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["FailureContext", "FailureEnricher", "TypeEnricher"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FailureContext:
-    """A failure, as enrichers see it.
+    """Failure, as passed to enrichers.
 
     Attributes:
         text: the whole exception text, as Java prints it.
-        root_type: the type of the root cause, Python's or Java's.
+        root_type: the type of the root cause, a Python or Java exception.
         root_message: the message of the root cause.
         error_class: Spark's error class, or None.
-        in_user_code: whether the user's own code, Python's or the JVM's, raised the root cause.
+        in_user_code: whether the user's code, in Python or in the JVM, raised the root cause.
         sql_state: the SQLSTATE, or None.
-        cancelled: whether the job was cancelled, so that nothing is broken.
+        cancelled: whether the job was cancelled, which needs no action.
     """
 
     text: str
@@ -59,12 +59,12 @@ _WRONG_FILE = re.compile(
     r"|InvalidAvroMagicException|Not an Avro data file|not in GZIP format|not a gzip file",
     re.IGNORECASE,
 )
-# SQL's data exceptions, analysis errors and similar: the query or its data is wrong.
+# SQLSTATE classes of data exceptions, analysis errors and similar errors in the query or its data.
 _USER_CLASS = re.compile(r"[A-Z0-9_.]+")
 
 
 class TypeEnricher:
-    """``failure.label.type``: who has to act, the program's author or the operator.
+    """Enricher for ``failure.label.type``: whether the program's author or the operator has to act.
 
     ``USER`` (code, query or data), ``RESOURCE`` (memory, disk, executors) and ``SYSTEM`` are the labels of Flink's type
     enricher; ``CANCELLED`` needs no action.

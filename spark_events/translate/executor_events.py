@@ -1,4 +1,4 @@
-"""Added and lost executors, with the reason of a loss in a sentence."""
+"""Events for added and lost executors, with the reason for a loss as a sentence."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CODE = re.compile(
     r"|\bcode:? (-?\d{1,3})\b",
     re.IGNORECASE,
 )
-#: Words in Spark's reason, the cause as a label, and a sentence; the first match decides. The reasons are those of
-#: Spark's schedulers for YARN, Kubernetes and standalone clusters.
+#: Words in Spark's reason, the cause as a label, and a sentence; the first match decides. The reasons come from Spark's
+#: schedulers for YARN, Kubernetes and standalone clusters.
 _CAUSES = (
     (r"\bspot\b|preempt|reclaim|NodeShutdown|node is shutting down", "RECLAIMED", "its machine was reclaimed"),
     (r"decommission", "DECOMMISSIONED", "it was decommissioned"),
@@ -64,7 +64,7 @@ class ExecutorEvents:
         self._most = most
         self._began = 0
         self._count = 0
-        # Keys of this minute's events: a record that arrives twice makes one event.
+        # Keys of the events of this minute, so that a repeated record produces one event.
         self._reported: set[tuple[object, ...]] = set()
         self._more: Counter[str] = Counter()
 
@@ -106,7 +106,7 @@ class ExecutorEvents:
         yield from self._report(record, status, label, f"{body}: {clause}", severity, details)
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
-        """Report the counted executors, if their minute is over.
+        """Report the counted executors, if the minute has ended.
 
         Args:
             now: milliseconds since the epoch; None: the application ends.

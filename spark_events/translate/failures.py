@@ -34,14 +34,14 @@ _SQL_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The analysis of a failure.
+    """Analysis of a failure.
 
     Attributes:
         error_type: Spark's error class, else the type of the root cause.
         summary: the root cause and its location, in one line.
-        cancelled: whether the user or Spark cancelled the job, so that nothing is broken.
+        cancelled: whether the user or Spark cancelled the job, which needs no action.
         is_fetch_failure: whether shuffle output could not be fetched.
-        attributes: all of the analysis, as event attributes.
+        attributes: the whole analysis, as event attributes.
     """
 
     error_type: str
@@ -62,14 +62,14 @@ class Diagnosis:
 
 
 class Diagnostics:
-    """Analyses failures and labels them.
+    """Analyse failures and label them.
 
     Args:
         enrichers: each may add labels, which become ``failure.label.<key>`` attributes.
         trace_limit: maximum length of a stack trace, in characters.
 
     Attributes:
-        code: recognises the user's own code in a stack trace; set when the application starts.
+        code: recognises the user's code in a stack trace; set when the application starts.
     """
 
     def __init__(self, enrichers: Sequence[FailureEnricher] = (), trace_limit: int = 16_384) -> None:
@@ -139,7 +139,7 @@ class Diagnostics:
         if name in RETRY_USEFUL:
             attributes["failure.retry_useful"] = RETRY_USEFUL[name]
         self._label(context, attributes)
-        # The file and the line are enough in a sentence; failure.location has the folder and the function.
+        # The sentence contains only file and line; failure.location also has the folder and the function.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
         return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
 
@@ -158,7 +158,7 @@ class Diagnostics:
 
 
 def _error_class(text: str) -> str | None:
-    """Return the first ``[ERROR_CLASS]`` that is not a mere wrapper."""
+    """Return the first ``[ERROR_CLASS]`` that does not only wrap another error."""
     found = [match[1] for match in _ERROR_CLASS.finditer(text)]
     return next((name for name in found if not _WRAPPERS.fullmatch(name)), found[0] if found else None)
 
@@ -171,7 +171,7 @@ def _is_cancelled(text: str, error_class: str | None) -> bool:
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
-    """Cut the middle of a text: keep its beginning, and a quarter of the limit from its end with the causes."""
+    """Remove the middle of a long text; a quarter of the limit is kept from the end, which contains the causes."""
     if len(text) <= limit:
         return text, False
     tail = limit // 4

@@ -1,4 +1,4 @@
-"""Heartbeats: repeated proof that the application runs, with its state."""
+"""Heartbeats: repeated events that show that the application runs, with its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Heartbeats:
     """Report the state of the application once per interval, from its start to its end.
 
     Args:
-        interval: seconds; None reports nothing.
+        interval: interval in seconds; None disables heartbeats.
         application: supplies the name and the status.
         queries: supplies the running queries.
         jobs: supplies the running jobs.
@@ -48,7 +48,7 @@ class Heartbeats:
         return (self._slot + 1) * self._interval
 
     def observe(self, of: Callable[[QueryProgress], Iterable[Draft]]) -> Callable[[QueryProgress], Iterable[Draft]]:
-        """Return a handler that also notes commits and lags for the next heartbeat."""
+        """Return a handler that also records commits and lags for the next heartbeat."""
         if self._interval is None:
             return of
 
@@ -68,7 +68,7 @@ class Heartbeats:
         deadline = self.next_deadline
         if self._interval is None or deadline is None or now < deadline:
             return
-        # A restarted sidecar derives the same slot, and so the same event id.
+        # A restarted sidecar computes the same interval number, and therefore the same event id.
         self._slot = now // self._interval
         running = self._queries.running()
         self._lags = {run.run_id: self._lags[run.run_id] for run in running if run.run_id in self._lags}

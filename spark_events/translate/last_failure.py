@@ -1,4 +1,4 @@
-"""The failure that may explain the end of an application."""
+"""Failure that may explain the end of an application."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["LastFailure", "same_cause"]
 class LastFailure:
     """The last failure of a job, a SQL execution or a query, unless a later success cleared it.
 
-    Spark reports the end of an application without its reason. A program that fails because Spark failed ends soon
-    after that failure, so the last failure is the best explanation available.
+    Spark reports the end of an application without a reason. A program that fails because Spark failed ends soon after
+    that failure, so the last failure is the best explanation available.
 
     Attributes:
         title: the failed job, execution or query, as used in sentences; None without a failure.
@@ -25,11 +25,11 @@ class LastFailure:
         self.sentence = ""
 
     def note(self, title: str, diagnosis: Diagnosis, sentence: str = "") -> None:
-        """Remember a failure."""
+        """Store a failure."""
         self.title, self.diagnosis, self.sentence = title, diagnosis, sentence or f"{title} failed"
 
     def clear(self) -> None:
-        """Forget the failure, because a job or a SQL execution has succeeded since."""
+        """Remove the failure because a job or a SQL execution has succeeded since."""
         self.title = self.diagnosis = None
         self.sentence = ""
 

@@ -14,7 +14,7 @@ _LIMIT = 2_048
 def offset_text(raw: bytes | msgspec.Raw) -> str | None:
     """Return an offset as the text in the checkpoint: JSON, or the plain text of a JSON string.
 
-    Spark's own progress JSON has an offset as JSON; the event log has it as a string that contains JSON.
+    An offset is JSON in Spark's progress JSON, and a string that contains JSON in the event log.
     """
     text = _unwrapped(bytes(raw))
     if text == "null":
@@ -55,7 +55,7 @@ def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
 
 
 def lags(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> dict[str, int]:
-    """Return how many rows the source has not read yet, by topic; under ``""`` if its offset is one number."""
+    """Return how many rows the source has not read yet, by topic; the key is ``""`` if the offset is one number."""
     reached, available = partitions(end), partitions(latest)
     found: dict[str, int] = {}
     for partition, offset in available.items():

@@ -18,7 +18,7 @@ from spark_events.translate.status import QUERY, Status
 __all__ = ["Queries", "Run"]
 
 _SCOPE = "spark.streaming.query"
-#: Finished runs to remember, for late records.
+#: Maximum number of finished runs that are stored, for late records.
 _REMEMBERED = 1_000
 
 
@@ -39,12 +39,12 @@ class Run:
         self.committed_offsets: list[str | None] = []
 
     def batch_begins(self, batch: int) -> None:
-        """Note that a batch is running, until its progress is reported."""
+        """Record that a batch is running, until its progress is reported."""
         self.last_batch_with_jobs = max(self.last_batch_with_jobs, batch)
         self.batch_runs = batch > self.last_committed_batch
 
     def follow(self, earlier: Run) -> None:
-        """Copy the state that the preceding run left in the checkpoint."""
+        """Copy the state that the preceding run has stored in the checkpoint."""
         self.last_committed_batch = earlier.last_committed_batch
         self.committed_offsets = earlier.committed_offsets
         self.watermark_policy = earlier.watermark_policy
@@ -87,7 +87,7 @@ class Queries:
         self._latest: dict[str, Run] = {}
 
     def run(self, query_id: str, run_id: str, name: str | None = None) -> Run:
-        """Return a run; create it if its start was not seen."""
+        """Return a run; create the run if its start was not reported."""
         run = self._runs.get(run_id)
         if run is None:
             earlier = self._latest.get(query_id)
@@ -124,7 +124,7 @@ class Queries:
             return
         run.status.become("RUNNING")
         again = earlier is not None and earlier is not run
-        # If the end of the earlier run was not seen, its status is unknown.
+        # If the end of the earlier run was not reported, its status is unknown.
         old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
         body = f"Query '{run.title}' {'restarted' if again else 'started'}"
         details: dict[str, AttributeValue] = (

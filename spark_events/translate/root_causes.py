@@ -1,8 +1,8 @@
 """The root cause of a failure, parsed from Java's and Python's stack traces.
 
 A Python error reaches Spark as a traceback inside the message of a ``PythonException`` inside the message of a
-``SparkException``. The idea of a root cause with a location is that of Flink's exception history; the formats are
-Spark's.
+``SparkException``. Flink's exception history also shows a root cause with a location; the formats here are Spark's
+formats.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _GROUP = f"Exception Group {_TRACEBACK}"
 _MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
 _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-# Frames and their source lines are indented; the error is the first line that is not.
+# Frames and their source lines are indented; the first line without indentation is the error.
 _PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
 # A crashed worker closes its socket; Java then names the end of that stream as the cause.
@@ -51,8 +51,8 @@ class Cause:
     """One exception of a chain.
 
     Attributes:
-        place: the innermost line of the user's own code.
-        is_own: whether the exception was raised at that line, or in a call from there.
+        place: the innermost line of the user's code.
+        is_own: whether the exception was raised at this line, or in a call from this line.
     """
 
     type: str

@@ -46,7 +46,7 @@ class SqlExecutions:
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
         """Handle an execution that failed, or the first that succeeded after a failure.
 
-        One failure makes one event. An execution is not reported if its job failed (the job's event reports the
+        One failure produces one event. An execution is not reported if its job failed (the job's event reports the
         failure), if an execution nested in it failed, or if it belongs to a micro-batch (the query's event reports it).
         """
         if record.error is None:

@@ -8,7 +8,7 @@ stage attempt           NOT_ALL_RUNNING_OR_FINISHED <-> ALL_RUNNING_OR_FINISHED 
 watermark               ACTIVE <-> IDLE
 ======================  ==========================================================
 
-Any status may also be the first one known, because earlier records were lost or the sidecar started later.
+Any status may also be the first known status because earlier records were lost or the sidecar started later.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STAGE: Transitions = {
 
 
 class Status:
-    """The status of an application, query, job, stage attempt or watermark.
+    """Status of an application, query, job, stage attempt or watermark.
 
     Args:
         transitions: which status may follow which.

@@ -1,4 +1,4 @@
-"""The trigger period of a query, estimated from its progress and idle reports."""
+"""Trigger period of a query, estimated from its progress and idle reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GAPS = 5
 
 
 class TriggerPeriod:
-    """The time between two triggers of a query, which no event of Spark contains.
+    """Time between two triggers of a query, which no event of Spark contains.
 
     The first gap is ignored: ``Trigger.ProcessingTime`` fires at once and then at multiples of its interval, so the
     first gap may be arbitrarily short.
@@ -26,7 +26,7 @@ class TriggerPeriod:
         self._gaps: deque[int] = deque(maxlen=_GAPS)
 
     def note(self, at: int) -> None:
-        """Note the time of a trigger, with or without data; milliseconds since the epoch."""
+        """Record the time of a trigger, with or without data, in milliseconds since the epoch."""
         if at <= self._last:
             return
         self._count += 1
@@ -36,5 +36,5 @@ class TriggerPeriod:
 
     @property
     def millis(self) -> int | None:
-        """The period; None while it is unknown."""
+        """Trigger period in milliseconds; None while it is unknown."""
         return statistics.median_low(self._gaps) if self._gaps else None

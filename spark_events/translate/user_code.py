@@ -1,7 +1,7 @@
-"""Detection of the user's own code in stack traces, by main class, main script and Python files.
+"""Detection of the user's code in stack traces, by main class, main script and Python files.
 
-Everything else is a library: Spark, its plugins, packages installed for the interpreter, and installed packages in a
-submitted zip. A location in a library would send readers to code that they cannot change.
+All other code is a library: Spark, its plugins, packages installed for the interpreter, and installed packages in a
+submitted zip. A location in a library would point readers to code that they cannot change.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class UserCode:
         self._archives = {os.path.basename(path): path for path in map(_local, py_files) if path}
 
     def is_own_class(self, name: str) -> bool:
-        """Return whether a JVM class is the user's: in the main class's organisation, or typed into a shell."""
+        """Return whether a JVM class is user code: in the main class's organisation, or typed into a shell."""
         if _SHELL_LINE.match(name):
             return True
         return self._package is not None and (name.startswith(self._package) if self._package else "." not in name)

@@ -22,7 +22,7 @@ class Subject:
         quiet_since: start of the idle timeout.
         idle_since: time of the last change before the subject became ACTIVE again.
         rows: rows that the query has read since the last change.
-        stalled: how many of ``rows`` should have advanced the watermark and did not.
+        stalled: number of ``rows`` that should have advanced the watermark and did not.
         waiting: rows of the last batch; only the next batch shows whether they advance the watermark.
     """
 
@@ -70,7 +70,7 @@ class View:
     """A query's watermark and sources, as events describe them.
 
     Attributes:
-        clocks: how often the clock was set back; part of an event's key, because times may then repeat.
+        clocks: how often the clock was set back; part of an event's key because times may then repeat.
     """
 
     def __init__(self, run: Run) -> None:

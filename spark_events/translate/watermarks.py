@@ -1,7 +1,7 @@
 """Idle watermarks, sources and partitions, and the sources that hold back a watermark.
 
-The meaning is that of Flink's watermark status (FLIP-180). A query is IDLE when its watermark has not moved for
-``idle-timeout``; it is ACTIVE when the watermark moves, or when one of its idle sources delivers rows again. Spark
+The status has the same meaning as Flink's watermark status (FLIP-180). A query is IDLE when its watermark has not moved
+for ``idle-timeout``; it is ACTIVE when the watermark moves, or when one of its idle sources delivers rows again. Spark
 does not report the watermark of a source, so a source, or one of its partitions, is IDLE when it has had no new data
 for that time. Only changes are events.
 
@@ -25,12 +25,12 @@ from spark_events.translate.watermark_events import Subject, View, active, idle
 
 __all__ = ["WatermarkTracker"]
 
-#: Without reports of Spark, this many trigger periods must also pass.
+#: Number of trigger periods that must also pass if Spark reports nothing.
 _PERIODS = 3
-#: While the period is unknown, the timeout is longer by this factor, and at least ten minutes.
+#: Factor of the timeout while the trigger period is unknown; the timeout is then at least ten minutes.
 _UNKNOWN_PERIOD = 10
 _UNKNOWN_MILLIS = 600_000
-#: Smaller steps back are common corrections of a clock and are ignored.
+#: Steps back of the clock that are ignored as common corrections, in milliseconds.
 _SET_BACK_MILLIS = 1_000
 
 

@@ -1,1 +1,1 @@
-"""Deadlines: events for work that takes longer than allowed, made while the work still runs."""
+"""Deadlines: events for work that exceeds a time limit, reported while the work still runs."""

@@ -37,10 +37,10 @@ class DeadlineConfig:
     job: float | None = option("job", _LIMIT, None, doc="Time limit of a job outside micro-batches.")
     application: float | None = option("application", _LIMIT, None, doc="Time limit of the application.")
     lag: int | None = option(
-        "lag", integer(1, 2**53), None, doc="Number of unread rows of a source, or of a topic, that is too many."
+        "lag", integer(1, 2**53), None, doc="Maximum number of unread rows of a source or a topic."
     )
     lag_time: float = option(
-        "lag-time", positive_duration, 300.0, doc="How long the number of unread rows may stay above lag."
+        "lag-time", positive_duration, 300.0, doc="Maximum time for which the number of unread rows may exceed lag."
     )
     queries: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
 
@@ -61,12 +61,15 @@ class QueryDeadlineConfig:
     """Limit of one query, ``events.deadline.query.<name>.batch``."""
 
     batch: float | None = option(
-        "batch", _LIMIT, None, doc="The same for one query; takes precedence over events.deadline.batch."
+        "batch",
+        _LIMIT,
+        None,
+        doc="Time limit from a trigger of this query to the commit of its batch; overrides events.deadline.batch.",
     )
 
 
 def read(settings: Settings) -> DeadlineConfig:
-    """Read all limits; a section with a problem gets its defaults, and ``settings`` records the problem."""
+    """Read all limits; use the defaults for an invalid section, and record its error in ``settings``."""
     config = settings.read(DeadlineConfig, _PREFIX) or DeadlineConfig()
     queries = {}
     for setting in settings.below(f"{_PREFIX}.query"):

@@ -1,13 +1,13 @@
-"""Deadlines of the application: which are due, and the questions to the shim.
+"""Deadlines of the application, and the requests to the shim that confirm overdue work.
 
-Nothing is overdue by the clock alone. When a limit has passed, the sidecar asks the shim what runs now. The answer, an
-:class:`~spark_events.bridge.records.Inspection`, follows all records of earlier events, so work that has ended is never
-reported, and a driver that stands still under a debugger does not answer. The answer returns the overdue deadlines that
-the question named; the shim resends the last answer to a restarted sidecar, which therefore repeats no event.
+The clock alone does not make work overdue. When a limit has passed, the sidecar requests the running work from the
+shim. The answer, an :class:`~spark_events.bridge.records.Inspection`, follows all records of earlier events, so work
+that has ended is never reported. A driver that is paused in a debugger does not answer. The answer repeats the overdue
+deadlines of the request; the shim resends the last answer to a restarted sidecar, which therefore repeats no event.
 
 ::
 
-    clock ─▶ due? ─▶ question ─▶ shim: threads, stages, tasks ─▶ Inspection ─▶ events
+    clock ─▶ due? ─▶ request ─▶ shim: threads, stages, tasks ─▶ Inspection ─▶ events
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Deadlines"]
 
-#: A question that has no answer after this time is asked again: Spark or the shim may have dropped the answer.
+#: Timeout after which a request is repeated because Spark or the shim may have dropped the answer, in milliseconds.
 _PATIENCE = 10_000
-#: After a longer delay of the answer, the driver was paused in the meantime: all limits start again.
+#: Delay of an answer above which the driver counts as paused, so that all limits start again, in milliseconds.
 _STOOD_STILL = 5_000
-#: Work that is due this soon is part of the question as well.
+#: Work that is due within this time is included in a request, in milliseconds.
 _SOON = 1_000
 _LOG = logging.getLogger(__name__)
 
 
 class Deadlines:
-    """All deadlines of one application.
+    """Deadlines of one application.
 
     Args:
         config: the limits.
@@ -102,7 +102,7 @@ class Deadlines:
 
     @property
     def next_deadline(self) -> int | None:
-        """Time of the next question, in milliseconds since the epoch; None: never."""
+        """Time of the next request, in milliseconds since the epoch; None: never."""
         if self._is_stale:
             self._is_stale = False
             due = [at for run in self._runs.values() for at in run.due()]
@@ -113,7 +113,7 @@ class Deadlines:
         return self._due if self._asked is None else max(self._due, self._asked + _PATIENCE)
 
     def tick(self, now: int) -> None:
-        """Prepare a question if one is due.
+        """Prepare a request, if one is due.
 
         Args:
             now: milliseconds since the epoch.
@@ -129,7 +129,7 @@ class Deadlines:
         self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": jobs}
 
     def take_question(self) -> dict[str, Any] | None:
-        """Return the fields of the question to send to the shim, once; None if there is none."""
+        """Return the fields of the prepared request, once; None without a request."""
         question, self._question = self._question, None
         return question
 
@@ -148,7 +148,7 @@ class Deadlines:
         threads = {thread.run_id: thread for thread in record.queries}
         for run_id, run in self._runs.items():
             thread = threads.get(run_id)
-            # A run that became due after the question has no frames yet; the next question asks for them.
+            # A run that became due after the request has no frames yet; the next request includes it.
             if thread is None or thread.frames or run_id in self._asked_runs or thread.continuous:
                 place: Place | None = None
                 if thread is not None and thread.frames:

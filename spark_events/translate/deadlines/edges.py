@@ -1,4 +1,4 @@
-"""Deadlines that have passed: each change of status is reported once."""
+"""Overdue deadlines, whose changes of status are reported once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.translate.draft import Draft, lasting, present
 
 __all__ = ["Edges", "Work"]
 
-#: An overdue deadline is an error at this multiple of its limit.
+#: Multiple of the limit at which an overdue deadline is reported as ERROR.
 _FACTOR = 3
 _LATE = 1
 _VERY_LATE = 2
@@ -26,7 +26,7 @@ class Work(NamedTuple):
         subject: ``batch``, ``query``, ``job``, ``stage`` or ``application``.
         scope: class scope of the events.
         key: identifies the deadline in the application, in this run and in a replay.
-        attributes: what the events say about the work.
+        attributes: event attributes that describe the work.
     """
 
     rule: str
@@ -46,7 +46,7 @@ class _Edge(msgspec.Struct, array_like=True):
 
 
 class Edges:
-    """The overdue deadlines by name."""
+    """Overdue deadlines of an application, by name."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Edge] = {}
@@ -64,12 +64,12 @@ class Edges:
         return list(self._open)
 
     def since(self, name: str) -> int | None:
-        """Return when overdue work began; None if the work is on time."""
+        """Return the start time of overdue work; None if the work is on time."""
         edge = self._open.get(name)
         return None if edge is None else edge.since
 
     def due(self, name: str, since: int, limit: int) -> int | None:
-        """Return when the next event of a deadline is due; None if all were reported."""
+        """Return the time at which the next event of a deadline is due; None if all events were reported."""
         edge = self._open.get(name)
         if edge is None:
             return since + limit
@@ -83,8 +83,8 @@ class Edges:
         Args:
             name: name of the deadline.
             work: the work.
-            limit: milliseconds.
-            since: when the work began, in milliseconds since the epoch.
+            limit: the time limit, in milliseconds.
+            since: start time of the work, in milliseconds since the epoch.
             now: milliseconds since the epoch.
             sentence: makes the body from the elapsed time and the limit.
         """

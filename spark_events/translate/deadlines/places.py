@@ -1,4 +1,4 @@
-"""Where overdue work hangs: the frame of a query's thread that matters, or the longest task of a stage."""
+"""Place where overdue work hangs: the most informative frame of a query's thread, or the longest task of a stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
 _FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
 #: Scala's names of functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
 _INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
-#: Libraries that wait on behalf of a caller; the caller's name is more informative.
+#: Libraries whose frames are skipped because the name of their caller is more informative.
 _WAITING = re.compile(
     r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|io\.netty|org\.apache\.(?:kafka|hadoop)|org\.apache\.spark\.util)\."
     r"|.*\$Proxy\d*"
@@ -38,20 +38,20 @@ _MOST_FRAMES = 12
 
 
 class Place(NamedTuple):
-    """Where work hangs, for a sentence and as attributes."""
+    """Place where work hangs, for a sentence and as attributes."""
 
     text: str
     attributes: dict[str, AttributeValue | None]
 
 
 def place_of(thread: QueryThread, stages: Sequence[RunningStage], now: int, code: UserCode) -> Place | None:
-    """Return where a query hangs; None if its thread has no frames.
+    """Return the place where a query hangs; None if its thread has no frames.
 
     Args:
         thread: the query's thread.
         stages: the running stages of the query.
         now: milliseconds since the epoch.
-        code: recognises the user's own code.
+        code: recognises the user's code.
     """
     frames = thread.frames
     if not frames:
@@ -82,7 +82,7 @@ def place_of(thread: QueryThread, stages: Sequence[RunningStage], now: int, code
 
 
 def _python_place(stacks: Sequence[list[PythonFrame]], code: UserCode) -> tuple[str, dict[str, AttributeValue | None]]:
-    """Return the lines of the Python functions that the JVM calls; more than one if several queries call one."""
+    """Return the lines of the Python functions that the JVM is calling; several if more than one query calls Python."""
     lines = []
     for frames in stacks:
         outermost_first = frames[::-1]

@@ -1,9 +1,9 @@
 """Deadlines of streaming queries: batches, progress, and the backlog of sources.
 
-Spark has no callback for the start of a trigger. The time that counts begins at the latest of: the query's start, its
-last commit or idle report, and the end of the last pause of its thread, which the shim samples. So a query
-that waits for its next trigger is on time, whatever the interval; with `availableNow` and `once`, triggers follow each
-other without a pause. Continuous queries have no deadline of batches or progress.
+Spark has no callback for the start of a trigger. The measured time begins at the latest of: the query's start, its last
+commit or idle report, and the end of the last pause of its thread, which the shim samples. Therefore a query that waits
+for its next trigger is on time, whatever the interval. With `availableNow` and `once`, triggers follow each other
+without a pause. Continuous queries have no deadline for batches or progress.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RunDeadlines:
         run: the run.
         edges: the overdue deadlines of the application.
         limits: milliseconds by rule: ``batch``, ``progress``; missing: the rule is off.
-        lag: number of unread rows that is too many, and for how many milliseconds; None: the rule is off.
+        lag: maximum number of unread rows, and maximum time above it in milliseconds; None: the rule is off.
         began: when the run began, in milliseconds since the epoch.
     """
 
@@ -44,11 +44,11 @@ class RunDeadlines:
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: By source or topic with too many unread rows: since when, and how many.
+        #: Start time and number of unread rows, by source or topic with too many unread rows.
         self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:
-        """Yield the times at which events are due if nothing happens."""
+        """Yield the times at which events are due without further records."""
         if not self._is_continuous:
             for rule, limit in self._limits.items():
                 if (at := self._edges.due(self._name(rule), self._since, limit)) is not None:
@@ -63,9 +63,9 @@ class RunDeadlines:
 
         Args:
             progress: the progress of the batch.
-            began: when its trigger fired.
-            at: when it was committed.
-            proven: whether the record is from a log, whose times prove how long the trigger took.
+            began: start time of its trigger.
+            at: time of its commit.
+            proven: whether the record is from an event log, whose times show the duration of the trigger.
         """
         if proven:
             self._since = max(self._since, began)
@@ -81,7 +81,7 @@ class RunDeadlines:
         self._since = max(self._since, at)
 
     def ended(self, at: int) -> Iterator[Draft]:
-        """Close all deadlines, because the run is over."""
+        """Close all deadlines because the run has ended."""
         yield from self._recovered(at, "ended")
         for source in list(self._above):
             yield from self._caught_up(source, at, "the query ended")
@@ -90,9 +90,9 @@ class RunDeadlines:
         """Apply a sample of the query's thread; yield the events that are due.
 
         Args:
-            thread: the thread; None if the run has none, so that it has ended or has not begun.
+            thread: the thread; None if the run has ended or has not begun.
             now: when the sample was taken.
-            forgiven: time before which work does not count, because the driver was paused.
+            forgiven: time before which work is not counted because the driver was paused.
             place: where the query hangs.
         """
         self._is_continuous = thread is not None and thread.continuous

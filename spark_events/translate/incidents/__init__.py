@@ -1,1 +1,1 @@
-"""Incidents: which event of one failure is the alarm, and which are its consequences."""
+"""Incidents: the alarm and the consequences among the events of one failure."""

@@ -42,8 +42,8 @@ class IncidentConfig:
         "settle",
         duration,
         2.0,
-        doc="How long a failure's events wait for the failure of the level above. 0s, and always 0s with a reporter"
-        " that Spark waits for: decide at once.",
+        doc="How long events of a failure wait for the failure of the next higher level. 0s, and always with a "
+        "reporter that Spark waits for: do not wait.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Fingerprint of a failure: equal for the same cause in other runs and on other machines."""
+"""Fingerprint of a failure, which is equal for the same cause in other runs and on other machines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import blake2b
 __all__ = ["fingerprint", "short_location"]
 
 _LONGEST = 500
-#: A path or a URL; only its last segment enters the fingerprint.
+#: Pattern of a path or a URL, of which only the last segment is part of the fingerprint.
 _PATH = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/+[^\s'\"`,;()\[\]{}<>]*/([^\s'\"`,;()\[\]{}<>/]*)")
 #: Ids, addresses, ports, dates and numbers: any word with a digit.
 _VARIABLE = re.compile(r"[^\s'\"`,;()\[\]{}<>=]*\d[^\s'\"`,;()\[\]{}<>=]*")
@@ -19,12 +19,12 @@ _LINE = re.compile(r":\d+(?= in |$)")
 def fingerprint(error_type: str, message: str, location: str | None) -> str:
     """Return a hash of the type, the message without its variable parts, and the user's file and function.
 
-    Line numbers are excluded, because an edit elsewhere in the file changes them.
+    Line numbers are excluded because an edit elsewhere in the file changes them.
 
     Args:
         error_type: the type of the root cause.
         message: the message of the root cause; only its first line is used.
-        location: the innermost line of the user's code, as in ``failure.location``.
+        location: the innermost line of the user's code, in the form of ``failure.location``.
     """
     first_line = message.strip().partition("\n")[0][:_LONGEST]
     text = _HOST.sub("#", f"{error_type}: {first_line}")

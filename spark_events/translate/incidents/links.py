@@ -14,7 +14,7 @@ __all__ = ["Links"]
 
 
 class Links:
-    """The addresses of the application and of the runbook.
+    """Links of the application and of the runbook.
 
     Args:
         config: the configured addresses.

@@ -1,4 +1,4 @@
-"""Mark the events that close an incident, and those that open one without a failure.
+"""Marks for events that close an incident, and for events that open an incident without a failure.
 
 No state of earlier runs is needed: the first success of this run closes an incident that an earlier run may have left
 open. Closing an incident that is not open has no effect.
@@ -27,7 +27,7 @@ _NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
 #: Queries and job groups whose incidents the end of an application closes.
 _MOST_SUBJECTS = 20
-#: Maximum number of queries to remember that have not committed.
+#: Maximum number of stored queries without a commit.
 _MOST_RUNS = 1_000
 #: A job group that some servers generate for each statement.
 _GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
@@ -44,7 +44,7 @@ def _key(attributes: Mapping[str, AttributeValue], subject: str, kind: str = "fa
 
 
 def _subject(attributes: Mapping[str, AttributeValue]) -> str:
-    """Return the query or the job group."""
+    """Return the part of an incident's key that identifies the query or the job group."""
     query = attributes.get("spark.streaming.query.name") or attributes.get("spark.streaming.query.id")
     group = str(attributes.get("spark.job.group", ""))
     return str(query or ("" if _GENERATED.search(group) else group))
