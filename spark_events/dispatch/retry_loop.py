@@ -60,7 +60,7 @@ class WorkerNotifier:
         self._in_loop = True
 
     def notify(self) -> None:
-        """End the current wait, or the next one."""
+        """Wake the waiting thread; if no thread waits, the next wait returns immediately."""
         # A RuntimeError means that a notification is already pending.
         with contextlib.suppress(RuntimeError):
             self._lock.release()

@@ -115,7 +115,7 @@ class Predecessors:
                 self._own.delete()
 
     def _in_spool(self, start: ApplicationStart) -> Iterator[tuple[ApplicationStart, int]]:
-        """Yield the lost runs and the time at which each was last alive; mark this run."""
+        """Yield the lost runs and the time at which each run was last alive; mark this run as running."""
         if self._spool is None:
             return
         folders = SpoolFolders(self._spool, start.app_name, _RUN, self._driver)

@@ -69,7 +69,10 @@ def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_lost_events_are_counted(run: Run, name: str) -> None:
     """The driver's log contains the number of events that were unwritten when the application ended."""
-    lost = [re.search(rf"reporter {name}: (\d+) events were not delivered before the shutdown timeout", m) for m in run.own_messages]
+    lost = [
+        re.search(rf"reporter {name}: (\d+) events were not delivered before the shutdown timeout", m)
+        for m in run.own_messages
+    ]
     assert [int(found[1]) for found in lost if found] == [len(run.events())], run.own_messages
 
 

@@ -48,7 +48,7 @@ def _create(url: Any, arguments: dict[str, Any]) -> Engine:
 
 def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
-        # User code in this process may change the working directory later.
+        # Use an absolute path because user code in this process may change the working directory later.
         url = url.set(database=placed(url.database))
     # Wait at most half of the timeout for another driver's transaction; the other half remains for this transaction.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
