@@ -12,6 +12,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 (pip rejects an older Python, a pa
 if TYPE_CHECKING:
     from spark_events.enrichment import (
         Auto,
+        Budget,
         Buffer,
         Cache,
         CacheStore,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         Key,
         Limits,
         OnFailure,
+        Rate,
         RedisCache,
         Replay,
         Retry,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Auto",
+    "Budget",
     "Buffer",
     "Cache",
     "CacheStore",
@@ -71,6 +74,7 @@ __all__ = [
     "MissingExtraError",
     "OnFailure",
     "PermanentError",
+    "Rate",
     "RedisCache",
     "Replay",
     "Reporter",
@@ -99,6 +103,7 @@ _MODULES = {
     **dict.fromkeys(
         (
             "Auto",
+            "Budget",
             "Buffer",
             "Cache",
             "CacheStore",
@@ -107,6 +112,7 @@ _MODULES = {
             "Key",
             "Limits",
             "OnFailure",
+            "Rate",
             "RedisCache",
             "Replay",
             "Retry",

@@ -21,6 +21,7 @@ import asyncio
 import ctypes
 import dataclasses
 import json
+import math
 import os
 import random
 import re
@@ -37,7 +38,7 @@ from typing import Any, TypeAlias
 
 from ports import free_port
 
-__all__ = ["Called", "EnrichService", "limit", "rule"]
+__all__ = ["Called", "EnrichService", "limit", "quota", "rule", "tokens_of"]
 
 _PATIENCE = 120.0
 _PR_SET_PDEATHSIG = 1
@@ -51,6 +52,16 @@ def rule(keys: str, *steps: dict[str, Any], forever: dict[str, Any] | None = Non
 def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any]:
     """Return a limit of calls per second. Further calls are answered with 429."""
     return {"per_second": per_second, "retry_after": retry_after}
+
+
+def quota(per_minute: float, retry_after: float | str | None = 1) -> dict[str, Any]:
+    """Return a quota of tokens, available evenly and saved up for two seconds; calls beyond it get 429."""
+    return {"per_minute": per_minute, "retry_after": retry_after}
+
+
+def tokens_of(key: str) -> int:
+    """Return the tokens that a call uses if there is a quota."""
+    return 50 + int(key) * 37 % 101
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +153,7 @@ class EnrichService:
             seed: seed of the random choice of the calls in ``tail``.
             rules: results of :func:`rule`; the first match applies.
             limit: result of :func:`limit`.
+            quota: result of :func:`quota`; the keys are numbers, and answers have ``tokens``.
         """
         body = json.dumps(script).encode()
         request = urllib.request.Request(f"{self.url}/_script", body, method="POST")
@@ -211,6 +223,8 @@ class _Service:
         ]
         self.limit = script.get("limit")
         self.recent: deque[float] = deque()
+        self.quota = script.get("quota")
+        self.saved, self.saved_at = math.inf, time.monotonic()
         self.free: list[re.Pattern[str]] = []
         self.freed = asyncio.Event()
         self.log.write(script=True)
@@ -234,6 +248,13 @@ class _Service:
             if len(self.recent) >= self.limit["per_second"]:
                 return {"status": 429, "retry_after": self.limit["retry_after"]}
             self.recent.append(now)
+        if self.quota is not None:
+            now, rate = time.monotonic(), self.quota["per_minute"] / 60
+            self.saved, self.saved_at = min(2 * rate, self.saved + (now - self.saved_at) * rate), now
+            if self.saved < tokens_of(key):
+                return {"status": 429, "retry_after": self.quota["retry_after"]}
+            self.saved -= tokens_of(key)
+            return {"body": {"name": f"n{key}", "tokens": tokens_of(key)}}
         for pattern, steps, forever, made in self.rules:
             if pattern.fullmatch(key):
                 count = made.get(key, 0)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from enrich_engine import chunks_of, definition
 from virtual_time import run
 
+from spark_events.enrichment.driver.rate import limits_of
 from spark_events.enrichment.engine.assembly import assemble
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.calls import RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.ledger import Ledger, leased
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import LruCache
 from spark_events.enrichment.engine.statistics import EngineCounts
@@ -60,6 +64,8 @@ class Service:
         retry_after: seconds of that header; None: no header.
         neighbours: calls of others in flight, by time.
         flaky: share of calls that are rejected for no reason.
+        quota: tokens in any minute, by their actual use; None: no limit. More are rejected with 429.
+        tokens: returns the tokens that a row uses.
         seed: of the random numbers.
     """
 
@@ -74,6 +80,8 @@ class Service:
     retry_after: float | None = None
     neighbours: Steps = ((0, 0),)
     flaky: float = 0.0
+    quota: float | None = None
+    tokens: Callable[[Any], float] = float
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -82,6 +90,21 @@ class Service:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._tokens, self._filled = -1.0, 0.0
         self._busy = 0
+        self.most_in_flight = self.rejections = 0
+        self._used: deque[tuple[float, float]] = deque()
+        self._sum = 0.0
+
+    def _exceeds_quota(self, now: float, tokens: float) -> bool:
+        """Return whether the quota rejects a call."""
+        if self.quota is None:
+            return False
+        while self._used and self._used[0][0] <= now - 60:
+            self._sum -= self._used.popleft()[1]
+        if self._sum + tokens > self.quota * (1 + 1e-9):
+            return True
+        self._used.append((now, tokens))
+        self._sum += tokens
+        return False
 
     def _limits(self, now: float) -> bool:
         """Return whether the rate limit rejects a call."""
@@ -110,7 +133,8 @@ class Service:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self.calls += 1
-        if self._limits(now):
+        if self._limits(now) or self._exceeds_quota(now, self.tokens(row)):
+            self.rejections += 1
             await asyncio.sleep(0.002)
             raise RejectedError(429, self.retry_after)
         if self.random.random() < self.flaky:
@@ -121,6 +145,7 @@ class Service:
             seconds *= self.tail[1]
         capacity, others = at(self.capacity, now), at(self.neighbours, now)
         self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             crowd = (self.in_flight + others) / capacity
             if crowd > 1 and self.beyond == "reject":
@@ -168,12 +193,15 @@ class State:
     """The part of a worker process that the pool needs."""
 
     def __init__(self) -> None:
-        for name in ("windows", "allowed", "gates", "breakers", "rates", "caches"):
+        for name in ("windows", "allowed", "gates", "breakers", "rates", "caches", "ledgers"):
             setattr(self, name, LruCache())
 
 
 def outcome(service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, **plan: Any) -> Outcome:
-    """Simulate worker processes that call a service for a number of rows, or for some seconds."""
+    """Simulate worker processes that call a service for that many rows together, or for some seconds.
+
+    One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes.
+    """
     random.seed(service.seed)
     return run(_simulate(service, rows, processes, seconds, plan))[0]
 
@@ -183,6 +211,9 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
     pools: list[Pool] = []
     batches: list[RowBatch] = []
     over = asyncio.Event()
+    limits = limits_of(Plan(service.call, **plan))
+    ledger = Ledger(limits, loop.time)
+    sharing: list[asyncio.Task[None]] = []
 
     def fail(error: BaseException) -> None:
         raise AssertionError("the engine failed") from error
@@ -191,12 +222,15 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
         if not any(batch.left for batch in batches):
             over.set()
 
-    for _ in range(processes):
+    for number in range(processes):
         made = Plan(service.call, **plan)
         counts = EngineCounts()
         signals = Signals(0, lambda: None, lambda: None, fail)
         state: Any = State()
-        args = (made, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time)
+        share = JobShare(limits, made.budget, loop.time) if limits else None
+        if share is not None:
+            sharing.append(loop.create_task(share.run(functools.partial(leased, ledger, number))))
+        args = (made, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time, share)
         pool: Pool = assemble(*args)
         pools.append(pool)
         (chunk,) = chunks_of(range(rows // processes), rows)
@@ -212,4 +246,7 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
     done = sum(isinstance(answer, int) for answer in answers)
     for pool in pools:
         await pool.stop()
+    for task in sharing:
+        task.cancel()
+    await asyncio.gather(*sharing, return_exceptions=True)
     return Outcome(done / took, service.calls / max(1, done), len(failed))

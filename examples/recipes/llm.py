@@ -1,10 +1,10 @@
-"""Classify texts with an OpenAI-compatible model, with structured output and the number of tokens for each row."""
+"""Classify texts with an OpenAI-compatible model: structured output, within a budget of tokens per minute."""
 
 import json
 
 import openai
 
-from spark_events import Limits, OnFailure, enrich_batch
+from spark_events import Budget, Limits, OnFailure, enrich_batch
 
 SCHEMA = {
     "type": "object",
@@ -14,7 +14,7 @@ SCHEMA = {
 }
 
 
-def enriched(df, base_url, api_key, model, requests_per_second):
+def enriched(df, base_url, api_key, model, tokens_per_minute):
     async def classify(row, ctx):
         answer = await ctx.resource.chat.completions.create(
             model=model,
@@ -23,11 +23,13 @@ def enriched(df, base_url, api_key, model, requests_per_second):
         )
         return {**json.loads(answer.choices[0].message.content), "tokens": answer.usage.total_tokens}
 
+    # About four characters are a token; the prompt and an answer are about 50.
+    budget = Budget(tokens_per_minute, cost=lambda row: 50 + len(row.text) / 4, usage=lambda answer: answer["tokens"])
     return enrich_batch(
         df,
         classify,
         output="topic string, urgent boolean, tokens long",
         resource=lambda: openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0),  # the engine retries
-        limits=Limits(rate_limit=requests_per_second, timeout=60, total_timeout=600),  # of the whole job
+        limits=Limits(budget=budget, timeout=60, total_timeout=600),
         on_failure=OnFailure("dead_letter", max_ratio=0.1),
     )

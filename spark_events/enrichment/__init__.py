@@ -9,6 +9,7 @@ from spark_events.enrichment.engine.calls import Context
 from spark_events.enrichment.redis_cache import RedisCache
 from spark_events.enrichment.settings import (
     Auto,
+    Budget,
     Buffer,
     Cache,
     CacheStore,
@@ -16,11 +17,12 @@ from spark_events.enrichment.settings import (
     Key,
     Limits,
     OnFailure,
+    Rate,
     Replay,
     Retry,
 )  # fmt: skip
 
 __all__ = [
-    "Auto", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure", "RedisCache",
-    "Replay", "Retry", "enrich", "enrich_batch",
+    "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure",
+    "Rate", "RedisCache", "Replay", "Retry", "enrich", "enrich_batch",
 ]  # fmt: skip

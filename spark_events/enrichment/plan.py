@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 from spark_events.enrichment.checks import columns_of, whole
-from spark_events.enrichment.settings import Action, Auto, Cache, CircuitBreaker, Retry
+from spark_events.enrichment.settings import Action, Auto, Budget, Cache, CircuitBreaker, Retry
 from spark_events.enrichment.signature import check_function, check_resource, takes_context
 from spark_events.errors import InvalidPlanError
 
@@ -41,6 +41,8 @@ class Plan:
     total_timeout: float | None = 120.0
     retry: Retry | None = dataclasses.field(default_factory=Retry)
     rate_limit: float | None = None
+    budget: Budget | None = None
+    max_in_flight_job: int | None = None
     circuit_breaker: CircuitBreaker | None = dataclasses.field(default_factory=CircuitBreaker)
     key: tuple[str, ...] | None = None
     coalesce_by: tuple[str, ...] | None = None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "Action", "Auto", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Key", "Limits", "OnFailure", "Replay",
-    "Retry", "Storage", "StoreOpener",
+    "Action", "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Key", "Limits", "OnFailure", "Rate",
+    "Replay", "Retry", "Storage", "StoreOpener",
 ]  # fmt: skip
 
 #: Treatment of a row whose attempts are exhausted.
@@ -153,31 +153,84 @@ class Auto:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Rate:
+    """Rate of attempts of the whole job.
+
+    Args:
+        requests_per_second: attempts that may start per second, above 0; may be a fraction.
+
+    Raises:
+        InvalidPlanError: when the value is invalid.
+    """
+
+    requests_per_second: float
+
+    def __post_init__(self) -> None:
+        seconds("Rate.requests_per_second", self.requests_per_second, what="a number of attempts per second above 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Budget:
+    """Budget of the whole job for calls with different costs, such as an LLM's tokens per minute.
+
+    Args:
+        per_minute: the most that all calls of a minute may use together, in any unit.
+        cost: a function of the row, as ``fn`` receives it, that returns an estimate of its use. An attempt starts only
+            when the budget has room for its estimate. With ``batch_size``, the estimates of the rows are added.
+        usage: a function of what ``fn`` returned, for one row, that returns the actual use. The difference to the
+            estimate is returned to the budget, or later calls wait for it. None: the estimate counts.
+        price_per_1000: price of 1,000 units, for the ``EnrichmentEvent``; None: the event has no price.
+
+    Raises:
+        InvalidPlanError: when a value is invalid.
+    """
+
+    per_minute: float
+    cost: Callable[[Any], float]
+    usage: Callable[[Any], float] | None = None
+    price_per_1000: float | None = None
+
+    def __post_init__(self) -> None:
+        seconds("Budget.per_minute", self.per_minute, what="a number above 0")
+        if not callable(self.cost):
+            refuse("Budget.cost", self.cost, "a function of the row that returns a number")
+        if self.usage is not None and not callable(self.usage):
+            refuse("Budget.usage", self.usage, "a function of the answer that returns a number, or None")
+        seconds("Budget.price_per_1000", self.price_per_1000, none=True, zero=True, what="a number, 0 or more")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of calls in flight, time, rate and space.
 
     Args:
         max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the number that the
             destination answers best, and a number fixes it.
+        max_in_flight_job: concurrent calls of the whole job, in addition; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call with all its attempts and pauses; None: no limit.
-        rate_limit: attempts per second of the whole job; None: no limit.
-        concurrent_tasks: the number of tasks that share ``rate_limit``; required if Spark does not report it.
+        rate_limit: attempts per second of the whole job, as a number or a :class:`Rate`; None: no limit.
+        budget: budget per minute of the whole job; None: no limit.
+        concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
+            with ``enrich``, with Connect, and where executors cannot reach the driver. Required there if Spark does not
+            report it.
         circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
         buffer: space for rows and answers.
         driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs; it notifies the tasks
-            at once when the batch is abandoned. Without it, and with Connect, tasks continue to call until Spark kills
-            them after two to four seconds; Connect on Spark 4.0 does not kill them, so they continue to the end of the
-            batch.
+            at once when the batch is abandoned, and leases them the limits of the job. Without it, and with Connect,
+            tasks continue to call until Spark kills them after two to four seconds; Connect on Spark 4.0 does not kill
+            them, so they continue to the end of the batch.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
     """
 
     max_in_flight: int | Auto | Literal["auto"] = "auto"
+    max_in_flight_job: int | None = None
     timeout: float | None = _TIMEOUT
     total_timeout: float | None = 120.0
-    rate_limit: float | None = None
+    rate_limit: float | Rate | None = None
+    budget: Budget | None = None
     concurrent_tasks: int | None = None
     circuit_breaker: CircuitBreaker | None = dataclasses.field(default_factory=CircuitBreaker)
     buffer: Buffer = dataclasses.field(default_factory=Buffer)
@@ -192,14 +245,28 @@ class Limits:
             if self.timeout != _TIMEOUT:
                 refuse("Limits.timeout", self.timeout, f"at most total_timeout, which is {self.total_timeout!r}")
             object.__setattr__(self, "timeout", self.total_timeout)
-        seconds("Limits.rate_limit", self.rate_limit, none=True, what="a number of attempts per second above 0")
+        if self.max_in_flight_job is not None:
+            whole("Limits.max_in_flight_job", self.max_in_flight_job, 1)
+        if not isinstance(self.rate_limit, Rate):
+            what = "a Rate, or a number of attempts per second above 0"
+            seconds("Limits.rate_limit", self.rate_limit, none=True, what=what)
+        instance("Limits.budget", self.budget, Budget)
         if self.concurrent_tasks is not None:
             whole("Limits.concurrent_tasks", self.concurrent_tasks, 1)
-            if self.rate_limit is None:
-                refuse("Limits.concurrent_tasks", self.concurrent_tasks, "None without rate_limit, which they share")
+            if self.rate_limit is None and self.budget is None and self.max_in_flight_job is None:
+                refuse(
+                    "Limits.concurrent_tasks",
+                    self.concurrent_tasks,
+                    "None without rate_limit, budget or max_in_flight_job, which they share",
+                )
         instance("Limits.circuit_breaker", self.circuit_breaker, CircuitBreaker)
         instance("Limits.buffer", self.buffer, Buffer, none=False)
         flag("Limits.driver_channel", self.driver_channel)
+
+    @property
+    def requests_per_second(self) -> float | None:
+        """The number of ``rate_limit``."""
+        return self.rate_limit.requests_per_second if isinstance(self.rate_limit, Rate) else self.rate_limit
 
 
 class CacheStore(Protocol):

@@ -505,28 +505,25 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
 
 @pytest.mark.any_spark
 def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
-    """Concurrent tasks share the job's rate. This test has two slots and four partitions."""
+    """Tasks lease the job's rate from the driver; this test has two slots and four partitions."""
 
     async def noted(row: Any, ctx: Any) -> dict[str, Any]:
         # Record the time before the call, because on a busy machine a call arrives later at the service.
         began = time.monotonic()
         await lookup(row, ctx)
-        return {"part": row.id // 30, "began": began}
+        return {"began": began}
 
     out = enrich_batch(
         spark.range(0, 120, 1, 4),
         noted,
-        output="part long, began double",
+        output="began double",
         resource=opener(service.port),
         limits=Limits(rate_limit=30, max_in_flight=50),
     )
-    rows = out.collect()
+    began = sorted(row.began for row in out.collect())
     assert called(service) == once_each(120)
-    # Each of two tasks may make fifteen calls per second, so the sixteenth call is not within the same second.
-    for part in range(4):
-        began = sorted(row.began for row in rows if row.part == part)
-        assert len(began) == 30
-        assert all(later - first >= 0.95 for first, later in zip(began, began[15:], strict=False))
+    # A tenth of a second may be saved up, and a lease may be used later than another one.
+    assert all(later - first >= 0.95 for first, later in zip(began, began[36:], strict=False))
 
 
 @pytest.mark.any_spark

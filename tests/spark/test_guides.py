@@ -38,7 +38,7 @@ class Services(http.server.BaseHTTPRequestHandler):
         text = question["messages"][-1]["content"]
         self.prompts.append(text)
         content = "no idea" if text == "?" else json.dumps({"topic": "bill", "angry": "!" in text})
-        self._answer(200, {"choices": [{"message": {"content": content}}]})
+        self._answer(200, {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": 25}})
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
@@ -107,7 +107,7 @@ def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> N
     query.option("checkpointLocation", f"{tmp_path}/checkpoint").start().awaitTermination()
     found = {row.text: row for row in spark.read.parquet(f"{tmp_path}/classified").collect()}
     assert found["My bill is wrong!"].asDict() == {
-        "text": "My bill is wrong!", "topic": "bill", "angry": True, "failure": None,
+        "text": "My bill is wrong!", "topic": "bill", "angry": True, "tokens": 25, "failure": None,
     }  # fmt: skip
     assert found["?"].topic is None
     assert "JSONDecodeError" in found["?"].failure.type

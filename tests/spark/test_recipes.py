@@ -164,7 +164,7 @@ def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) 
     texts = spark.createDataFrame(
         [(n, "db is down" if n % 2 else "an invoice") for n in range(20)], "id int, text string"
     )
-    good, dead = recipe("llm").enriched(texts, f"{service.url}/v1", "key", "small", 200)
+    good, dead = recipe("llm").enriched(texts, f"{service.url}/v1", "key", "small", 60_000)
     rows = good.orderBy("id").collect()
     assert [(row.topic, row.urgent, row.tokens) for row in rows] == [("billing", False, 25), ("outage", True, 25)] * 10
     assert dead.count() == 0

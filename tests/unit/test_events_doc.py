@@ -27,6 +27,7 @@ from spark_events.bridge.records import LINKS
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
 from spark_events.dispatch.telemetry import DeliveryCounters, account
+from spark_events.enrichment import Budget
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, bucket, counted
@@ -231,7 +232,8 @@ def enriched() -> dict[str, Any]:
     """Build the event that the driver's Python adds for an enriched batch."""
     numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}, "limited": {"service": 0.1}}
     report = PartitionReport(0, 3, 1, (), numbers, {"ConnectionError": 1})
-    return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None)
+    budget = Budget(1000, cost=len, price_per_1000=0.002)
+    return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None, budget)
 
 
 def translated(translator: Translator, records: list[dict[str, object]]) -> list[Event]:

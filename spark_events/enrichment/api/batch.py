@@ -15,6 +15,7 @@ from spark_events.enrichment.api.schema import quoted, typed
 from spark_events.enrichment.driver.checkpoint import settle
 from spark_events.enrichment.driver.driver_channel import batch_channel
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
+from spark_events.enrichment.driver.rate import ledger_of, limits_of
 from spark_events.enrichment.driver.release import held
 from spark_events.enrichment.driver.replay import (
     check_definition,
@@ -24,7 +25,7 @@ from spark_events.enrichment.driver.replay import (
     warn_of_other_definitions,
 )
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post
-from spark_events.enrichment.driver.warnings import warn_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_split, warn_of_storage
 from spark_events.enrichment.engine.statistics import merged
 from spark_events.enrichment.settings import Limits, Replay
 from spark_events.enrichment.signature import name_of, qualified_name
@@ -64,14 +65,17 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
         # Registered before the calls: if the caller catches the error, Spark commits the batch all the same.
         held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
-    with batch_channel(df, wanted=limits.driver_channel) as channel:
+    ledger = ledger_of(plan, request.definition().calls) if limits_of(plan) else None
+    with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
         address = None if channel is None else channel.address
+        if channel is None and ledger is not None and limits.driver_channel and not is_connect(df):
+            warn_of_split(df, request.tasks or 1)
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, channel=address))
         settled = settle(lazy, storage, channel)
     seconds = time.monotonic() - started
     error = judged(plan, batch, settled.reports)
     _warn(settled.reports)
-    post(df, enrichment_event(name, batch, settled.reports, seconds, error))
+    post(df, enrichment_event(name, batch, settled.reports, seconds, error, plan.budget))
     if error is not None:
         settled.release()
         raise error

@@ -69,6 +69,8 @@ def _parts(plan: Plan) -> dict[str, Any]:
         parts["output"] = plan.model
     if plan.cache is not None and plan.cache.store is not None:
         parts["Cache.store"] = plan.cache.store
+    if plan.budget is not None:
+        parts["Budget"] = plan.budget
     return parts
 
 

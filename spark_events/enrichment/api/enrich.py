@@ -175,7 +175,7 @@ def enrich_batch(
     from spark_events.enrichment.api.batch import run
     from spark_events.enrichment.api.request import Request
     from spark_events.enrichment.driver.checkpoint import check_storage
-    from spark_events.enrichment.driver.micro_batch import micro_batch
+    from spark_events.enrichment.driver.micro_batch import is_connect, micro_batch
 
     if df.isStreaming:
         raise InvalidPlanError(
@@ -185,6 +185,7 @@ def enrich_batch(
     plan, failures = plan_of(df, fn, output, resource, key, batch_size, limits, retry, on_failure, cache, replay)
     check_storage(df, limits.buffer.storage)
     batch = micro_batch(df, replay.batch_id, replay.query)
-    request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay)
+    leases = limits.driver_channel and not is_connect(df)
+    request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay, leases=leases)
     enriched, dead = run(request, batch, limits, replay)
     return enriched if dead is None else (enriched, dead)

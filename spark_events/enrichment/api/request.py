@@ -18,7 +18,7 @@ from spark_events.enrichment.api.schema import (
     output_of,
 )
 from spark_events.enrichment.driver.package_distribution import ship
-from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
+from spark_events.enrichment.driver.rate import limits_of, rate_of_a_task, sharing_tasks
 from spark_events.enrichment.driver.warnings import warn_of_settings
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
@@ -48,7 +48,7 @@ class Request:
     input_cols: tuple[str, ...]
     identity: tuple[str, ...]
     failure_column: str
-    rate: float | None
+    tasks: int | None
 
     @classmethod
     def of(
@@ -61,8 +61,12 @@ class Request:
         failure_column: str,
         limits: Limits,
         replay: Replay,
+        *,
+        leases: bool = False,
     ) -> Request:
         """Validate the arguments as far as possible before a task runs.
+
+        ``leases`` says whether the driver leases the job's limits to the tasks.
 
         Raises:
             InvalidPlanError: when an argument or a combination of arguments is invalid.
@@ -82,8 +86,9 @@ class Request:
             check_collation(df, "cache", inputs)
         warn_of_settings(df, plan)
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
-        rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, limits.concurrent_tasks))
-        return cls(ordered, plan, made, inputs, identity, failure_column, rate)
+        tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
+        rate_of_a_task(plan, tasks, leases=leases)
+        return cls(ordered, plan, made, inputs, identity, failure_column, tasks)
 
     def definition(self) -> Definition:
         """Return the digests that identify the cached answers and resources that this enrichment may reuse."""
@@ -99,6 +104,10 @@ class Request:
     ) -> Task:
         """Return the task that the executors run."""
         with_column = not settles and self.plan.on_failure == "column"
+        job, rate = limits_of(self.plan), None
+        if channel is None and job.calls_per_second is not None:
+            # Each task spaces its attempts by itself.
+            rate, job = job.calls_per_second / (self.tasks or 1), dataclasses.replace(job, calls_per_second=None)
         return Task(
             pickled=pickled(self.plan),
             definition=pickle.dumps(self.definition()),
@@ -108,7 +117,9 @@ class Request:
             scope=scope,
             settles=settles,
             failure_column=self.failure_column if with_column else "",
-            rate=self.rate,
+            rate=rate,
+            job=job or None,
+            tasks=self.tasks or 1,
             replay=replay,
             channel=channel,
             names=tuple(self.df.columns) if _is_awkward(self.df) else (),

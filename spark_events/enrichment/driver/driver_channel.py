@@ -3,7 +3,8 @@
 Each batch of ``enrich_batch`` has its own channel while it runs: the driver's thread waits for the batch, and stops its
 tasks when the wait ends. A lazy enrichment has none: no thread waits for its jobs.
 
-Tasks also report their attempt, so the driver knows whether two attempts may have stored a result.
+Tasks also report their attempt, so the driver knows whether two attempts may have stored a result. If the job has
+limits, tasks lease parts of them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
+from spark_events.enrichment.engine.ledger import Ask, Ledger, leased
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.worker.driver_channel import HELLO_BYTES, ChannelAddress, TaskAttempt
 
@@ -37,6 +40,7 @@ class DriverChannel:
     """An open port and the tasks that are connected to it.
 
     Args:
+        ledger: the limits of the job; None: tasks send nothing after their hello message.
         hello_seconds: time limit for the hello message, which a task sends with its first packet; the channel then
             closes the connection.
         most_strangers: maximum number of connections that have not sent a hello message; further ones are closed at
@@ -47,9 +51,12 @@ class DriverChannel:
         repeated: whether two attempts of one partition have connected.
     """
 
-    def __init__(self, *, hello_seconds: float = 10.0, most_strangers: int = 1_000) -> None:
+    def __init__(
+        self, ledger: Ledger | None = None, *, hello_seconds: float = 10.0, most_strangers: int = 1_000
+    ) -> None:
         self.address = ChannelAddress(_LOOPBACK, 0, secrets.token_bytes(_SECRET_BYTES))
         self.repeated = False
+        self._ledger = ledger
         self._hello_seconds = hello_seconds
         self._most_strangers = most_strangers
         self._background = BackgroundLoop()
@@ -99,7 +106,7 @@ class DriverChannel:
             attempt = await self._read_hello(reader)
             if attempt is not None and attempt not in self._tasks:
                 await self._serve(attempt, reader, writer)
-        except OSError:
+        except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
             self._connections.discard(writer)
@@ -120,11 +127,27 @@ class DriverChannel:
         self._tasks[attempt] = writer
         try:
             self._compare(attempt)
+            if self._ledger is not None:
+                await self._give_leases(self._ledger, attempt, reader, writer)
             # A task sends nothing after its hello message; the read ends when the connection closes.
             while await reader.read(HELLO_BYTES):
                 pass
         finally:
             del self._tasks[attempt]
+
+    async def _give_leases(
+        self, ledger: Ledger, attempt: TaskAttempt, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answer the asks of a task until its connection ends."""
+        try:
+            for number in itertools.count():
+                ask = Ask.from_bytes(await self.address.read_ask(reader, attempt, number))
+                lease = await leased(ledger, attempt, ask)
+                # uvloop refuses to write to a connection that is being closed.
+                with contextlib.suppress(RuntimeError):
+                    writer.write(self.address.lease(attempt, number, lease.to_bytes()))
+        finally:
+            ledger.leave(attempt)
 
     def _compare(self, attempt: TaskAttempt) -> None:
         """Stop the older of two attempts, regardless of which connects first."""
@@ -157,20 +180,22 @@ class DriverChannel:
         asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self._background.end)
 
 
-def batch_channel(df: DataFrame, *, wanted: bool = True) -> contextlib.AbstractContextManager[DriverChannel | None]:
+def batch_channel(
+    df: DataFrame, *, wanted: bool = True, ledger: Ledger | None = None
+) -> contextlib.AbstractContextManager[DriverChannel | None]:
     """Return a context manager that opens the channel of one batch and stops its tasks at the end.
 
     The context manager returns None if the driver opens no port.
     """
     if not wanted or is_connect(df):
         return contextlib.nullcontext()
-    return opened_channel(*_addresses(df))
+    return opened_channel(*_addresses(df), ledger)
 
 
 @contextlib.contextmanager
-def opened_channel(bind: str, host: str) -> Iterator[DriverChannel | None]:
+def opened_channel(bind: str, host: str, ledger: Ledger | None = None) -> Iterator[DriverChannel | None]:
     """Open a channel at an address and stop its tasks at the end; yield None if the port does not open."""
-    channel = DriverChannel()
+    channel = DriverChannel(ledger)
     if not channel.open(bind, host):
         yield None
         return

@@ -1,4 +1,4 @@
-"""Number of tasks that run concurrently: they share the rate limit, and their calls in flight add up."""
+"""Limits of a job: leased to its tasks, or divided by the number of tasks that run concurrently."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import contextlib
 import itertools
 import logging
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
-from spark_events.enrichment.driver.warnings import warn_of_rate
+from spark_events.enrichment.driver.warnings import warn_of_rate, warn_of_split
+from spark_events.enrichment.engine.ledger import JobLimits, Ledger
+from spark_events.enrichment.engine.process import LruCache
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
@@ -73,18 +76,77 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
 _LONG_SECONDS = 10.0
 
 
-def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
-    """Return one task's share of ``rate_limit``, in attempts per second.
+#: Ledgers of this application, by function and limits: the micro-batches of a stream share them.
+_ledgers: LruCache[Ledger] = LruCache()
+_ledgers_lock = threading.Lock()
+#: Slots of Connect servers, by session id.
+_connect_slots: dict[str, int] = {}
+#: Rows of the DataFrame whose default partitioning shows the slots of a Connect server.
+_PROBE_ROWS = 100_000
+
+
+def limits_of(plan: Plan) -> JobLimits:
+    """Return the limits of the job."""
+    amount = None if plan.budget is None else plan.budget.per_minute
+    return JobLimits(plan.rate_limit, amount, plan.max_in_flight_job)
+
+
+def ledger_of(plan: Plan, calls: str) -> Ledger:
+    """Return the ledger of the job's limits; ``calls`` is the digest of the function."""
+    limits = limits_of(plan)
+    with _ledgers_lock:
+        return _ledgers.get((calls, limits), lambda: Ledger(limits))
+
+
+def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool) -> int | None:
+    """Return the number of tasks that share the job's limits if the driver cannot lease them; None if unknown.
+
+    Args:
+        df: the DataFrame in call order.
+        plan: the plan.
+        given: the caller's number.
+        leases: whether the driver leases the limits to all tasks that reach it; a number is then assumed if necessary.
+    """
+    if given is not None or not limits_of(plan):
+        return tasks_at_a_time(df, plan, given)
+    if is_connect(df):
+        slots = _slots_of_connect(df)
+        warn_of_split(df, slots)
+        return slots
+    tasks = tasks_at_a_time(df, plan, None, warns=not leases)
+    if tasks is None and leases:
+        scala = df.sparkSession.sparkContext._jsc.sc()
+        tasks = max(1, int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())))
+    return tasks
+
+
+def _slots_of_connect(df: DataFrame) -> int:
+    """Return the task slots of a Connect server now, which are its default number of partitions.
+
+    Connect has no API for it, so a job of a few milliseconds counts the partitions, once in a session.
+    """
+    session = df.sparkSession
+    known = str(session.session_id)  # type: ignore[attr-defined]
+    if known not in _connect_slots:
+        partitions = session.range(_PROBE_ROWS).selectExpr("spark_partition_id() AS partition")
+        # Connect 3.5 returns numpy integers.
+        _connect_slots[known] = max(1, int(partitions.distinct().count()))
+    return _connect_slots[known]
+
+
+def rate_of_a_task(plan: Plan, tasks: int | None, *, leases: bool = False) -> float | None:
+    """Return one task's share of ``rate_limit``, in attempts per second; with ``leases`` only its mean share.
 
     Raises:
-        InvalidPlanError: when ``rate_limit`` is set and the number of concurrent tasks is unknown.
+        InvalidPlanError: when the job has limits and the number of concurrent tasks is unknown.
     """
     if tasks is None:
-        if plan.rate_limit is None:
+        if not limits_of(plan):
             return None
+        names = {"rate_limit": plan.rate_limit, "budget": plan.budget, "max_in_flight_job": plan.max_in_flight_job}
         raise InvalidPlanError(
-            "rate_limit applies to the whole job, but Spark does not report how many tasks run at a time here: "
-            "give Limits.concurrent_tasks"
+            f"{next(name for name, value in names.items() if value is not None)} applies to the whole job, but Spark "
+            "does not report how many tasks run at a time here: give Limits.concurrent_tasks"
         )
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
@@ -92,7 +154,7 @@ def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
     _LOG.info(
         "up to %s calls in flight: %s in each of %s concurrent tasks%s", f"{most * tasks:,}", f"{most:,}", tasks, limit,
     )  # fmt: skip
-    if rate is not None and 1 / rate > _LONG_SECONDS:
+    if rate is not None and not leases and 1 / rate > _LONG_SECONDS:
         _LOG.warning(
             "rate_limit=%g is shared by %s concurrent tasks, so each task waits %.0f s before its first call;"
             " if fewer tasks run at a time, give Limits.concurrent_tasks",
@@ -101,7 +163,7 @@ def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
     return rate
 
 
-def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None) -> int | None:
+def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool = True) -> int | None:
     """Return the number of tasks that run concurrently, or None if it is unknown.
 
     The caller's number is used if given. Otherwise it is the number of the cluster's task slots, including slots that
@@ -111,13 +173,14 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None) -> int | None:
         return given
     if is_connect(df):
         return None
-    slots, is_bounded = _slots(df, looks_back=plan.rate_limit is not None)
+    is_limited = bool(limits_of(plan))
+    slots, is_bounded = _slots(df, looks_back=is_limited)
     partitions = partitions_of(df)
     known = [number for number in (slots, partitions) if number is not None]
     if not known:
         return None
     tasks = max(1, min(known))
-    if not is_bounded and plan.rate_limit is not None and tasks != partitions:
+    if warns and not is_bounded and is_limited and tasks != partitions:
         warn_of_rate(df)
     return tasks
 

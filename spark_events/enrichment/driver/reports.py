@@ -15,6 +15,7 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect
 from spark_events.enrichment.engine.statistics import merged, summary
 from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Budget
 from spark_events.enrichment.worker.report import PartitionReport, Sample, described, position_of
 from spark_events.errors import EnrichmentError
 
@@ -58,7 +59,12 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
 
 
 def enrichment_event(
-    name: str, batch: MicroBatch, reports: Sequence[PartitionReport], seconds: float, error: EnrichmentError | None
+    name: str,
+    batch: MicroBatch,
+    reports: Sequence[PartitionReport],
+    seconds: float,
+    error: EnrichmentError | None,
+    budget: Budget | None = None,
 ) -> dict[str, Any]:
     """Return the event of a settled or failed batch.
 
@@ -68,6 +74,7 @@ def enrichment_event(
         reports: the reports of its partitions.
         seconds: duration from the first call to the last, measured on the driver.
         error: the error that fails the batch, or None.
+        budget: the budget of the calls, or None.
     """
     total = merged([dict(report.statistics) for report in reports])
     numbers = summary(total)
@@ -83,6 +90,10 @@ def enrichment_event(
         "spark.enrich.duration_ms": round(seconds * 1000),
         "spark.enrich.outcome": "settled" if error is None else "failed",
     }
+    if budget is not None:
+        attributes["spark.enrich.usage"] = total["usage"]
+        if budget.price_per_1000 is not None:
+            attributes["spark.enrich.cost"] = total["usage"] * budget.price_per_1000 / 1000
     if limited := Counter({cause: round(1000 * spent) for cause, spent in total["limited"].items()}):
         attributes["spark.enrich.limited_by"] = json.dumps(dict(limited.most_common()))
     if types:

@@ -41,6 +41,18 @@ def warn_of_rate(df: DataFrame) -> None:
     )
 
 
+def warn_of_split(df: DataFrame, tasks: int) -> None:
+    """Warn that the driver cannot lease the limits of the job, so tasks share them evenly."""
+    _warn(
+        df,
+        [
+            f"the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget "
+            f"and max_in_flight_job, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and more "
+            "exceed them; give Limits.concurrent_tasks"
+        ],
+    )
+
+
 def _warn(df: DataFrame, texts: list[str]) -> None:
     if not texts:
         return

@@ -12,6 +12,7 @@ from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one, checked
 from spark_events.enrichment.engine.calls import Call, Context
+from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys, KeyedQueues
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.models import converter
@@ -62,6 +63,7 @@ def assemble(
     signals: Signals,
     misfit: Misfit | None,
     clock: Callable[[], float] = time.monotonic,
+    share: JobShare | None = None,
     codec: Callable[[], Codec] | None = None,
 ) -> Pool:
     """Create the pool of one run; must run on the loop.
@@ -86,6 +88,7 @@ def assemble(
         counts,
         process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
         process.windows.get((definition.calls, plan.window), lambda: Window(plan.window)),
+        share,
         clock,
     )
     pool = Pool(plan, name_of(plan.fn), attempts, counts, signals, clock)

@@ -26,6 +26,7 @@ from spark_events.enrichment.engine.failure import (
     RowFailure,
     failure_of,
 )
+from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
@@ -41,6 +42,8 @@ _MOST_DOUBLINGS = 64
 _BUSY_SECONDS = 1.0
 #: Shorter waits for a rate, in seconds, do not limit the calls in flight.
 _NO_WAIT = 0.001
+#: The same for a lease, which takes a round trip to the driver.
+_LEASE_WAIT = 0.02
 
 
 def back_off(retry: Retry, attempt: int) -> float:
@@ -58,6 +61,7 @@ class CallAttempts:
         accept: converts the result of an attempt to the answer, or raises; None: the result is the answer.
         gate: passed before each attempt.
         rate: awaited before each attempt; None: no limit.
+        share: awaited before each attempt; None: the job has no limits.
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
         allowed: receives rejections because of the rate, and spaces attempts after the first one.
@@ -80,12 +84,14 @@ class CallAttempts:
         counts: EngineCounts,
         allowed: AllowedRate,
         window: Window,
+        share: JobShare | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.invoke = invoke
         self.accept = accept
         self.gate = gate
         self.rate = rate
+        self.share = share
         self.breaker = breaker
         self._counts = counts
         self.allowed = allowed
@@ -96,6 +102,8 @@ class CallAttempts:
         self.refusal: RowFailure | None = None
         self._clock = clock
         self._policy = plan.retry
+        self._several = plan.batch_size is not None
+        self._warned = False
         self._retry = plan.retry or _ONCE
         self._timeout = math.inf if plan.timeout is None else plan.timeout
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
@@ -105,7 +113,7 @@ class CallAttempts:
         slot.started = self._clock()
         try:
             slot.started += await self._enter(slot, again=False)
-        except (EndError, asyncio.CancelledError) as error:
+        except (EndError, AttemptError, asyncio.CancelledError) as error:
             return failure_of(self._end_of(slot, error), 0, self._clock() - slot.started)
         now = self._clock()
         slot.deadline = min(now + self._timeout, slot.started + self._total)
@@ -202,6 +210,8 @@ class CallAttempts:
         answer: Any = None
         try:
             answer = await self.invoke(call)
+            if slot.grant is not None:
+                self.spend(slot, answer)
             if slot.cancelled and slot.why is None:
                 await self.heed(slot)
             if self.accept is not None and slot.why is None:
@@ -293,8 +303,26 @@ class CallAttempts:
                 self.breaker.succeeded()
         self.leave(slot, answered=verdict.answered)
 
+    def spend(self, slot: Slot, answer: Any) -> None:
+        """Count the usage of an answered attempt, and free its place."""
+        share, grant = self.share, slot.grant
+        assert share is not None
+        assert grant is not None
+        slot.grant = None
+        share.spent(grant, answer, several=self._several)
+        share.ended()
+        self._counts.usage = share.used
+        if share.problem and not self._warned:
+            self._warned = True
+            text = f"Budget.usage failed ({share.problem}); the estimate counts instead: correct Budget.usage"
+            self._counts.hints[text] = 1
+
     def leave(self, slot: Slot, *, answered: bool = False) -> None:
         """Report the end of an attempt to the gate, which outlives the run and counts attempts in progress."""
+        if slot.grant is not None:
+            assert self.share is not None
+            self.share.ended()
+            slot.grant = None
         self.gate.leave(slot.passed, answered=answered)
         slot.passed = 0
 
@@ -308,8 +336,10 @@ class CallAttempts:
         held, is_granted = 0.0, False
         while True:
             if self.refusal is not None:
+                self._return_grant(slot)
                 raise self.refused()
             if not self.gate.lets(slot.passed):
+                self._return_grant(slot)
                 self.window.is_idle = True
                 if self.gate.until > final + held:
                     left = self.gate.until - self._clock()
@@ -335,12 +365,36 @@ class CallAttempts:
                 waited = self._clock() - before
                 self.window.is_idle |= waited > max(_NO_WAIT, 0.1 * self.window.latency)
                 held += 0.0 if again else waited
+            if self.share is not None and slot.grant is None:
+                slot.deadline = final if again else math.inf
+                waited = await self._wait_for_share(slot, self.share, again=again)
+                held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():
                 # The gate released the call after the run had ended; its row has been returned as failed.
                 raise asyncio.CancelledError
             if self.gate.lets(slot.passed):
                 return held
+
+    async def _wait_for_share(self, slot: Slot, share: JobShare, *, again: bool) -> float:
+        """Wait until the job's limits admit the attempt; return the seconds."""
+        before = self._clock()
+        try:
+            cost = share.cost_of(slot.call())
+        except Exception as error:
+            self.leave(slot)
+            raise AttemptError(error, Verdict(retryable=False)) from error
+        slot.grant = await share.wait(cost, again=again)
+        waited = self._clock() - before
+        self.window.is_idle |= waited > max(_LEASE_WAIT, 0.1 * self.window.latency)
+        return waited
+
+    def _return_grant(self, slot: Slot) -> None:
+        """Return the permission of an attempt that does not start."""
+        if slot.grant is not None:
+            assert self.share is not None
+            self.share.give_back(slot.grant)
+            slot.grant = None
 
     def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, vain: int) -> float | None:
         """Return the pause in seconds before the next attempt, or None if there is no next attempt.
@@ -382,6 +436,7 @@ class CallAttempts:
         if not isinstance(error, asyncio.CancelledError):
             return error
         why = slot.why
+        self._return_grant(slot)
         self.leave(slot)
         if why is None and self.stopping():
             raise error

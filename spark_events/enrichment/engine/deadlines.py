@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from spark_events.enrichment.engine.calls import Call, RowBatch
+from spark_events.enrichment.engine.job_share import Grant
 
 __all__ = ["GRACE_SECONDS", "PoolWorker", "Slot", "Sweeper"]
 
@@ -38,12 +39,14 @@ class Slot:
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
         abandoned: whether the engine no longer waits for the call; if it ends later, it must not change anything.
         passed: the gate's token of the attempt.
+        grant: the permission of the attempt by the job's limits; None without such limits.
         started: start time of the first attempt.
         attempted: start time of the current attempt.
     """
 
     __slots__ = (
-        "abandoned", "attempted", "batch", "cancelled", "deadline", "index", "made", "passed", "started", "task", "why",
+        "abandoned", "attempted", "batch", "cancelled", "deadline", "grant", "index", "made", "passed", "started",
+        "task", "why",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -56,6 +59,7 @@ class Slot:
         self.why: Literal["timeout", "down"] | None = None
         self.abandoned = False
         self.passed = 0
+        self.grant: Grant | None = None
         self.started = 0.0
         self.attempted = 0.0
 

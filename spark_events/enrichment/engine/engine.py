@@ -18,6 +18,7 @@ from spark_events.enrichment.engine.calls import PENDING, Chunk, RowBatch
 from spark_events.enrichment.engine.client_limits import shortcomings
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.order import Answered, Ordered, Unordered, part_of
 from spark_events.enrichment.engine.pool import Pool, Signals
@@ -56,6 +57,7 @@ class Engine:
             seconds after the task began, because the previous task may have made an attempt just before.
         misfit: returns why a result is no valid answer. It is called on the loop only if that matters at once: for
             later rows with the same key, and for the cache. None: every result is valid.
+        share: the task's part of the job's limits, leased by code that the caller runs; None: the job has no limits.
         began: when the task began, in ``time.monotonic()`` seconds; None: now.
         codec: returns the conversion of answers for ``Cache.store``; None: the store is not used.
     """
@@ -67,6 +69,7 @@ class Engine:
         rate: float | None = None,
         misfit: Misfit | None = None,
         *,
+        share: JobShare | None = None,
         began: float | None = None,
         codec: Callable[[], Codec] | None = None,
     ) -> None:
@@ -76,6 +79,7 @@ class Engine:
         self._began = time.monotonic() if began is None else began
         self._misfit = misfit
         self._codec = codec
+        self._share = share
         self._counts = EngineCounts()
         self._hot = HotKeys(plan.window.initial)
         self._kind = ""
@@ -128,6 +132,14 @@ class Engine:
         # Acts on the loop directly, because the caller's thread may be waiting for its next chunk.
         self._cut_off()
         self._news.put(StoppedError("the run was cancelled"))
+
+    def hint(self, text: str) -> None:
+        """Add a warning to the counters, for the driver's log; called on the loop."""
+        self._counts.hints[text] = 1
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error of code that the engine depends on. May be called from any thread."""
+        self._news.put(error)
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""
@@ -263,6 +275,7 @@ class Engine:
             signals,
             self._misfit,
             codec=self._codec,
+            share=self._share,
         )
         try:
             if refusal is not None:

@@ -222,6 +222,8 @@ class Pool:
         waiting = len(self._slots) > counts.flying
         if waiting and (attempts.allowed.limits or not attempts.gate.is_open):
             cause = "service"
+        elif waiting and attempts.share is not None and attempts.share.lacking:
+            cause = attempts.share.lacking
         elif waiting and attempts.rate is not None:
             cause = "rate_limit"
         elif len(self._slots) < self._window.size:
@@ -281,7 +283,7 @@ class Pool:
         # do not succeed at once are handled by `attempts`.
         attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, self._clock
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
-        limited, plain, first = attempts.rate is not None, self._plain, self._first
+        limited, plain, first = attempts.rate is not None or attempts.share is not None, self._plain, self._first
         take, timed, window = feed.take, counts.durations.append, self._window
         latencies, allowed = window.latencies, attempts.allowed
         measured = False
@@ -309,6 +311,8 @@ class Pool:
                         counts.peak = flying
                     try:
                         answer = await (fn(batch.rows[index]) if fn is not None else invoke(call or slot.call()))
+                        if slot.grant is not None:
+                            attempts.spend(slot, answer)
                         if slot.cancelled and slot.why is None:
                             await attempts.heed(slot)
                         if accept is not None and slot.why is None:

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
+from spark_events.enrichment.engine.ledger import Ledger
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.resources import Resources
@@ -68,6 +69,7 @@ class Process:
         self.gates: LruCache[Gate] = LruCache()
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()
+        self.ledgers: LruCache[Ledger] = LruCache()
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:

@@ -87,6 +87,7 @@ class EngineCounts:
         hints: tasks by warning about the user's resource.
         windows: seconds by size of the window.
         limited: seconds by what limited the calls in flight, see :func:`counted`.
+        usage: sum of the usage of answered attempts, in units of the budget.
     """
 
     def __init__(self) -> None:
@@ -106,6 +107,7 @@ class EngineCounts:
         self.hints: dict[str, int] = {}
         self.windows: defaultdict[int, float] = defaultdict(float)
         self.limited: defaultdict[str, float] = defaultdict(float)
+        self.usage = 0.0
 
     def begin(self) -> None:
         """Count the start of an attempt."""
@@ -152,7 +154,7 @@ class EngineCounts:
 
 _SUMS = (
     "rows", "calls", "attempts", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached",
-    "cache_errors", "known", "swallowed", "abandoned", "slot_wait",
+    "cache_errors", "known", "swallowed", "abandoned", "slot_wait", "usage",
 )  # fmt: skip
 _PEAKS = ("peak_in_flight", "buffer_rows", "buffer_bytes")
 _TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "windows", "limited")
@@ -163,8 +165,8 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
 
     While the engine runs, the values are from about the same time. ``latency`` contains attempts by bucket,
     ``failures`` rows by type, ``kinds`` rows by kind, ``blocked`` seconds by line, and ``hot_keys`` rows by the key's
-    ``repr``. ``limited`` contains seconds by cause: the destination (``service``), the user's ``rate_limit`` or
-    ``max_in_flight``, or too few rows (``upstream``).
+    ``repr``. ``limited`` contains seconds by cause: the destination (``service``), the user's ``rate_limit``,
+    ``budget``, ``max_in_flight`` or ``max_in_flight_job``, or too few rows (``upstream``).
     """
     attempts = counts.begun
     return {
@@ -182,6 +184,7 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
         "swallowed": counts.swallowed,
         "abandoned": counts.abandoned,
         "slot_wait": counts.waited,
+        "usage": counts.usage,
         "peak_in_flight": counts.peak,
         "latency": counts.latency(),
         "failures": dict(counts.failures),
@@ -211,7 +214,7 @@ def summary(numbers: dict[str, Any]) -> dict[str, int | float]:
     """Return counts, and durations in milliseconds, for messages and events."""
     latency, windows = numbers["latency"], numbers["windows"]
     return {
-        **{name: numbers[name] for name in _SUMS if name != "slot_wait"},
+        **{name: numbers[name] for name in _SUMS if name not in ("slot_wait", "usage")},
         "failures": sum(numbers["failures"].values()),
         "peak_in_flight": numbers["peak_in_flight"],
         "latency.p50_ms": quantile(latency, 0.5) * 1000,

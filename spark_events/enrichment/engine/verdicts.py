@@ -42,6 +42,9 @@ _STATUSES = range(100, 600)
 #: worker.
 _LONGEST_PAUSE = 86_400.0
 _RESETS = "x-ratelimit-reset"
+#: Remaining calls and seconds of a limit in a RateLimit header: of the current draft, ``"hour";r=0;t=30``, and of
+#: earlier ones, ``limit=100, remaining=0, reset=30``.
+_IETF = (re.compile(r"^r=(\d+)$|^remaining=(\d+)$"), re.compile(r"^t=(\d+)$|^reset=(\d+)$"))
 #: Values from here on are no duration but seconds since 1970 (this value is in 2001).
 _FIRST_EPOCH = 1e9
 #: Durations in Go's format: ``6m0s``, ``20ms``.
@@ -180,7 +183,7 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
     headers = _headers(error)
     delays = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]
     if status == _TOO_MANY:
-        delays += [_moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
+        delays += [_ietf(headers), _moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
     delay = next((seconds for seconds in delays if seconds is not None), None)
     return None if delay is None else min(max(0.0, delay), _LONGEST_PAUSE)
 
@@ -208,6 +211,23 @@ def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | Non
         if name.startswith(_RESETS) and (seconds := _moment(value, wall)) is not None:
             left = _number(headers.get(name.replace("reset", "remaining")))
             (exhausted if left is not None and left <= 0 else others).append(seconds)
+    return max(exhausted) if exhausted else min(others, default=None)
+
+
+def _ietf(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds until the last exhausted limit in the ``RateLimit`` header is reset, otherwise the first."""
+    exhausted: list[float] = []
+    others: list[float] = []
+    header = headers.get("ratelimit", "")
+    # Earlier drafts have one limit, whose parts are separated by commas.
+    for limit in [header.replace(",", ";")] if "reset=" in header else header.split(","):
+        parts = [part.strip() for part in limit.split(";")]
+        left, seconds = (
+            next((float(found[1] or found[2]) for part in parts if (found := pattern.match(part))), None)
+            for pattern in _IETF
+        )
+        if seconds is not None:
+            (exhausted if left == 0 else others).append(seconds)
     return max(exhausted) if exhausted else min(others, default=None)
 
 

@@ -5,6 +5,13 @@ worker continues to call until then. Nor does Spark end a task that a new attemp
 knows of both at once. So it opens a port; every task connects, reports its attempt, and waits.
 
 The channel is optional: if executors cannot reach the port, tasks run until Spark kills them.
+
+If the job has limits, a task also asks for leases over its connection (:mod:`spark_events.enrichment.engine.ledger`):
+
+    task:    hello          ask 0              ask 1
+    driver:                        lease 0            lease 1      stop
+
+An ask and a lease are a proof, a length and JSON. A stop message is a proof alone.
 """
 
 from __future__ import annotations
@@ -16,9 +23,11 @@ import hmac
 import logging
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
+from spark_events.enrichment.engine.job_share import JobShare
+from spark_events.enrichment.engine.ledger import Ask, Lease
 from spark_events.enrichment.engine.loop import BackgroundLoop
 
 _LOG = logging.getLogger(__name__)
@@ -26,6 +35,13 @@ _CONNECT_SECONDS = 10.0
 _ATTEMPT = struct.Struct(">qqqq")
 _PROOF_BYTES = 32
 HELLO_BYTES = _ATTEMPT.size + _PROOF_BYTES
+_LENGTH = struct.Struct(">I")
+#: Most bytes of an ask: the slots of a minute take a few thousand.
+_MOST_BYTES = 1 << 16
+
+
+class _ForeignMessageError(OSError):
+    """A message has no valid proof."""
 
 
 class TaskAttempt(NamedTuple):
@@ -70,7 +86,7 @@ class ChannelAddress:
     secret: bytes
 
     def hello(self, attempt: TaskAttempt) -> bytes:
-        """Return the only message that a task sends."""
+        """Return the first message that a task sends."""
         packed = _ATTEMPT.pack(*attempt)
         return packed + self._proof(b"task", packed)
 
@@ -80,17 +96,65 @@ class ChannelAddress:
         return attempt if hmac.compare_digest(hello, self.hello(attempt)) else None
 
     def stop_message(self, attempt: TaskAttempt) -> bytes:
-        """Return the only message that the driver sends; it differs for every task."""
+        """Return the message that ends a task; it differs for every task."""
         return self._proof(b"halt", _ATTEMPT.pack(*attempt))
 
     def _proof(self, what: bytes, packed: bytes) -> bytes:
         return hmac.digest(self.secret, what + packed, "sha256")
 
+    def ask(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
+        """Return the message of a task's ask with this number."""
+        return self._sealed(b"asks", attempt, number, body)
+
+    def lease(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
+        """Return the message of the lease that answers this ask."""
+        return self._sealed(b"give", attempt, number, body)
+
+    def _sealed(self, what: bytes, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
+        proof = self._proof(what, _ATTEMPT.pack(*attempt) + _LENGTH.pack(number) + body)
+        return proof + _LENGTH.pack(len(body)) + body
+
+    async def read_ask(self, reader: asyncio.StreamReader, attempt: TaskAttempt, number: int) -> bytes:
+        """Read the ask with this number.
+
+        Raises:
+            OSError: when the message is invalid.
+        """
+        proof = await reader.readexactly(_PROOF_BYTES)
+        return await self._read(reader, proof, lambda body: self.ask(attempt, number, body))
+
+    @staticmethod
+    async def _read(reader: asyncio.StreamReader, proof: bytes, expected: Callable[[bytes], bytes]) -> bytes:
+        """Read the rest of a message after its proof."""
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > _MOST_BYTES:
+            raise _ForeignMessageError(f"a message of {length:,} bytes")
+        body = await reader.readexactly(length)
+        if not hmac.compare_digest(proof, expected(body)[:_PROOF_BYTES]):
+            raise _ForeignMessageError("a message without a valid proof")
+        return body
+
     @contextlib.contextmanager
-    def listening(self, loop: BackgroundLoop, attempt: TaskAttempt, on_stop: Callable[[], None]) -> Iterator[None]:
-        """Call ``on_stop()`` on the loop when the driver stops this task; a lost connection has no effect."""
+    def listening(
+        self,
+        loop: BackgroundLoop,
+        attempt: TaskAttempt,
+        on_stop: Callable[[], None],
+        share: JobShare | None = None,
+        alone: Callable[[str], Awaitable[None]] | None = None,
+    ) -> Iterator[None]:
+        """Call ``on_stop()`` on the loop when the driver stops this task.
+
+        Args:
+            loop: the loop of the worker process.
+            attempt: this task.
+            on_stop: called at most once.
+            share: asks for leases over the connection; None: the job has no limits.
+            alone: runs the share, with the reason, if the driver cannot be reached. Without a share, a lost connection
+                has no effect.
+        """
         over = threading.Event()
-        listener = loop.submit(self._listen(attempt, on_stop, over))
+        listener = loop.submit(self._listen(attempt, on_stop, over, share, alone))
         try:
             yield
         finally:
@@ -98,22 +162,89 @@ class ChannelAddress:
             with contextlib.suppress(RuntimeError):  # the loop ended with its process
                 listener.cancel()
 
-    async def _listen(self, attempt: TaskAttempt, on_stop: Callable[[], None], over: threading.Event) -> None:
+    async def _listen(
+        self,
+        attempt: TaskAttempt,
+        on_stop: Callable[[], None],
+        over: threading.Event,
+        share: JobShare | None,
+        alone: Callable[[str], Awaitable[None]] | None,
+    ) -> None:
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), _CONNECT_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
             _LOG.debug("driver channel %s:%d: cannot connect: %s", self.host, self.port, error)
-            return
+            why = f"cannot connect to {self.host}:{self.port}: {str(error) or 'timeout'}"
+        else:
+            why = await self._attend(reader, writer, attempt, on_stop, over, share)
+        if why and share is not None and alone is not None and not over.is_set():
+            await alone(why)
+
+    async def _attend(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        attempt: TaskAttempt,
+        on_stop: Callable[[], None],
+        over: threading.Event,
+        share: JobShare | None,
+    ) -> str:
+        """Use the connection until it ends; return why it ended, or "" after the stop message."""
+        conversation = _Conversation(self, attempt, writer)
+        asking: asyncio.Task[None] | None = None
         try:
             if over.is_set():
                 # The task ended while the connection opened: before Python 3.12, asyncio.wait_for may lose that
                 # cancellation.
-                return
+                return ""
             writer.write(self.hello(attempt))
-            if hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), self.stop_message(attempt)):
-                on_stop()
+            if share is not None:
+                asking = asyncio.ensure_future(share.run(conversation.lease_for))
+            while not hmac.compare_digest(proof := await reader.readexactly(_PROOF_BYTES), self.stop_message(attempt)):
+                if share is None:
+                    raise _ForeignMessageError("a message without a valid proof")
+                conversation.answered(await self._read(reader, proof, conversation.expected))
+            on_stop()
+            return ""
         except (OSError, asyncio.IncompleteReadError) as error:
             # The driver has exited, or a firewall has closed the connection; Spark detects the former.
             _LOG.debug("driver channel %s:%d: connection lost: %s", self.host, self.port, error)
+            return f"lost the connection to {self.host}:{self.port}: {error}"
         finally:
+            if asking is not None:
+                asking.cancel()
+            if share is not None:
+                conversation.send(share.ask(is_last=True))
             writer.close()
+
+
+class _Conversation:
+    """Numbered asks of a task, and the leases that answer them."""
+
+    def __init__(self, address: ChannelAddress, attempt: TaskAttempt, writer: asyncio.StreamWriter) -> None:
+        self._address = address
+        self._attempt = attempt
+        self._writer = writer
+        self._number = 0
+        self._lease: asyncio.Future[Lease] | None = None
+
+    def send(self, ask: Ask) -> None:
+        """Send an ask, if the connection is open."""
+        with contextlib.suppress(RuntimeError):  # uvloop refuses to write to a connection that is being closed
+            self._writer.write(self._address.ask(self._attempt, self._number, ask.to_bytes()))
+        self._number += 1
+
+    async def lease_for(self, ask: Ask) -> Lease:
+        """Send an ask and wait for its lease."""
+        self._lease = asyncio.get_running_loop().create_future()
+        self.send(ask)
+        return await self._lease
+
+    def expected(self, body: bytes) -> bytes:
+        """Return the message of the lease for the last ask."""
+        return self._address.lease(self._attempt, self._number - 1, body)
+
+    def answered(self, body: bytes) -> None:
+        """Pass on a lease."""
+        if self._lease is not None and not self._lease.done():
+            self._lease.set_result(Lease.from_bytes(body))

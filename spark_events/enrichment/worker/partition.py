@@ -12,6 +12,8 @@ import pyarrow as pa
 from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.job_share import JobShare
+from spark_events.enrichment.engine.ledger import Ledger, leased
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
@@ -72,7 +74,11 @@ class Partition:
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema())
         codec = functools.partial(AnswerCodec, task.output_schema(), self._writer.misfit)
-        self._engine = Engine(plan, definition, task.rate, self._writer.misfit, began=began, codec=codec)
+        self._share = None if task.job is None else JobShare(task.job, plan.budget)
+        self._calls = definition.calls
+        self._engine = Engine(
+            plan, definition, task.rate, self._writer.misfit, share=self._share, began=began, codec=codec
+        )
         self._tally = Tally(attempt.partition, attempt.stage)
         self._recording: Recording | None = None
 
@@ -82,9 +88,15 @@ class Partition:
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:
                 self._recording = stack.enter_context(self._task.replay.recording(self._number))
+            process, share = current_process(), self._share
             if self._task.channel is not None:
-                background = current_process().background
-                stack.enter_context(self._task.channel.listening(background, self._attempt, self._engine.cancel))
+                listening = self._task.channel.listening(
+                    process.background, self._attempt, self._engine.cancel, share, self._share_evenly
+                )
+                stack.enter_context(listening)
+            elif share is not None:
+                sharing = process.background.submit(self._share_evenly(""))
+                stack.callback(sharing.cancel)
             answered = self._engine.run(self._chunks(batches))
             if self._recording is not None:
                 stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._write_early))
@@ -96,6 +108,23 @@ class Partition:
                     held = batch
         if held is not None:
             yield self._with_report(held) if self._task.settles else held
+
+    async def _share_evenly(self, why: str) -> None:
+        """Lease an even share of the job's limits from this process, because the driver leases none."""
+        job, tasks = self._task.job, self._task.tasks
+        assert job is not None
+        assert self._share is not None
+        if why:
+            self._engine.hint(
+                f"a task {why}; it uses 1/{tasks} of the job's limits, as if {tasks} tasks run at a time: let "
+                "executors connect to the driver, or give Limits.concurrent_tasks"
+            )
+        limits = job.share(tasks)
+        ledger = current_process().ledgers.get((self._calls, limits), lambda: Ledger(limits))
+        try:
+            await self._share.run(functools.partial(leased, ledger, self._attempt))
+        finally:
+            ledger.leave(self._attempt)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
         first = 0

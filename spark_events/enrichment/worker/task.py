@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from spark_events.enrichment.engine.ledger import JobLimits
     from spark_events.enrichment.worker.driver_channel import ChannelAddress
     from spark_events.enrichment.worker.replay import ReplayStore
 
@@ -29,7 +30,9 @@ class Task:
         settles: whether failures and the report are returned in a hidden column; otherwise the first failure fails the
             task, unless ``on_failure`` says otherwise.
         failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
-        rate: attempts per second of one task.
+        rate: attempts per second of one task, if the driver does not lease them.
+        job: limits of the job, leased by the driver, or divided by ``tasks`` if there is no channel; None: no limits.
+        tasks: number of tasks that share them without a channel.
         replay: the store of the answers until the batch is committed.
         channel: the address of the driver channel.
         names: the original column names if the batches have substitute names; otherwise empty.
@@ -44,6 +47,8 @@ class Task:
     settles: bool
     failure_column: str = ""
     rate: float | None = None
+    job: JobLimits | None = None
+    tasks: int = 1
     replay: ReplayStore | None = None
     channel: ChannelAddress | None = None
     names: tuple[str, ...] = ()

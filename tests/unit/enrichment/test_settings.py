@@ -11,9 +11,22 @@ from typing import Any
 
 import pytest
 
-from spark_events import Auto, Buffer, Cache, CircuitBreaker, InvalidPlanError, Key, Limits, OnFailure, Replay, Retry
+from spark_events import (
+    Auto,
+    Budget,
+    Buffer,
+    Cache,
+    CircuitBreaker,
+    InvalidPlanError,
+    Key,
+    Limits,
+    OnFailure,
+    Rate,
+    Replay,
+    Retry,
+)
 
-CLASSES = [Auto, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, Retry]
+CLASSES = [Auto, Budget, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Rate, Replay, Retry]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +51,22 @@ CLASSES = [Auto, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, Replay, 
             {"timeout": 20, "total_timeout": 10},
             "Limits.timeout is 20; allowed: at most total_timeout, which is",
         ),
-        (Limits, {"rate_limit": -1}, "rate_limit is -1; allowed: a number of attempts per second above 0, or None"),
+        (Limits, {"rate_limit": -1}, "rate_limit is -1; allowed: a Rate, or a number of attempts per second above 0"),
+        (Limits, {"max_in_flight_job": 0}, "Limits.max_in_flight_job is 0; allowed: a whole number of at least 1"),
+        (Limits, {"budget": 1000}, "Limits.budget is 1000; allowed: a Budget, or None"),
+        (Rate, {"requests_per_second": 0}, "Rate.requests_per_second is 0; allowed: a number of attempts per second"),
+        (Budget, {"per_minute": 0, "cost": len}, "Budget.per_minute is 0; allowed: a number above 0"),
+        (
+            Budget,
+            {"per_minute": 9, "cost": 5},
+            "Budget.cost is 5; allowed: a function of the row that returns a number",
+        ),
+        (Budget, {"per_minute": 9, "cost": len, "usage": "tokens"}, "Budget.usage is 'tokens'; allowed: a function of"),
+        (
+            Budget,
+            {"per_minute": 9, "cost": len, "price_per_1000": -1},
+            "Budget.price_per_1000 is -1; allowed: a number",
+        ),
         (Limits, {"concurrent_tasks": 0, "rate_limit": 1}, "Limits.concurrent_tasks is 0"),
         (Limits, {"concurrent_tasks": 3}, "Limits.concurrent_tasks is 3; allowed: None without rate_limit"),
         (Limits, {"circuit_breaker": 1}, "Limits.circuit_breaker is 1; allowed: a CircuitBreaker, or None"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
+from spark_events import Budget
+from spark_events.enrichment.driver.rate import ledger_of, limits_of, rate_of_a_task, sharing_tasks, tasks_at_a_time
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
@@ -251,3 +252,64 @@ def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, ca
 
 
 async def fn(row: Any) -> None: ...
+
+
+def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> None:
+    """If Spark knows no number, the slots that exist now are assumed, for tasks that cannot reach the driver."""
+    caplog.set_level("WARNING")
+    plan = Plan(fn, max_in_flight_job=10)
+    df = frame(DYNAMIC, now=4, partitions=None)
+    assert sharing_tasks(df, plan, None, leases=True) == 4
+    assert sharing_tasks(df, plan, 7, leases=True) == 7
+    assert sharing_tasks(df, plan, None, leases=False) is None
+    with pytest.raises(InvalidPlanError, match="max_in_flight_job applies to the whole job"):
+        rate_of_a_task(plan, None)
+    assert caplog.messages == []
+
+
+class OverConnect:
+    """Double of a DataFrame of Connect, whose server has six task slots."""
+
+    def __init__(self, session: str) -> None:
+        self.jobs = 0
+        self.sparkSession: Any = SimpleNamespace(
+            session_id=session, range=lambda _: self, conf={"spark.app.id": session}
+        )
+
+    def selectExpr(self, _: str) -> OverConnect:
+        return self
+
+    def distinct(self) -> OverConnect:
+        return self
+
+    def count(self) -> int:
+        self.jobs += 1
+        return 6
+
+
+OverConnect.__module__ = "pyspark.sql.connect.dataframe"
+
+
+def test_tasks_over_connect_share_evenly(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning says what is assumed and what to do, once; the slots are counted once in a session."""
+    caplog.set_level("WARNING")
+    df: Any = OverConnect(f"session-{next(APPLICATIONS)}")
+    budget = Budget(6000, cost=len)
+    for _ in range(2):
+        assert sharing_tasks(df, Plan(fn, budget=budget), None, leases=False) == 6
+    assert df.jobs == 1
+    assert caplog.messages == [
+        "the driver cannot lease the job's limits to its tasks: each task uses 1/6 of rate_limit, budget and "
+        "max_in_flight_job, as if 6 tasks run at a time. Fewer tasks stay below the limits, and more exceed them; give "
+        "Limits.concurrent_tasks"
+    ]
+    assert sharing_tasks(df, Plan(fn, budget=budget), 3, leases=False) == 3
+    assert limits_of(Plan(fn, budget=budget)).share(6).amount_per_minute == 1000
+
+
+def test_micro_batches_share_a_ledger() -> None:
+    """Otherwise each batch would have a whole minute's budget."""
+    plan = Plan(fn, rate_limit=5)
+    name = f"calls-{next(APPLICATIONS)}"
+    assert ledger_of(plan, name) is ledger_of(Plan(fn, rate_limit=5), name)
+    assert ledger_of(plan, name) is not ledger_of(Plan(fn, rate_limit=6), name)

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from spark_events import Budget
 from spark_events.enrichment.driver.micro_batch import MicroBatch
-from spark_events.enrichment.driver.reports import judged
+from spark_events.enrichment.driver.reports import enrichment_event, judged
+from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.report import PartitionReport
 
@@ -36,3 +39,18 @@ def test_the_ratios_0_and_1() -> None:
     assert not fails(1, 3, 3)
     assert fails(1e-7, 2, 10_000_000)
     assert not fails(1e-7, 1, 10_000_000)
+
+
+@pytest.mark.parametrize("price", [None, 0.002])
+def test_the_event_has_the_usage_and_its_cost(price: float | None) -> None:
+    """The usage of all partitions is added; without a budget, the event has neither."""
+    counts = EngineCounts()
+    counts.usage = 1500.0
+    statistics = counted(counts, HotKeys(1).hot())
+    reports = [PartitionReport(part, 1, 0, (), statistics, {}) for part in range(2)]
+    budget = Budget(9000, cost=len, price_per_1000=price)
+    attributes = enrichment_event("fn", MicroBatch("q", 1), reports, 1.0, None, budget)["attributes"]
+    assert attributes["spark.enrich.usage"] == 3000
+    assert attributes.get("spark.enrich.cost") == (None if price is None else pytest.approx(0.006))
+    without = enrichment_event("fn", MicroBatch("q", 1), reports, 1.0, None)["attributes"]
+    assert not {"spark.enrich.usage", "spark.enrich.cost"} & set(without)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrichment.engine.engine import Definition
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.settings import Cache, Retry
+from spark_events.enrichment.settings import Budget, Cache, Retry
 from spark_events.enrichment.worker.answers import AnswerWriter
-from spark_events.enrichment.worker.driver_channel import TaskAttempt
+from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
 from spark_events.enrichment.worker.partition import Partition
 from spark_events.enrichment.worker.replay import ReplayStore
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
@@ -375,3 +377,45 @@ def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
         assert made.column("twice").to_pylist() == answers
         wrong = False
     assert called == [0, 1, 2, 1]
+
+
+def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
+    """A task without the driver's leases stays within its share; a warning says what it assumes."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = ChannelAddress("127.0.0.1", closed.getsockname()[1], b"s" * 16)
+    in_flight = most = 0
+
+    async def fn(row: Any) -> Mapping[str, int]:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        await asyncio.sleep(0.001)
+        in_flight -= 1
+        return {"twice": 2 * row.id}
+
+    job = JobLimits(calls_per_second=100_000, in_flight=12)
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=job, tasks=4, channel=address)
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    partition = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "")
+    made = pa.Table.from_batches(list(partition.run(iter([_wide(200, 1)]))))
+    assert made.column("twice").to_pylist() == [2 * number for number in range(200)]
+    assert most == 3
+    counted = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"]).statistics
+    (text,) = counted["hints"]
+    assert text.startswith(f"a task cannot connect to 127.0.0.1:{address.port}: ")
+    assert "it uses 1/4 of the job's limits, as if 4 tasks run at a time: let executors connect to the driver" in text
+
+
+def test_usage_is_counted_with_batch_size() -> None:
+    """The usage of a call is that of its rows; a failed row counts as part of its call."""
+
+    async def fn(rows: list[Any]) -> list[Any]:
+        return [KeyError("row") if row.id == 3 else {"twice": 2 * row.id} for row in rows]
+
+    budget = Budget(10**6, cost=lambda row: 1, usage=lambda answer: answer["twice"])
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=JobLimits(None, 1e6))
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    plan = Plan(fn, batch_size=4, budget=budget, on_failure="null", retry=None)
+    made = pa.Table.from_batches(list(Partition(task, plan, definition, TaskAttempt(), "").run(iter([_wide(10, 1)]))))
+    counted = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"]).statistics
+    assert counted["usage"] == 2 * (sum(range(10)) - 3)

@@ -1,0 +1,203 @@
+"""Part of the job's limits that a task may use, leased from a :class:`Ledger` on the driver or in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from spark_events.enrichment.engine.calls import Call
+from spark_events.enrichment.engine.failure import type_of
+from spark_events.enrichment.engine.ledger import LEASE_SECONDS, Ask, JobLimits, Lease
+from spark_events.enrichment.settings import Budget
+
+__all__ = ["Grant", "JobShare"]
+
+#: Seconds in which calls collect before the next ask, and the longest time between two asks.
+_COLLECTS, _LONGEST = 0.005, 1.0
+#: Most slots of time in one ask; the rest follows in the next one.
+_MOST_SLOTS = 500
+
+
+class Grant(NamedTuple):
+    """Permission for one attempt: its estimate, and the slot of the lease in which the estimate counts."""
+
+    slot: int
+    cost: float
+
+
+class JobShare:
+    """Lets attempts of one task start within the job's limits; used by the loop's thread only.
+
+    Args:
+        limits: the limits of the whole job.
+        budget: estimates and usage; None: calls have no cost.
+        clock: monotonic time in seconds.
+
+    Attributes:
+        lacking: the limit that calls wait for, for the statistics.
+        used: sum of the usage of answered attempts, as estimated if unknown.
+        problem: why the usage of an answer is unknown; "" while it is known.
+    """
+
+    def __init__(self, limits: JobLimits, budget: Budget | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._budget = budget
+        self._clock = clock
+        self._again: deque[tuple[asyncio.Future[Grant], float]] = deque()
+        self._first: deque[tuple[asyncio.Future[Grant], float]] = deque()
+        self._lease = Lease()
+        self._expires = -math.inf
+        self._in_flight = 0
+        self._unused: dict[int, float] = {}
+        self._debt = 0.0
+        self._news = asyncio.Event()
+        self.lacking = ""
+        self.used = 0.0
+        self.problem = ""
+
+    def cost_of(self, call: Call) -> float:
+        """Return the estimate for a call.
+
+        Raises:
+            ValueError: when the user's function returns no valid number, or more than the whole budget.
+        """
+        if self._budget is None:
+            return 0.0
+        cost = sum(self._budget.cost(batch.rows[index]) for batch, index in call.positions())
+        if not 0 <= cost < math.inf:
+            raise ValueError(f"Budget.cost returned {cost!r}; allowed: a finite number, 0 or more")
+        if cost > self._budget.per_minute:
+            raise ValueError(
+                f"Budget.cost is {cost:,g} for one call, above Budget.per_minute={self._budget.per_minute:,g}, so the "
+                "call can never start; make the call smaller, or raise the budget"
+            )
+        return float(cost)
+
+    async def wait(self, cost: float, *, again: bool) -> Grant:
+        """Wait until an attempt may start; retries precede first attempts."""
+        if not (self._again or self._first) and self._admits(cost):
+            return self._take(cost)
+        waiting: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        (self._again if again else self._first).append((waiting, cost))
+        self._news.set()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                # Admitted and cancelled at the same time.
+                self.give_back(waiting.result())
+            raise
+
+    def give_back(self, grant: Grant) -> None:
+        """Return the permission of an attempt that has not started."""
+        self._correct(grant, 0.0)
+        self.ended()
+
+    def ended(self) -> None:
+        """Record the end of an attempt, which frees its place."""
+        self._in_flight -= 1
+        self._serve()
+        if not (self._again or self._first) and self._limits.in_flight is not None:
+            self._news.set()
+
+    def spent(self, grant: Grant, answer: Any, *, several: bool) -> None:
+        """Count the usage of an answered attempt, and return or owe the difference to its estimate.
+
+        Args:
+            grant: the permission of the attempt.
+            answer: the result of the function.
+            several: whether it is a list of one result for each row.
+        """
+        budget, used = self._budget, grant.cost
+        if budget is None:
+            return
+        if budget.usage is not None:
+            parts = answer if several and isinstance(answer, Sequence) else (answer,)
+            try:
+                used = float(sum(budget.usage(one) for one in parts if not isinstance(one, BaseException)))
+                if not 0 <= used < math.inf:
+                    raise ValueError(f"{used!r} is no finite number of 0 or more")
+            except Exception as error:
+                used, self.problem = grant.cost, f"{type_of(error)}: {error}"
+        self.used += used
+        self._correct(grant, used)
+
+    def _correct(self, grant: Grant, used: float) -> None:
+        if used < grant.cost:
+            self._unused[grant.slot] = self._unused.get(grant.slot, 0.0) + grant.cost - used
+        self._debt += max(0.0, used - grant.cost)
+
+    def _admits(self, cost: float) -> bool:
+        lease, limits = self._lease, self._limits
+        if limits.in_flight is not None and self._in_flight >= lease.places:
+            return False
+        if limits.calls_per_second is None and limits.amount_per_minute is None:
+            return True
+        # Rounding of sums must not leave a call without its last fraction of a token.
+        return lease.calls >= 1 and lease.amount * (1 + 1e-9) >= cost and self._clock() < self._expires
+
+    def _take(self, cost: float) -> Grant:
+        lease = self._lease
+        self._lease = lease._replace(calls=lease.calls - 1, amount=max(0.0, lease.amount - cost))
+        self._in_flight += 1
+        return Grant(lease.slot, cost)
+
+    def _serve(self) -> None:
+        """Let waiting attempts start, as far as the lease allows."""
+        while queue := self._again or self._first:
+            waiting, cost = queue[0]
+            if not waiting.done():
+                if not self._admits(cost):
+                    return
+                waiting.set_result(self._take(cost))
+            queue.popleft()
+
+    async def run(self, lease_for: Callable[[Ask], Awaitable[Lease]]) -> None:
+        """Ask for leases while calls wait, and return what is not used; ends only by cancellation."""
+        try:
+            await self._run(lease_for)
+        except Exception as error:
+            # An error of the ledger ends the run, because its calls would wait forever.
+            for waiting, _ in (*self._again, *self._first):
+                if not waiting.done():
+                    waiting.set_exception(error)
+            raise
+
+    async def _run(self, lease_for: Callable[[Ask], Awaitable[Lease]]) -> None:
+        while True:
+            self._news.clear()
+            asked = self._clock()
+            # The ledger decides after it was asked, so a lease expires no later than the ledger assumes.
+            self._lease, self._expires = await lease_for(self.ask()), asked + LEASE_SECONDS
+            self.lacking = self._lease.lacking
+            self._serve()
+            if not (self._again or self._first):
+                try:
+                    await asyncio.wait_for(self._news.wait(), _LONGEST)
+                except asyncio.TimeoutError:
+                    continue
+            await asyncio.sleep(_COLLECTS)
+
+    def ask(self, *, is_last: bool = False) -> Ask:
+        """Return the next ask, which returns the rest of the current lease; ``is_last`` asks for nothing."""
+        lease, limits = self._lease, self._limits
+        self._lease = lease._replace(calls=0, amount=0.0)
+        if limits.amount_per_minute is not None and lease.amount:
+            self._unused[lease.slot] = self._unused.get(lease.slot, 0.0) + lease.amount
+        unused = tuple(self._unused.items())[:_MOST_SLOTS]
+        for slot, _ in unused:
+            del self._unused[slot]
+        debt, self._debt = self._debt, 0.0
+        held = max(lease.places, self._in_flight)
+        costs = (
+            [] if is_last else [cost for queue in (self._again, self._first) for one, cost in queue if not one.done()]
+        )
+        wanted = 0 if is_last else self._in_flight + len(costs)
+        if limits.in_flight is not None:
+            costs = costs[: max(0, lease.places - self._in_flight)]
+        first = costs[0] if costs else 0.0
+        return Ask(len(costs), sum(costs), first, held, wanted, lease.slot, lease.calls, unused, debt)

@@ -1,0 +1,148 @@
+"""Tests of limits of the whole job in a real session with two tasks; the log of a real service is the truth."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from enrich_service import Called, EnrichService, quota, tokens_of
+from pyspark.sql import SparkSession
+from spark.enriching import opener
+
+from spark_events import Budget, Limits, Rate, enrich, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
+
+#: Tokens a minute: 1,000 per second, and ten calls per second.
+QUOTA = 60_000
+
+
+def session_at(url: str) -> Callable[[], Any]:
+    @contextlib.asynccontextmanager
+    async def open_session() -> AsyncIterator[Any]:
+        import aiohttp
+
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield session
+
+    return open_session
+
+
+async def ask(row: Any, ctx: Any) -> dict[str, Any]:
+    async with ctx.resource.get(f"/rows/{row.id}") as answer:
+        answer.raise_for_status()
+        found = await answer.json()
+        return {"name": found["name"], "tokens": found["tokens"]}
+
+
+def answered(calls: list[Called]) -> list[Called]:
+    return [call for call in calls if call.outcome == "200"]
+
+
+def throughput(calls: list[Called]) -> float:
+    """Return the tokens per minute between the first and the last answered call."""
+    first, *rest = answered(calls)
+    return 60 * sum(tokens_of(call.key) for call in rest) / (rest[-1].began - first.began)
+
+
+@pytest.mark.parametrize("guess", [1.0, 1.5])
+def test_two_tasks_use_a_quota_of_tokens(
+    spark: SparkSession, service: EnrichService, guess: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With more rows than the quota allows; estimates may be too high."""
+    service.script(delay=0.3, quota=quota(QUOTA))
+    budget = Budget(QUOTA, cost=lambda row: guess * (50 + row.id * 37 % 101), usage=lambda answer: answer["tokens"])
+    out = enrich_batch(
+        spark.range(0, 140, 1, 2),
+        ask,
+        output="name string, tokens long",
+        resource=session_at(service.url),
+        limits=Limits(budget=budget, max_in_flight=50, total_timeout=600),
+    )
+    assert [row.name for row in out.orderBy("id").collect()] == [f"n{row}" for row in range(140)]
+    calls = service.calls()
+    assert throughput(calls) >= 0.9 * QUOTA
+    assert len(calls) <= 1.1 * 140
+    assert caplog.messages == []
+
+
+def test_without_a_budget_the_quota_rejects_calls(spark: SparkSession, service: EnrichService) -> None:
+    """The control: the same rows without a budget."""
+    service.script(delay=0.3, quota=quota(QUOTA))
+    out = enrich_batch(
+        spark.range(0, 140, 1, 2),
+        ask,
+        output="name string, tokens long",
+        resource=session_at(service.url),
+        limits=Limits(max_in_flight=50, total_timeout=600),
+    )
+    assert out.count() == 140
+    assert Counter(call.outcome for call in service.calls())["429"] > 20
+
+
+def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: EnrichService) -> None:
+    """Calls in flight limit the job to 80 % of the quota; leases hardly delay them."""
+    service.script(delay=0.5, quota=quota(QUOTA))
+    out = enrich_batch(
+        spark.range(0, 80, 1, 2),
+        ask,
+        output="name string, tokens long",
+        resource=session_at(service.url),
+        limits=Limits(
+            budget=Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101),
+            max_in_flight=2,
+            rate_limit=Rate(1000),
+        ),
+    )
+    assert out.count() == 80
+    calls = service.calls()
+    assert {call.outcome for call in calls} == {"200"}
+    # Each task makes 40 calls of half a second, two at a time.
+    for part in range(2):
+        began = [call.began for call in calls if int(call.key) // 40 == part]
+        assert len(began) == 40
+        assert began[-1] - began[0] <= 9.5 / 0.8
+
+
+def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
+    """A task that has no more rows leaves its places to the other one."""
+    service.script(delay=0.1)
+    rows = spark.range(0, 10, 1, 1).union(spark.range(10, 110, 1, 1))
+
+    async def get(row: Any, ctx: Any) -> dict[str, Any]:
+        return {"key": (await ctx.resource.get(row.id))["key"]}
+
+    began = time.monotonic()
+    out = enrich_batch(
+        rows,
+        get,
+        output="key string",
+        resource=opener(service.port),
+        limits=Limits(max_in_flight_job=10, max_in_flight=50),
+    )
+    assert out.count() == 110
+    assert max(call.in_flight for call in service.calls()) in (9, 10)
+    assert time.monotonic() - began < 60
+    late = [call.in_flight for call in service.calls() if int(call.key) > 60]
+    assert max(late) > 5
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_without_the_channel_tasks_share_evenly(spark: SparkSession, service: EnrichService, lazy: bool) -> None:
+    """Each of two tasks has half of the places, and half of the budget."""
+    service.script(delay=0.05, quota=quota(QUOTA))
+    limits: dict[str, Any] = {"max_in_flight_job": 4, "budget": Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101)}
+    made: dict[str, Any] = {"output": "name string, tokens long", "resource": session_at(service.url)}
+    rows = spark.range(0, 60, 1, 2)
+    if lazy:
+        out = enrich(rows, ask, limits=Limits(**limits), **made)
+    else:
+        out = enrich_batch(rows, ask, limits=Limits(**limits, driver_channel=False), **made)
+    assert len({row.name for row in out.collect()}) == 60
+    calls = service.calls()
+    assert {call.outcome for call in calls} == {"200"}
+    assert max(call.in_flight for call in calls) <= 4

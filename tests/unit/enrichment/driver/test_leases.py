@@ -1,0 +1,171 @@
+"""Tests of leases over the driver's channel, with real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from spark_events import Budget
+from spark_events.enrichment.driver.driver_channel import opened_channel
+from spark_events.enrichment.engine.job_share import JobShare
+from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger
+from spark_events.enrichment.engine.loop import BackgroundLoop
+from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
+
+LOOPBACK = "127.0.0.1"
+SECONDS = 20
+FIRST, SECOND = TaskAttempt(1, 5, 0, 10), TaskAttempt(2, 5, 0, 11)
+BUDGET = Budget(100, cost=float)
+
+
+@pytest.fixture
+def loop() -> Iterator[BackgroundLoop]:
+    made = BackgroundLoop()
+    yield made
+    made.close(SECONDS)
+
+
+def ignored() -> None:
+    pass
+
+
+def test_tasks_lease_from_the_driver(loop: BackgroundLoop) -> None:
+    """Places that one task returns at its end are leased to another one."""
+    limits = JobLimits(in_flight=2)
+    first, second = JobShare(limits, None), JobShare(limits, None)
+
+    async def calls(share: JobShare) -> None:
+        for _ in range(2):
+            await share.wait(0.0, again=False)
+
+    with opened_channel(LOOPBACK, LOOPBACK, Ledger(limits)) as channel:
+        assert channel is not None
+        with channel.address.listening(loop, SECOND, ignored, second):
+            with channel.address.listening(loop, FIRST, ignored, first):
+                loop.submit(calls(first)).result(SECONDS)
+                waiting = loop.submit(calls(second))
+                with pytest.raises(TimeoutError):
+                    waiting.exception(0.5)
+            waiting.result(SECONDS)
+
+
+def test_a_stopped_task_is_notified_while_it_leases(loop: BackgroundLoop) -> None:
+    limits, stopped = JobLimits(calls_per_second=1000), threading.Event()
+    share = JobShare(limits, None)
+    with opened_channel(LOOPBACK, LOOPBACK, Ledger(limits)) as channel:
+        assert channel is not None
+        with channel.address.listening(loop, FIRST, stopped.set, share):
+            for _ in range(20):
+                loop.submit(share.wait(0.0, again=False)).result(SECONDS)
+            assert not stopped.is_set()
+            channel.stop_all()
+            assert stopped.wait(SECONDS)
+
+
+def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLoop) -> None:
+    """What a call did not use is available to others, although its task has ended."""
+    limits = JobLimits(amount_per_minute=100)
+    ledger = Ledger(limits)
+    share = JobShare(limits, Budget(100, cost=float, usage=lambda _: 1))
+
+    async def call(share: JobShare) -> None:
+        grant = await share.wait(90.0, again=False)
+        share.spent(grant, None, several=False)
+        share.ended()
+
+    with opened_channel(LOOPBACK, LOOPBACK, ledger) as channel:
+        assert channel is not None
+        with channel.address.listening(loop, FIRST, ignored, share):
+            loop.submit(call(share)).result(SECONDS)
+        other = JobShare(limits, Budget(100, cost=float, usage=lambda _: 1))
+        with channel.address.listening(loop, SECOND, ignored, other):
+            loop.submit(call(other)).result(SECONDS)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ChannelAddress("", 0, b"w" * 16).ask(FIRST, 0, Ask(1).to_bytes()),
+        b"x" * 32 + b"\xff" * 4,
+        b"x" * 32 + b"\x00\x00\x00\x01x",
+    ],
+)
+def test_a_foreign_ask_ends_the_connection(message: bytes) -> None:
+    """An ask with another secret, of any length, gets no lease."""
+    with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(calls_per_second=10))) as channel:
+        assert channel is not None
+        address = channel.address
+        with socket.create_connection((LOOPBACK, address.port), SECONDS) as task:
+            task.sendall(address.hello(FIRST) + message)
+            assert task.recv(1) == b""
+
+
+def test_an_ask_cannot_be_repeated() -> None:
+    """Each ask has a number, so a recorded one gets no second lease."""
+    with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(calls_per_second=10))) as channel:
+        assert channel is not None
+        address = channel.address
+        ask = address.ask(FIRST, 0, Ask(1).to_bytes())
+        with socket.create_connection((LOOPBACK, address.port), SECONDS) as task:
+            task.sendall(address.hello(FIRST) + ask + ask)
+            with task.makefile("rb") as answers:
+                answer = answers.read()
+    body = answer[36:]
+    assert answer == address.lease(FIRST, 0, body)
+    assert Lease.from_bytes(body).calls == 1
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_task_without_the_driver_is_on_its_own(loop: BackgroundLoop, is_refused: bool) -> None:
+    """If no connection opens, or it ends, the share runs elsewhere, with the reason."""
+    reason: Future[str] = Future()
+
+    async def alone(why: str) -> None:
+        reason.set_result(why)
+
+    with socket.create_server((LOOPBACK, 0)) as driver:
+        address = ChannelAddress(LOOPBACK, driver.getsockname()[1], b"s" * 16)
+        if is_refused:
+            driver.close()
+        with address.listening(loop, FIRST, ignored, JobShare(JobLimits(in_flight=1), None), alone):
+            if not is_refused:
+                driver.accept()[0].close()
+            why = reason.result(SECONDS)
+    assert why.startswith(f"{'cannot connect' if is_refused else 'lost the connection'} to {LOOPBACK}:{address.port}: ")
+
+
+def test_silent_workers_lose_their_places() -> None:
+    now = 0.0
+    ledger = Ledger(JobLimits(in_flight=1), lambda: now)
+    ledger.ask("a", Ask(1, held=0, wanted=1))
+    lease = ledger.lease("a", at_once=True)
+    assert lease is not None
+    assert lease.places == 1
+    for moment, places in ((9.0, 0), (11.0, 1)):
+        now = moment
+        ledger.ask("b", Ask(1, held=0, wanted=1))
+        lease = ledger.lease("b", at_once=True)
+        assert lease is not None
+        assert lease.places == places
+
+
+def test_an_error_of_the_ledger_ends_the_calls() -> None:
+    """Otherwise they would wait forever."""
+
+    async def broken(_: Ask) -> Lease:
+        raise KeyError("lease")
+
+    async def call() -> None:
+        share = JobShare(JobLimits(in_flight=1), None)
+        running = asyncio.ensure_future(share.run(broken))
+        with pytest.raises(KeyError, match="lease"):
+            await share.wait(0.0, again=False)
+        with pytest.raises(KeyError):
+            await running
+
+    asyncio.run(call())
