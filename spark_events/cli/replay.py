@@ -159,7 +159,7 @@ class _Replay:
     def read(self, log: EventLog) -> None:
         """Read one log to its end."""
         account = self.account
-        reader = EventLogReader(log, self._notes.note)
+        reader = EventLogReader(log, self._notes.note, self._config.summary.interval)
         translator = Translator(self._config)
         for events in replayed(reader, translator):
             if events:

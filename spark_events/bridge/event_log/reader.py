@@ -1,7 +1,7 @@
 """Reader of Spark's event log, which yields the records that the shim sends for a running application.
 
-Spark's ``JsonProtocol`` defines the lines. Most lines, such as plans and task metrics, produce no record, so the reader
-checks the kind of a line before it decodes the line.
+Spark's ``JsonProtocol`` defines the lines. Some kinds of lines produce no record, so the reader checks the kind of a line
+before it decodes the line.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class EventLogReader:
     Args:
         log: the log's files.
         on_damage: called with each damaged or missing part and its position.
+        summary_interval: minimum time between two totals of the application in seconds; 0: only at its end.
 
     Attributes:
         log: the log's files.
@@ -47,7 +48,7 @@ class EventLogReader:
         unknown: number of lines by unknown kind; long names of kinds are cut.
     """
 
-    def __init__(self, log: EventLog, on_damage: Callable[[str], None]) -> None:
+    def __init__(self, log: EventLog, on_damage: Callable[[str], None], summary_interval: float = 0.0) -> None:
         self.log = log
         self.lines = 0
         self.first_line = b""
@@ -59,7 +60,7 @@ class EventLogReader:
         self._others: Counter[bytes] = Counter()
         self._sound = 0
         self._is_cut_off = False
-        self._handlers = LogRecords().handlers
+        self._handlers = LogRecords(summary_interval).handlers
 
     @property
     def recognised(self) -> bool:

@@ -13,6 +13,7 @@ from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.event_log.totals import Totals
 from spark_events.bridge.event_log.work import RunningWork
 from spark_events.bridge.progress import SourceProgress, StreamingProgress
 from spark_events.bridge.records import (
@@ -20,6 +21,7 @@ from spark_events.bridge.records import (
     MOST_FAILURES,
     ApplicationEnd,
     ApplicationStart,
+    ApplicationTotals,
     ExecutorAdded,
     ExecutorRemoved,
     JobEnd,
@@ -29,6 +31,7 @@ from spark_events.bridge.records import (
     QueryStarted,
     QueryTerminated,
     SqlExecutionEnd,
+    SqlExecutionStart,
     StageCompleted,
     StageSubmitted,
     StageTasks,
@@ -38,6 +41,7 @@ from spark_events.bridge.records import (
 LogRecord: TypeAlias = (
     ApplicationStart
     | ApplicationEnd
+    | ApplicationTotals
     | JobStart
     | JobEnd
     | StageSubmitted
@@ -50,6 +54,7 @@ LogRecord: TypeAlias = (
     | QueryProgress
     | QueryIdle
     | QueryTerminated
+    | SqlExecutionStart
     | SqlExecutionEnd
 )
 Handler: TypeAlias = Callable[[bytes], Sequence[LogRecord]]
@@ -57,9 +62,11 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-# Key that follows all needed values of a task's end. This text can occur only as a key because quotation marks inside a
-# string are escaped.
-_TASK_METRICS = b',"Accumulables":['
+# A task's end has its accumulators between the first key and the second, or else the third. These texts can occur only
+# as keys because quotation marks inside a string are escaped.
+_ACCUMULATORS = b',"Accumulables":['
+_EXECUTOR_METRICS = b',"Task Executor Metrics":{'
+_TASK_METRICS = b',"Task Metrics":{'
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 #: Id of the executor of a local application, which is the driver itself.
@@ -69,12 +76,15 @@ _DRIVER = "driver"
 class LogRecords:
     """Converter of the lines of one application to records.
 
+    Args:
+        summary_interval: minimum time between two totals of the application in seconds; 0: only at its end.
+
     Attributes:
         handlers: by the name of an event in the log, the function that returns the records of a line, usually none or
             one. A handler may raise any error for an invalid line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, summary_interval: float = 0.0) -> None:
         self._now = 0
         self._version = ""
         self._host = ""
@@ -85,6 +95,7 @@ class LogRecords:
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
         self._work = RunningWork(self._tasks)
+        self._totals = Totals(round(summary_interval * 1_000))
         self._job_failures = JobFailures()
         self._sql = SqlLines()
         self.handlers = self._all_handlers()
@@ -96,14 +107,15 @@ class LogRecords:
             _CORE + b"ApplicationStart": self._handler(shapes.ApplicationStartLine, self._application_start),
             _CORE + b"ApplicationEnd": self._handler_of_several(shapes.ApplicationEndLine, self._application_end),
             _CORE + b"JobStart": self._handler(shapes.JobStartLine, self._job_start),
-            _CORE + b"JobEnd": self._handler(shapes.JobEndLine, self._job_end),
+            _CORE + b"JobEnd": self._handler_of_several(shapes.JobEndLine, self._job_end),
             _CORE + b"StageSubmitted": self._handler(shapes.StageSubmittedLine, self._stage_submitted),
             _CORE + b"StageCompleted": self._handler_of_several(shapes.StageCompletedLine, self._stage_completed),
             _CORE + b"TaskStart": self._handler_of_several(shapes.TaskStartLine, self._task_start),
             _CORE + b"TaskEnd": self._task_end_handler(),
             _CORE + b"ExecutorAdded": self._handler(shapes.ExecutorAddedLine, self._executor_added),
             _CORE + b"ExecutorRemoved": self._handler_of_several(shapes.ExecutorRemovedLine, self._executor_removed),
-            SQL_START: self._sql.start,
+            _CORE + b"StageExecutorMetrics": self._handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
+            SQL_START: self._sql_start,
             SQL_END: self._handler(shapes.SqlExecutionEndLine, self._sql_end),
             _STREAMING + b"QueryStartedEvent": self._handler(shapes.QueryStartedLine, self._query_started),
             _STREAMING + b"QueryProgressEvent": self._handler(shapes.QueryProgressLine, self._query_progress),
@@ -133,11 +145,14 @@ class LogRecords:
         whole = self._handler_of_several(shapes.TaskEndLine, self._task_end)
 
         def handle(line: bytes) -> Sequence[LogRecord]:
-            metrics = line.find(_TASK_METRICS)
-            if metrics < 0 or line[-2:] != b"}}":
+            accumulators = line.find(_ACCUMULATORS)
+            if accumulators < 0 or line[-2:] != b"}}":
                 return whole(line)
+            metrics = line.find(_EXECUTOR_METRICS, accumulators)
+            if metrics < 0:
+                metrics = line.find(_TASK_METRICS, accumulators)
             try:
-                decoded = decode_beginning(line[:metrics] + b"}}")
+                decoded = decode_beginning(line[:accumulators] + b"}" + (b"}" if metrics < 0 else line[metrics:]))
             except msgspec.DecodeError:
                 return whole(line)
             return self._task_end(decoded)
@@ -151,12 +166,14 @@ class LogRecords:
         properties = line.spark_properties
         self._host = properties.get("spark.driver.host") or self._host
         self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
+        self._totals.cpus = int(properties.get("spark.task.cpus", 1))
         self._command = cut(line.system_properties.command)
         self._py_files = [path for path in properties.get("spark.submit.pyFiles", "").split(",") if path]
         self._links = {name: properties[key] for name, key in LINKS.items() if properties.get(key)}
         self._namespaces = sorted({key.split(".")[1] for key in properties if key.count(".") > 1})
 
     def _application_start(self, line: shapes.ApplicationStartLine) -> ApplicationStart:
+        self._totals.started(line.timestamp)
         return ApplicationStart(
             at=self._at(line.timestamp),
             app_id=line.app_id,
@@ -176,22 +193,25 @@ class LogRecords:
         # The outcome is unknown: the shim determines it from the driver's threads, which the log does not contain.
         at = self._at(line.timestamp)
         end = ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
-        return (*self._work.waited(at, line.timestamp), end)
+        totals = self._totals.of_application(at, line.timestamp, final=True)
+        return (*self._work.waited(at, line.timestamp), totals, end)
 
     def _job_start(self, line: shapes.JobStartLine) -> JobStart:
         at, time = self._times(line.submission_time)
         return JobStart(at=at, job_id=line.job_id, time=time, properties=_properties(line.properties))
 
-    def _job_end(self, line: shapes.JobEndLine) -> JobEnd:
+    def _job_end(self, line: shapes.JobEndLine) -> Sequence[LogRecord]:
         at, time = self._times(line.completion_time)
         result = line.job_result
         failure = None if result.result == "JobSucceeded" else self._job_failures.of_job(result.exception)
-        return JobEnd(at=at, job_id=line.job_id, time=time, failure=failure)
+        self._totals.job_ended(failed=failure is not None)
+        return (JobEnd(at=at, job_id=line.job_id, time=time, failure=failure), *self._totals.due(at, time))
 
     def _stage_submitted(self, line: shapes.StageSubmittedLine) -> StageSubmitted:
         stage = line.stage_info
         at, time = self._times(stage.submission_time)
         self._tasks.submitted(stage.stage_id, stage.stage_attempt_id, stage.number_of_tasks)
+        self._totals.stage_submitted(stage.stage_id, stage.stage_attempt_id)
         record = StageSubmitted(
             at=at,
             stage_id=stage.stage_id,
@@ -211,6 +231,8 @@ class LogRecords:
         failures = (reason and self._tasks.failures(stage.stage_id, stage.stage_attempt_id)) or TaskFailures()
         waited = self._work.completed(stage.stage_id, stage.stage_attempt_id, at, time)
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
+        key = (stage.stage_id, stage.stage_attempt_id)
+        totals = self._totals.stage_completed(key, stage.submission_time or 0, time, failed=reason is not None)
         completed = StageCompleted(
             at=at,
             stage_id=stage.stage_id,
@@ -224,8 +246,9 @@ class LogRecords:
             lost_executor=failures.lost_executor,
             lost_host=failures.lost_host,
             most_failures=self._most_failures,
+            totals=totals,
         )
-        return (*waited, *self._stage_tasks(lost), completed)
+        return (*waited, *self._stage_tasks(lost), completed, *self._totals.due(at, time))
 
     def _task_start(self, line: shapes.TaskStartLine) -> Sequence[LogRecord]:
         task = line.task_info
@@ -244,6 +267,8 @@ class LogRecords:
             edges = self._tasks.output_lost(line.stage_id, line.stage_attempt_id, task.index, task.executor_id)
         else:
             outcome = _outcome(task, reason)
+            self._totals.task_ended((line.stage_id, line.stage_attempt_id), task, outcome, line.task_metrics)
+            self._totals.heap(task.executor_id, line.task_executor_metrics)
             self._work.ended(task.task_id, task.finish_time, lost=reason.reason == "ExecutorLostFailure")
             edges = self._tasks.task_ended(line.stage_id, line.stage_attempt_id, task.index, outcome, task.finish_time)
         return self._stage_tasks(edges) if edges else ()
@@ -271,6 +296,7 @@ class LogRecords:
             cores=info.total_cores,
         )
         self._work.executor_added(record)
+        self._totals.cores(self._work.cores, line.timestamp)
         return None if record.executor_id == _DRIVER else record
 
     def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> Sequence[LogRecord]:
@@ -280,10 +306,21 @@ class LogRecords:
             time=line.timestamp,
             reason=None if line.removed_reason is None else cut(line.removed_reason),
         )
-        return (
-            *self._stage_tasks(self._tasks.executor_removed(line.executor_id, line.timestamp)),
-            self._work.executor_removed(removed),
-        )
+        edges = self._stage_tasks(self._tasks.executor_removed(line.executor_id, line.timestamp))
+        removed = self._work.executor_removed(removed)
+        self._totals.cores(self._work.cores, line.timestamp)
+        return (*edges, removed)
+
+    def _stage_peaks(self, line: shapes.StageExecutorMetricsLine) -> None:
+        self._totals.heap(line.executor_id, line.executor_metrics)
+
+    def _sql_start(self, line: bytes) -> Sequence[LogRecord]:
+        record = self._sql.start(line)
+        if record is None:
+            return ()
+        # A line that the reader has cut has no time.
+        at, time = self._times(record.time or None)
+        return (msgspec.structs.replace(record, at=at, time=time),)
 
     def _sql_end(self, line: shapes.SqlExecutionEndLine) -> SqlExecutionEnd | None:
         return self._sql.end(line, self._at(line.time))

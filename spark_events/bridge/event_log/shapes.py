@@ -10,7 +10,7 @@ import msgspec
 
 from spark_events.bridge.progress import StreamingProgress
 
-_WORDS = {"id": "ID", "of": "of"}
+_WORDS = {"id": "ID", "of": "of", "cpu": "CPU", "gc": "GC", "jvm": "JVM"}
 
 
 def _spark(field: str) -> str:
@@ -147,8 +147,67 @@ class TaskEndReason(_Core):
     block_manager_address: BlockManagerAddress | None = None
 
 
+class _ShuffleRead(_Core):
+    remote_bytes_read: int = 0
+    local_bytes_read: int = 0
+    total_records_read: int = 0
+    fetch_wait_time: int = 0
+
+
+class _ShuffleWrite(_Core):
+    shuffle_bytes_written: int = 0
+    shuffle_records_written: int = 0
+    shuffle_write_time: int = 0
+
+
+class _Input(_Core):
+    bytes_read: int = 0
+    records_read: int = 0
+
+
+class _Output(_Core):
+    bytes_written: int = 0
+    records_written: int = 0
+
+
+class TaskMetrics(_Core):
+    """Metrics of a task attempt; Spark writes CPU and shuffle write times in nanoseconds, others in milliseconds."""
+
+    executor_deserialize_time: int = 0
+    executor_run_time: int = 0
+    executor_cpu_time: int = 0
+    peak_execution_memory: int = 0
+    result_size: int = 0
+    jvm_gc_time: int = 0
+    result_serialization_time: int = 0
+    memory_bytes_spilled: int = 0
+    disk_bytes_spilled: int = 0
+    shuffle_read_metrics: _ShuffleRead = msgspec.field(default_factory=_ShuffleRead)
+    shuffle_write_metrics: _ShuffleWrite = msgspec.field(default_factory=_ShuffleWrite)
+    input_metrics: _Input = msgspec.field(default_factory=_Input)
+    output_metrics: _Output = msgspec.field(default_factory=_Output)
+
+
+class ExecutorPeaks(msgspec.Struct, gc=False):
+    """Peaks of an executor's memory."""
+
+    heap: int = msgspec.field(name="JVMHeapMemory", default=0)
+
+
+class StageExecutorMetricsLine(_Core):
+    """The peaks of an executor during a stage; Spark writes it only if a setting enables this."""
+
+    executor_id: str
+    executor_metrics: ExecutorPeaks
+
+
 class EndedTask(_Core):
     index: int
+    attempt: int
+    launch_time: int
+    host: str
+    speculative: bool
+    getting_result_time: int
     finish_time: int
     failed: bool
     killed: bool
@@ -157,16 +216,23 @@ class EndedTask(_Core):
 
 
 class TaskEndBeginning(_Core):
-    """Beginning of the line of a task's end, with all needed fields; the rest of the line is ten times as long."""
+    """Line of a task's end without the accumulators, which are most of the line."""
 
     stage_id: int
     stage_attempt_id: int
     task_end_reason: TaskEndReason
     task_info: EndedTask
+    task_executor_metrics: ExecutorPeaks | None = None
+    task_metrics: TaskMetrics | None = None
 
 
 class EndedTaskOfAnyVersion(_Core):
     index: int
+    attempt: int = 0
+    launch_time: int = 0
+    host: str = ""
+    speculative: bool = False
+    getting_result_time: int = 0
     finish_time: int = 0
     failed: bool = False
     killed: bool = False
@@ -179,6 +245,8 @@ class TaskEndLine(_Core):
     task_end_reason: TaskEndReason
     task_info: EndedTaskOfAnyVersion | None = None
     stage_attempt_id: int = 0
+    task_executor_metrics: ExecutorPeaks | None = None
+    task_metrics: TaskMetrics | None = None
 
 
 class _ExecutorInfo(_Core):
@@ -222,6 +290,8 @@ class SqlExecutionStartLine(_Streaming):
     execution_id: int
     root_execution_id: int | None = None
     description: str = ""
+    physical_plan_description: str = ""
+    time: int = 0
 
 
 class SqlExecutionEndLine(_Streaming):

@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-import contextlib
+import re
 from collections import OrderedDict
-from collections.abc import Sequence
 
 import msgspec
 
 from spark_events.bridge.event_log.failures import cut
 from spark_events.bridge.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
-from spark_events.bridge.records import SqlExecutionEnd
+from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
 
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
 SQL_END = _KIND + b"End"
-#: Key that follows all needed fields and precedes the plans, which may be of any size.
+#: Key that follows the description. In a line that the reader has cut, the fields before this key are complete.
 _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
+#: Texts in the description that Spark gives the executions of a micro-batch.
+_RUN = "\nrunId = "
+_BATCH = "\nbatch = "
+#: Limits in characters: of a description that is kept at all, of all its selected lines, and of one of them.
+_LONGEST_PLAN = 1 << 20
+_MOST_OF_PLAN = 4_096
+_LONGEST_LINE = 512
+#: Nodes of a plan that name a table or a path.
+_NAMED = re.compile(
+    r"\(\d+\) (?:(?:Batch)?Scan |Execute |\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert))", re.ASCII
+)
 
 
 class SqlLines:
-    """Converter for failed SQL executions, and for the first success after a failure."""
+    """Converter for starts outside micro-batches, failures, and the first success after a failure."""
 
     def __init__(self) -> None:
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self._failed_last = False
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
-    def start(self, line: bytes) -> Sequence[SqlExecutionEnd]:
-        """Store the outermost execution that contains a new execution, and its description; return no record.
+    def start(self, line: bytes) -> SqlExecutionStart | None:
+        """Return the record of an execution's start; None for an execution of a micro-batch.
 
-        The reader cuts very long lines. If the description was cut off, the execution is not stored.
+        The reader cuts very long lines, so the record may lack the plan and the time. If the description was cut off,
+        there is no record.
         """
         if b'"details"' not in line and line[-1:] == b"}":
-            return ()
+            return None
         started = self._decoded(line)
         root = started.execution_id if started.root_execution_id is None else started.root_execution_id
         outermost = self._running.get(root)
@@ -42,14 +53,24 @@ class SqlLines:
         self._running[started.execution_id] = root, description
         if len(self._running) > _MOST_RUNNING:
             self._running.popitem(last=False)
-        return ()
+        if _RUN in description and _BATCH in description:
+            return None
+        return SqlExecutionStart(
+            execution_id=started.execution_id,
+            root_id=root,
+            time=started.time,
+            description=cut(description),
+            plan=_names_of(started.physical_plan_description),
+        )
 
     def _decoded(self, line: bytes) -> SqlExecutionStartLine:
-        details = line.find(_DETAILS)
-        if details >= 0:
-            with contextlib.suppress(msgspec.DecodeError):
-                return self._decode_start(line[:details] + b"}")
-        return self._decode_start(line)
+        try:
+            return self._decode_start(line)
+        except msgspec.DecodeError:
+            details = line.find(_DETAILS)
+            if details < 0:
+                raise
+            return self._decode_start(line[:details] + b"}")
 
     def end(self, line: SqlExecutionEndLine, at: int) -> SqlExecutionEnd | None:
         """Return the record of an execution's end; None for a success without an earlier failure."""
@@ -65,3 +86,19 @@ class SqlLines:
             description=None if known is None else cut(known[1]),
             error=cut(line.error_message) if line.error_message else None,
         )
+
+
+def _names_of(plan: str) -> list[str]:
+    """Return the lines of a plan's description that name tables and paths, for ``plan_tables.py``."""
+    lines = []
+    left = _MOST_OF_PLAN
+    is_named = False
+    for line in plan.split("\n") if len(plan) <= _LONGEST_PLAN else ():
+        is_node = line.startswith("(")
+        if is_node:
+            is_named = _NAMED.match(line) is not None
+        if is_named and left > 0 and (is_node or line.startswith(("Location: ", "Arguments: "))):
+            kept = line[: min(left, _LONGEST_LINE)]
+            left -= len(kept)
+            lines.append(kept)
+    return lines

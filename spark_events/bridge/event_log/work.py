@@ -74,10 +74,14 @@ class RunningWork:
             since = max(stage.time, self._idle_since)
             if running + finished < stage.tasks and time - since >= _LEAST_MILLIS:
                 counted = msgspec.structs.replace(stage, running=running, finished=finished)
-                cores = sum(cores for _, cores in self._executors.values())
                 number = len(self._executors)
-                return (StageWaited(at=at, stage=counted, since=since, time=time, executors=number, cores=cores),)
+                return (StageWaited(at=at, stage=counted, since=since, time=time, executors=number, cores=self.cores),)
         return ()
+
+    @property
+    def cores(self) -> int:
+        """Number of cores of all executors."""
+        return sum(cores for _, cores in self._executors.values())
 
     def executor_added(self, record: ExecutorAdded) -> None:
         """Add an executor."""

@@ -76,6 +76,7 @@ def test_a_real_batch_job(version: str) -> None:
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
         "ApplicationStart",
+        "SqlExecutionStart",
         "JobStart",
         "StageSubmitted",
         "StageTasks",
@@ -83,6 +84,7 @@ def test_a_real_batch_job(version: str) -> None:
         "StageCompleted",
         # Spark posts these two events from two threads, so their order varies.
         *sorted(["JobEnd", "SqlExecutionEnd"], reverse=version == "3.5"),
+        "ApplicationTotals",
         "ApplicationEnd",
     ]
     (start,), (job,), (end,) = reading.of(r.ApplicationStart), reading.of(r.JobEnd), reading.of(r.ApplicationEnd)
@@ -217,7 +219,7 @@ def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> No
         ("r2", T, T + 9),
         ("r3", T + 9, None),
     ]
-    assert [type(record).__name__ for record in reading.records][-2:] == ["JobStart", "QueryTerminated"]
+    assert [type(record).__name__ for record in reading.records][-3:] == ["JobStart", "QueryTerminated"]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +394,11 @@ def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: s
     """A damaged line is skipped and noted with its file, line and reason; the other lines are read."""
     first, second = SOUND.splitlines()
     reading = read(path, text(first, damage, second))
-    assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
+    assert [type(record).__name__ for record in reading.records] == [
+        "ApplicationStart",
+        "ApplicationTotals",
+        "ApplicationEnd",
+    ]
     assert reading.reader.damaged == 1
     (complaint,) = reading.complaints
     assert complaint.startswith(f"{path}:2: {reason}")
@@ -409,14 +415,18 @@ def test_a_line_that_is_not_utf_8_is_damaged(path: Path) -> None:
 def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
     """Blank lines and the line breaks of every operating system are accepted."""
     reading = read(path, SOUND.replace("\n", end + end))
-    assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
+    assert [type(record).__name__ for record in reading.records] == [
+        "ApplicationStart",
+        "ApplicationTotals",
+        "ApplicationEnd",
+    ]
     assert reading.complaints == []
 
 
 def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
     """A truncated last line is counted and reported, and all previous lines are used."""
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
-    assert len(reading.records) == 2
+    assert len(reading.records) == 3
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
     assert reading.complaints == [f"{path}:3: the file ends in the middle of this line"]
 
@@ -424,7 +434,7 @@ def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
 def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
     """A whole last line is used even if its line break is missing."""
     reading = read(path, SOUND.rstrip())
-    assert len(reading.records) == 2
+    assert len(reading.records) == 3
     assert reading.reader.lines == 2
     assert reading.complaints == []
 
@@ -479,7 +489,7 @@ def test_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
     reading = Reading(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(reading.records) == 2
+    assert len(reading.records) == 3
     assert reading.complaints == [f"{path}:3: line skipped: incomplete"]
     assert peak < 10_000_000
 
@@ -649,7 +659,11 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
     # The test excludes damage that makes the file begin like a compressed file.
     assume(not any(raw.startswith(magic) for magic, _ in compression._READERS))
     reading = read(tmp_path / "local-1", bytes(raw) + b"\n" + SOUND.encode())
-    assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
+    assert [type(record).__name__ for record in reading.records][-3:] == [
+        "ApplicationStart",
+        "ApplicationTotals",
+        "ApplicationEnd",
+    ]
     assert reading.reader.damaged == len(reading.complaints) <= 1
 
 
@@ -670,7 +684,7 @@ def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]
-    assert kinds[-2:] == ["ApplicationStart", "ApplicationEnd"]
+    assert kinds[-3:] == ["ApplicationStart", "ApplicationTotals", "ApplicationEnd"]
 
 
 # --- SQL executions -----------------------------------------------------------------------------
@@ -690,7 +704,9 @@ def sql_end(number: int, error: str | None = "") -> Any:
 def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: Path) -> None:
     """A failed SQL execution makes one record, with the statement's description and the time of its end."""
     lines = [sql_start(1, description="nightly"), sql_start(2, 1, "part"), sql_end(2, "[X_Y] no")]
-    assert read(path, text(*lines)).records == [
+    reading = read(path, text(*lines))
+    assert [(record.root_id, record.description) for record in reading.of(r.SqlExecutionStart)] == [(1, "nightly")] * 2
+    assert reading.of(r.SqlExecutionEnd) == [
         r.SqlExecutionEnd(at=T + 2, execution_id=2, root_id=1, time=T + 2, description="nightly", error="[X_Y] no")
     ]
 

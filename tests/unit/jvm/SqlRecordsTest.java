@@ -17,12 +17,16 @@ import scala.Option;
 /** Tests of the records of SQL executions' ends. */
 final class SqlRecordsTest {
   private static SparkListenerEvent started(long id, long root, String description) {
+    return started(id, root, description, "plan");
+  }
+
+  private static SparkListenerEvent started(long id, long root, String description, String plan) {
     return new SparkListenerSQLExecutionStart(
         id,
         Option.apply((Object) root),
         description,
         "details",
-        "plan",
+        plan,
         null,
         5,
         scala.collection.immutable.Map$.MODULE$.empty(),
@@ -48,8 +52,8 @@ final class SqlRecordsTest {
     SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
     is(SqlRecords.isExecution(started(1, 1, "x")), true);
     is(SqlRecords.isExecution(new Marker(null)), false);
-    is(records.of(started(1, 1, "nightly")), null);
-    is(records.of(started(2, 1, "part")), null);
+    is(line(records.of(started(1, 1, "nightly"))).path("description").asText(), "nightly");
+    is(line(records.of(started(2, 1, "part"))).path("description").asText(), "nightly");
     JsonNode failed = line(records.of(ended(2, "[X_Y] no")));
     is(failed.path("execution_id").asLong() + " " + failed.path("root_id").asLong(), "2 1");
     is(failed.path("description").asText() + " " + failed.path("error").asText(), "nightly [X_Y] no");
@@ -62,5 +66,37 @@ final class SqlRecordsTest {
     is(line(records.of(ended(8, null))).path("error").isNull(), true);
     records.of(started(9, 9, "password=hunter2"));
     is(line(records.of(ended(9, "no"))).path("description").asText(), "*********(redacted)");
+  }
+
+  /** A start has the lines of its plan that name tables and paths, redacted and not longer than the limit. */
+  @Test
+  void aStartNamesTablesAndPaths() throws Exception {
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
+    String plan =
+        "== Physical Plan ==\n* Project (2)\n\n(1) Scan parquet a.b\nOutput [1]: [x]\nLocation: InMemoryFileIndex [file:/a]"
+            + "\n\n(2) Project\nArguments: no\n\n(3) Execute InsertIntoHadoopFsRelationCommand\nArguments: s3://token@b, x";
+    JsonNode line = line(records.of(started(1, 1, "x", plan)));
+    is(
+        line.path("plan"),
+        "[\"(1) Scan parquet a.b\",\"Location: InMemoryFileIndex [file:/a]\","
+            + "\"(3) Execute InsertIntoHadoopFsRelationCommand\",\"*********(redacted)\"]");
+    is(line.path("time").asLong() + " " + line.path("root_id").asLong(), "5 1");
+    StringBuilder many = new StringBuilder();
+    for (int node = 0; node < 1_000; node++) {
+      many.append("(1) Scan parquet table").append(node).append("\n");
+    }
+    int length = 0;
+    for (JsonNode one : line(records.of(started(2, 2, "x", many.toString()))).path("plan")) {
+      length += one.asText().length();
+    }
+    is(length, 4_096);
+  }
+
+  /** A micro-batch's executions make no record of their start. */
+  @Test
+  void aMicroBatchIsNotRecorded() throws Exception {
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
+    is(records.of(started(1, 1, "name<br/>\nid = a<br/>\nrunId = b<br/>\nbatch = 3")), null);
+    is(records.of(started(2, 1, "part")), null);
   }
 }

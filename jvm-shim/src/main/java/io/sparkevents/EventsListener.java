@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.ApplicationTotals;
 import io.sparkevents.listener.Inspection;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.Marker;
@@ -18,11 +19,13 @@ import io.sparkevents.sidecar.Connection;
 import java.util.Properties;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
+import org.apache.spark.executor.ExecutorMetrics;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -32,6 +35,7 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import scala.collection.Iterator;
 
 /**
  * Passes Spark's events to the sidecar as records: {@code spark.extraListeners=io.sparkevents.EventsListener}.
@@ -45,6 +49,7 @@ public final class EventsListener extends SparkListener {
   /** Null if this listener has nothing to report. */
   private final RecordSink destination;
   private final Records records;
+  private final ApplicationTotals totals;
   private final StageRecords stages;
   private final SqlRecords sql;
   private final MicroBatchWork work;
@@ -60,7 +65,8 @@ public final class EventsListener extends SparkListener {
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
     records = new Records(conf, redaction, properties);
-    stages = new StageRecords(conf, properties, destination);
+    totals = new ApplicationTotals(conf, destination == null ? 0 : destination.summaryIntervalMillis());
+    stages = new StageRecords(conf, properties, totals, destination);
     sql = new SqlRecords(redaction);
     work = new MicroBatchWork(destination, destination != null && !destination.takesMicroBatches(), properties);
     if (destination != null) {
@@ -72,6 +78,7 @@ public final class EventsListener extends SparkListener {
   public void onApplicationStart(SparkListenerApplicationStart event) {
     run(() -> {
       stages.work().knowsExecutors();
+      totals.started(event.time());
       destination.hand(records.applicationStart(event));
     });
   }
@@ -86,6 +93,7 @@ public final class EventsListener extends SparkListener {
     if (destination != null) {
       ApplicationEnd end = end(event);
       run(work::end);
+      run(() -> hand(stages.finalTotals(event.time())));
       run(() -> destination.end(end));
     }
   }
@@ -107,7 +115,12 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
-    run(() -> work.jobEnded(records.jobEnd(event)));
+    run(() -> {
+      Record end = records.jobEnd(event);
+      work.jobEnded(end);
+      totals.jobEnded(end.priority == Record.Priority.LIFECYCLE);
+      hand(stages.totals(event.time()));
+    });
   }
 
   @Override
@@ -122,7 +135,10 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
-    run(() -> work.stageEnded(stages.completed(event)));
+    run(() -> {
+      work.stageEnded(stages.completed(event));
+      hand(stages.totals(StageRecords.time(event.stageInfo().completionTime())));
+    });
   }
 
   @Override
@@ -156,6 +172,16 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
     run(() -> hand(stages.work().executorRemoved(event)));
+  }
+
+  @Override
+  public void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate event) {
+    run(() -> {
+      Iterator<ExecutorMetrics> peaks = event.executorUpdates().values().iterator();
+      while (peaks.hasNext()) {
+        totals.heap(event.execId(), peaks.next());
+      }
+    });
   }
 
   @Override

@@ -17,6 +17,11 @@ public interface RecordSink {
     return true;
   }
 
+  /** Minimum time between two totals of a running application, in milliseconds; 0 for none before its end. */
+  default long summaryIntervalMillis() {
+    return 0;
+  }
+
   /** Enqueues the end of the application. Delivers all records now, unless the end is provisional. */
   void end(ApplicationEnd end);
 }

@@ -20,7 +20,7 @@ import org.apache.spark.scheduler.TaskInfo;
  */
 public final class RunningWork {
   /** The executor of a local application, which is the driver itself. */
-  private static final String DRIVER = "driver";
+  static final String DRIVER = "driver";
   /** Maximum number of stage attempts in one snapshot; the newest ones beyond it are left out. */
   private static final int MOST_STAGES = 50;
   /** Limit of running tasks; beyond it, Spark has dropped the ends of many tasks, and all tasks are forgotten. */
@@ -52,13 +52,15 @@ public final class RunningWork {
 
   private final Stages stages;
   private final JobProperties properties;
+  private final ApplicationTotals totals;
   private final Map<Long, Task> running = new HashMap<>();
   /** When the last running task ended. */
   private long idleSince;
   private final Map<String, Executor> executors = new HashMap<>();
   private boolean knowsExecutors;
 
-  RunningWork(Stages stages, JobProperties properties) {
+  RunningWork(Stages stages, JobProperties properties, ApplicationTotals totals) {
+    this.totals = totals;
     this.stages = stages;
     this.properties = properties;
   }
@@ -89,6 +91,7 @@ public final class RunningWork {
     Executor executor = new Executor(event.executorInfo().executorHost(), event.executorInfo().totalCores());
     long time = event.time();
     executors.put(id, executor);
+    totals.cores(cores(), time);
     if (id.equals(DRIVER)) {
       return null;
     }
@@ -103,6 +106,7 @@ public final class RunningWork {
     String id = event.executorId();
     stages.executorRemoved(id, event.time());
     Executor known = executors.remove(id);
+    totals.cores(cores(), event.time());
     String host = known == null ? null : known.host;
     List<Integer> lost = known == null ? new ArrayList<>() : known.lost;
     for (Task task : running.values()) {
@@ -143,7 +147,7 @@ public final class RunningWork {
     }
     long idle = running.isEmpty() ? Math.max(1, idleSince) : 0;
     int known = knowsExecutors ? executors.size() : -1;
-    int cores = executors.values().stream().mapToInt(executor -> executor.cores).sum();
+    int cores = cores();
     return json -> {
       // Redacted here, on the writer thread.
       for (int i = 0; i < rows.size(); i++) {
@@ -151,6 +155,10 @@ public final class RunningWork {
       }
       Record.write(json, "idle_since", idle, "executors", known, "cores", cores, "stages", rows);
     };
+  }
+
+  private int cores() {
+    return executors.values().stream().mapToInt(executor -> executor.cores).sum();
   }
 
   private static Map<String, Object> row(Stages.Attempt attempt, TaskInfo longest) {

@@ -2,14 +2,17 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import scala.Option;
 
 /**
- * Makes the records of SQL executions that fail, and of the first success after a failure.
+ * Makes the records of SQL executions' starts outside micro-batches, of their failures, and of the first success after a failure.
  *
  * <p>A separate class, because a driver with only Spark core lacks the classes that it refers to. Used by the listener
  * thread only.
@@ -18,6 +21,17 @@ public final class SqlRecords {
   private static final String NAMES = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
   /** Limit of running executions; it is exceeded only if Spark dropped the end events of most. */
   private static final int MOST_RUNNING = 4096;
+
+  /** Texts in the description that Spark gives the executions of a micro-batch. */
+  private static final String RUN = "\nrunId = ";
+  private static final String BATCH = "\nbatch = ";
+  /** Limits in characters: of a description that is kept at all, of all its selected lines, and of one of them. */
+  private static final int LONGEST_PLAN = 1 << 20;
+  private static final int MOST_OF_PLAN = 4_096;
+  private static final int LONGEST_LINE = 512;
+  /** Nodes of a plan that name a table or a path. */
+  private static final Pattern NAMED =
+      Pattern.compile("\\(\\d+\\) (?:(?:Batch)?Scan |Execute |\\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert))");
 
   private static final class Execution {
     final long root;
@@ -42,23 +56,65 @@ public final class SqlRecords {
     return event.getClass().getName().startsWith(NAMES);
   }
 
-  /** Returns the record of an execution's end, or null if there is nothing to report. */
+  /** Returns the record of an execution's start or end, or null if there is nothing to report. */
   public Record of(SparkListenerEvent event) {
     if (event instanceof SparkListenerSQLExecutionStart) {
-      started((SparkListenerSQLExecutionStart) event);
+      return started((SparkListenerSQLExecutionStart) event);
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
       return ended((SparkListenerSQLExecutionEnd) event);
     }
     return null;
   }
 
-  private void started(SparkListenerSQLExecutionStart event) {
+  private Record started(SparkListenerSQLExecutionStart event) {
     Option<Object> rootId = event.rootExecutionId();
     long root = rootId.isDefined() && rootId.get() instanceof Long ? (Long) rootId.get() : event.executionId();
     Execution outermost = running.get(root);
     // The outermost execution has the description of the micro-batch or of the program's job; it applies to its parts.
     String description = outermost == null ? event.description() : outermost.description;
     running.put(event.executionId(), new Execution(root, description));
+    if (description != null && description.contains(RUN) && description.contains(BATCH)) {
+      return null;
+    }
+    long id = event.executionId();
+    long time = event.time();
+    String plan = event.physicalPlanDescription().length() > LONGEST_PLAN ? "" : event.physicalPlanDescription();
+    return new Record(
+        "sql_execution_start",
+        Record.Priority.ROUTINE,
+        null,
+        json -> {
+          Record.write(json, "execution_id", id, "root_id", root, "time", time);
+          Record.write(json, "description", redact(description), "plan", namesOf(plan));
+        },
+        2 * plan.length());
+  }
+
+  private String redact(String description) {
+    return Text.cut(redaction.redact("spark.job.description", description));
+  }
+
+  /**
+   * Returns the lines of a plan's description that name tables and paths, for {@code plan_tables.py}. A replay selects
+   * the same lines ({@code event_log/sql.py}).
+   */
+  private List<String> namesOf(String plan) {
+    List<String> lines = new ArrayList<>();
+    int left = MOST_OF_PLAN;
+    boolean isNamed = false;
+    for (String line : plan.split("\n")) {
+      boolean isNode = line.startsWith("(");
+      if (isNode) {
+        isNamed = NAMED.matcher(line).lookingAt();
+      }
+      if (isNamed && left > 0 && (isNode || line.startsWith("Location: ") || line.startsWith("Arguments: "))) {
+        String redacted = redaction.redact("plan", line);
+        String kept = redacted.substring(0, Math.min(redacted.length(), Math.min(left, LONGEST_LINE)));
+        left -= kept.length();
+        lines.add(kept);
+      }
+    }
+    return lines;
   }
 
   private Record ended(SparkListenerSQLExecutionEnd event) {
@@ -78,9 +134,8 @@ public final class SqlRecords {
         Record.Priority.LIFECYCLE,
         error == null ? Record.Change.forget("sql") : Record.Change.begin("sql", Record.Rank.WORK),
         json -> {
-          String description = Text.cut(redaction.redact("spark.job.description", known.description));
           Record.write(json, "execution_id", id, "root_id", known.root, "time", time);
-          Record.write(json, "description", description, "error", Text.cut(error));
+          Record.write(json, "description", redact(known.description), "error", Text.cut(error));
         },
         error == null ? 0 : 2 * error.length());
   }

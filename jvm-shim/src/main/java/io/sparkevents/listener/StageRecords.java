@@ -22,6 +22,7 @@ public final class StageRecords {
   private final RecordSink destination;
   private final Stages stages;
   private final RunningWork work;
+  private final ApplicationTotals totals;
   private final boolean tracksWork;
   private final JobProperties properties;
   private final int mostFailures;
@@ -29,12 +30,13 @@ public final class StageRecords {
   /**
    * @param destination receives the changes of status; the methods return all other records
    */
-  public StageRecords(SparkConf conf, JobProperties properties, RecordSink destination) {
+  public StageRecords(SparkConf conf, JobProperties properties, ApplicationTotals totals, RecordSink destination) {
+    this.totals = totals;
     this.destination = destination;
     this.properties = properties;
     tracksWork = destination != null && destination.tracksWork();
     stages = new Stages(record -> this.destination.hand(record));
-    work = new RunningWork(stages, properties);
+    work = new RunningWork(stages, properties, totals);
     mostFailures = mostFailures(conf);
   }
 
@@ -96,7 +98,10 @@ public final class StageRecords {
     if (tracksWork) {
       work.ended(stage, task, reason);
     }
-    stages.taskEnded(stage, number, task.index(), outcome(task, reason), reason, task.finishTime());
+    Stages.Outcome outcome = outcome(task, reason);
+    Stages.Attempt attempt = stages.taskEnded(stage, number, task.index(), outcome, reason, task.finishTime());
+    (attempt == null ? totals.ended() : attempt.totals).add(task, outcome, event.taskMetrics());
+    totals.heap(task.executorId(), event.taskExecutorMetrics());
   }
 
   private static Stages.Outcome outcome(TaskInfo task, TaskEndReason reason) {
@@ -118,6 +123,9 @@ public final class StageRecords {
     Stages.Attempt attempt = stages.completed(id, number, time);
     boolean hasEvidence = attempt != null && reason != null;
     int failed = attempt == null ? 0 : attempt.failedTasks;
+    TaskTotals tasksEnded = attempt == null ? null : attempt.totals;
+    long started = stage.submissionTime().isDefined() ? (Long) stage.submissionTime().get() : 0;
+    totals.stageEnded(tasksEnded, reason != null);
     String trace = hasEvidence ? attempt.trace(reason) : null;
     String executor = hasEvidence ? attempt.lostExecutor() : null;
     String host = hasEvidence ? attempt.lostHost() : null;
@@ -130,7 +138,18 @@ public final class StageRecords {
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
           Record.write(json, "failure_reason", Text.cut(reason), "task_failure", trace);
           Record.write(json, "lost_executor", executor, "lost_host", host);
+          Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time));
         });
+  }
+
+  /** Returns the application's totals if the interval between two of them has passed, or null. */
+  public Record totals(long time) {
+    return totals.isDue(time) ? totals.record(time, false, stages.attempts()) : null;
+  }
+
+  /** Returns the totals at the application's end. */
+  public Record finalTotals(long time) {
+    return totals.record(time, true, stages.attempts());
   }
 
   /** Returns the running tasks and the executors. */
@@ -142,7 +161,8 @@ public final class StageRecords {
     return "stage:" + stageId + "." + attempt;
   }
 
-  private static long time(Option<Object> millis) {
+  /** Returns a time of Spark; now if Spark has none. */
+  public static long time(Option<Object> millis) {
     return millis.isDefined() ? (Long) millis.get() : System.currentTimeMillis();
   }
 }

@@ -54,6 +54,7 @@ public final class Stages {
     final int tasks;
     final long time;
     final String[] properties;
+    final TaskTotals totals = new TaskTotals();
     public int failedTasks;
     /** Unfinished tasks with a running attempt. */
     int runningTasks;
@@ -181,8 +182,12 @@ public final class Stages {
     }
   }
 
-  /** Handles the end of a task attempt; {@code reason} matters only if it has failed. */
-  public void taskEnded(int stageId, int number, int index, Outcome outcome, TaskEndReason reason, long time) {
+  /**
+   * Handles the end of a task attempt; {@code reason} matters only if it has failed.
+   *
+   * @return the stage attempt; null if it is unknown or has ended
+   */
+  public Attempt taskEnded(int stageId, int number, int index, Outcome outcome, TaskEndReason reason, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt != null && index < attempt.tasks) {
       date(attempt, time);
@@ -192,6 +197,7 @@ public final class Stages {
       }
       record(attempt, time);
     }
+    return attempt;
   }
 
   /** Reverts a finished task whose output was lost with its executor. */

@@ -179,6 +179,11 @@ public final class Connection implements RecordSink {
   }
 
   @Override
+  public long summaryIntervalMillis() {
+    return settings.summaryIntervalMillis;
+  }
+
+  @Override
   public void hand(Record record) {
     // After the application's end Spark reports only what it stops itself.
     if (!over) {

@@ -1,0 +1,125 @@
+package io.sparkevents.listener;
+
+import io.sparkevents.queue.Record;
+import java.lang.management.ManagementFactory;
+import java.util.Map;
+import org.apache.spark.SparkConf;
+import org.apache.spark.executor.ExecutorMetrics;
+
+/**
+ * Cumulative totals of the application: {@code ApplicationTotals} in {@code records.py}.
+ *
+ * <p>Kept here and not in the sidecar, so that they include micro-batches and survive a restart of the sidecar. All
+ * times are those of Spark's events, so that a replay computes the same. Used by the listener thread only.
+ */
+public final class ApplicationTotals {
+  private static final String HEAP = "JVMHeapMemory";
+
+  private final long interval;
+  private final long cpus;
+  /** Of ended stage attempts, and of tasks that ended after their stage. */
+  private final TaskTotals ended = new TaskTotals();
+  private long jobs;
+  private long jobsFailed;
+  private long stageAttempts;
+  private long stagesFailed;
+  private long cores;
+  private long coreMillis;
+  private long coresSince;
+  private boolean knowsExecutors;
+  private long driverHeap;
+  private long executorHeap;
+  private long lastRecord;
+
+  /**
+   * @param interval minimum time between two records, in milliseconds; 0 for no record before the application's end
+   */
+  public ApplicationTotals(SparkConf conf, long interval) {
+    this.interval = interval;
+    long found;
+    try {
+      found = conf.getInt("spark.task.cpus", 1);
+    } catch (IllegalArgumentException refused) {
+      // Spark itself is about to reject this value.
+      found = 1;
+    }
+    cpus = found;
+  }
+
+  /** Begins the first interval; the application's executors are known, because they are added later. */
+  public void started(long time) {
+    lastRecord = time;
+    knowsExecutors = true;
+  }
+
+  public void jobEnded(boolean failed) {
+    jobs++;
+    jobsFailed += failed ? 1 : 0;
+  }
+
+  void stageEnded(TaskTotals tasks, boolean failed) {
+    stageAttempts++;
+    stagesFailed += failed ? 1 : 0;
+    if (tasks != null) {
+      ended.addAll(tasks);
+    }
+  }
+
+  /** Returns the totals of tasks whose stage is unknown or has ended. */
+  TaskTotals ended() {
+    return ended;
+  }
+
+  /** Sets the number of the executors' cores from this time on. */
+  void cores(long now, long time) {
+    coreMillis = coreMillis(time);
+    coresSince = Math.max(coresSince, time);
+    cores = now;
+  }
+
+  private long coreMillis(long time) {
+    return coreMillis + cores * Math.max(0, time - coresSince);
+  }
+
+  /** Takes the memory peaks of an executor; {@code metrics} may be null. */
+  public void heap(String executor, ExecutorMetrics metrics) {
+    long heap = metrics == null ? 0 : metrics.getMetricValue(HEAP);
+    if (heap > driverHeap && executor.equals(RunningWork.DRIVER)) {
+      driverHeap = heap;
+    } else if (heap > executorHeap && !executor.equals(RunningWork.DRIVER)) {
+      executorHeap = heap;
+    }
+  }
+
+  /** Returns whether the interval has passed, and begins the next one. */
+  boolean isDue(long time) {
+    if (interval == 0 || time - lastRecord < interval) {
+      return false;
+    }
+    boolean isFirst = lastRecord == 0;
+    lastRecord = time;
+    return !isFirst;
+  }
+
+  Record record(long time, boolean isFinal, Iterable<Stages.Attempt> running) {
+    TaskTotals all = new TaskTotals();
+    all.addAll(ended);
+    running.forEach(attempt -> all.addAll(attempt.totals));
+    Map<String, Object> sums = all.sums();
+    long[] counts = {jobs, jobsFailed, stageAttempts, stagesFailed, cores};
+    long busy = all.taskMillis() * cpus;
+    long available = knowsExecutors ? coreMillis(time) : 0;
+    driverHeap = Math.max(driverHeap, ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
+    long[] heaps = {driverHeap, executorHeap};
+    return new Record(
+        "application_totals",
+        isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE,
+        null,
+        json -> {
+          Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
+          Record.write(json, "stages", counts[2], "stages_failed", counts[3], "totals", sums);
+          Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[4]);
+          Record.write(json, "peak_driver_heap_bytes", heaps[0], "peak_executor_heap_bytes", heaps[1]);
+        });
+  }
+}

@@ -1,0 +1,58 @@
+package io.sparkevents.listener;
+
+import java.util.Arrays;
+
+/**
+ * Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too large.
+ *
+ * <p>A replay uses the same integer arithmetic ({@code sketch.py}). At most 4 KB, because there are fewer than 1,000
+ * buckets.
+ */
+final class Sketch {
+  private int[] counts = new int[32];
+  private long total;
+  private long max;
+
+  void add(long value) {
+    int bucket = bucket(value);
+    if (bucket >= counts.length) {
+      counts = Arrays.copyOf(counts, bucket + 32);
+    }
+    counts[bucket]++;
+    total++;
+    max = Math.max(max, value);
+  }
+
+  long max() {
+    return max;
+  }
+
+  /** Returns the upper bound of the bucket that contains the quantile, at most the maximum; 0 without values. */
+  long quantile(int percent) {
+    long rank = (percent * total + 99) / 100;
+    for (int bucket = 0; bucket < counts.length; bucket++) {
+      rank -= counts[bucket];
+      if (rank <= 0) {
+        return Math.min(max, upper(bucket));
+      }
+    }
+    return max;
+  }
+
+  /** Returns the bucket of a value: the value itself below 32, then its highest five bits and their position. */
+  private static int bucket(long value) {
+    if (value < 16) {
+      return (int) Math.max(0, value);
+    }
+    int shift = 59 - Long.numberOfLeadingZeros(value);
+    return shift * 16 + (int) (value >> shift);
+  }
+
+  private static long upper(int bucket) {
+    if (bucket < 32) {
+      return bucket;
+    }
+    int shift = bucket / 16 - 1;
+    return ((16L + bucket % 16 + 1) << shift) - 1;
+  }
+}

@@ -1,0 +1,217 @@
+"""Tests of the totals that a replay computes; ``TotalsTest.java`` tests the shim with the same cases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_events.bridge import records as r
+from spark_events.bridge.event_log.files import find_logs
+from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.bridge.event_log.records import LogRecord
+from spark_events.bridge.event_log.sketch import Sketch
+
+T = 1_000_000
+
+
+def line(event: str, **fields: Any) -> dict[str, Any]:
+    return {"Event": f"SparkListener{event}", **{name.replace("_", " "): value for name, value in fields.items()}}
+
+
+def stage(number: int, completed: int | None = None) -> dict[str, Any]:
+    times = {"Submission Time": T} | ({} if completed is None else {"Completion Time": completed})
+    return {"Stage ID": number, "Stage Attempt ID": 0, "Stage Name": "s", "Number of Tasks": 100, **times}
+
+
+def submitted(number: int = 0) -> dict[str, Any]:
+    return line("StageSubmitted", Stage_Info=stage(number), Properties={})
+
+
+def completed(number: int, time: int) -> dict[str, Any]:
+    return line("StageCompleted", Stage_Info=stage(number, time))
+
+
+def ended(index: int, millis: int, reason: str, run: int | None, *, speculative: bool = False) -> dict[str, Any]:
+    info = {
+        "Task ID": index,
+        "Index": index,
+        "Attempt": 1,
+        "Launch Time": T,
+        "Executor ID": f"e{index}",
+        "Host": "h",
+        "Speculative": speculative,
+        "Getting Result Time": 0,
+        "Finish Time": T + millis,
+        "Failed": reason not in ("Success", "Resubmitted"),
+        "Killed": False,
+        "Accumulables": [{"ID": 1}],
+    }
+    known = {} if run is None else {"Task Metrics": metrics(run)}
+    about = {"Stage_ID": 0, "Stage_Attempt_ID": 0, "Task_Type": "ResultTask", "Task_End_Reason": {"Reason": reason}}
+    return line("TaskEnd", **about, Task_Info=info, Task_Executor_Metrics={"JVMHeapMemory": 1_000 + index}) | known
+
+
+def metrics(run: int) -> dict[str, Any]:
+    return {
+        "Executor Run Time": run,
+        "Executor CPU Time": 700_000,
+        "Peak Execution Memory": run,
+        "Shuffle Read Metrics": {"Remote Bytes Read": 3, "Local Bytes Read": 4},
+        "Input Metrics": {"Bytes Read": 10 * run},
+    }
+
+
+def read(folder: Path, *lines: dict[str, Any], interval: float = 0.0) -> list[LogRecord]:
+    path = folder / "local-1"
+    first = [
+        line("EnvironmentUpdate", Spark_Properties={"spark.task.cpus": "2"}),
+        line("ApplicationStart", App_Name="a", Timestamp=T, User="u"),
+    ]
+    path.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in (*first, *lines)))
+    (log,) = find_logs(path)
+    complaints: list[str] = []
+    found = list(EventLogReader(log, complaints.append, interval).records())
+    assert complaints == []
+    return found
+
+
+def of(records: list[LogRecord], kind: type) -> list[Any]:
+    return [record for record in records if type(record) is kind]
+
+
+def end(time: int) -> dict[str, Any]:
+    return line("ApplicationEnd", Timestamp=time)
+
+
+def test_attempts_are_counted_once(tmp_path: Path) -> None:
+    """Failed, speculative and late attempts are counted truthfully, attempts without metrics too."""
+    records = read(
+        tmp_path,
+        submitted(),
+        ended(0, 100, "Success", 60),
+        ended(1, 300, "Success", 250, speculative=True),
+        ended(2, 40, "UnknownReason", None),
+        # A resubmission repeats the end of an attempt.
+        ended(0, 100, "Resubmitted", 60),
+        completed(0, T + 400),
+        ended(3, 500, "Success", 1),
+        end(T + 900),
+    )
+    (stage_end,), (application,) = of(records, r.StageCompleted), of(records, r.ApplicationTotals)
+    assert stage_end.totals == r.StageTotals(
+        tasks=3,
+        failed=1,
+        speculative=1,
+        task_ms=440,
+        retried_ms=40,
+        run_ms=310,
+        cpu_ms=1,
+        scheduler_delay_ms=90,
+        input_bytes=3_100,
+        shuffle_read_bytes=14,
+        peak_execution_memory=250,
+        started=T,
+        ended=T + 400,
+        duration_p50_ms=103,
+        duration_p95_ms=300,
+        duration_max_ms=300,
+        slowest_task=1,
+        slowest_attempt=1,
+        slowest_executor="e1",
+        slowest_host="h",
+        largest_input_bytes=2_507,
+        median_input_bytes=607,
+    )
+    assert (application.final, application.stages, application.stages_failed, application.busy_ms) == (
+        True,
+        1,
+        0,
+        1_880,
+    )
+    totals = application.totals
+    assert (totals.tasks, totals.task_ms, totals.run_ms, totals.cpu_ms) == (4, 940, 311, 2)
+    assert (application.peak_executor_heap_bytes, application.peak_driver_heap_bytes) == (1_003, 0)
+
+
+def test_quantiles_are_those_of_the_shim(tmp_path: Path) -> None:
+    """Quantiles are those of the shim's sketch: TotalsTest.java has the same numbers."""
+    value, tasks = 1, []
+    for index in range(99):
+        value = value * 48_271 % 2_147_483_647
+        tasks.append(ended(index, value >> (index % 31), "Success", value))
+    (record,) = of(read(tmp_path, submitted(), *tasks, completed(0, T)), r.StageCompleted)
+    totals = record.totals
+    found = (totals.duration_p50_ms, totals.duration_p95_ms, totals.duration_max_ms, totals.median_input_bytes)
+    assert found == (49_151, 335_544_319, 1_500_063_655, 11_274_289_151)
+
+
+def test_cores_are_integrated(tmp_path: Path) -> None:
+    """Cores are integrated over time, from the executors' additions and removals."""
+    info = {"Host": "h", "Total Cores": 4}
+    records = read(
+        tmp_path,
+        line("ExecutorAdded", Timestamp=T + 100, Executor_ID="1", Executor_Info=info),
+        line("ExecutorAdded", Timestamp=T + 200, Executor_ID="2", Executor_Info=info),
+        line("ExecutorRemoved", Timestamp=T + 300, Executor_ID="1", Removed_Reason="lost"),
+        end(T + 400),
+    )
+    (totals,) = of(records, r.ApplicationTotals)
+    assert (totals.core_ms, totals.cores_now) == (400 + 800 + 400, 4)
+
+
+@pytest.mark.parametrize(("interval", "found"), [(1.0, [(False, 1, 1, 1)]), (0.0, [])])
+def test_totals_follow_the_interval(tmp_path: Path, interval: float, found: list[tuple[bool, int, int, int]]) -> None:
+    """An unfinished log has totals at a stage's or job's end after each interval; they include running stages."""
+    result = {"Result": "JobSucceeded"}
+    records = read(
+        tmp_path,
+        submitted(0),
+        submitted(1),
+        ended(0, 100, "Success", None),
+        completed(1, T + 999),
+        line("JobEnd", Job_ID=0, Completion_Time=T + 1_000, Job_Result=result),
+        line("JobEnd", Job_ID=1, Completion_Time=T + 1_999, Job_Result=result),
+        interval=interval,
+    )
+    totals = of(records, r.ApplicationTotals)
+    assert [(one.final, one.jobs, one.stages, one.totals.tasks) for one in totals] == found
+
+
+def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
+    """The peaks that Spark writes for stages count, for the driver and for executors."""
+    peaks = [
+        line("StageExecutorMetrics", Executor_ID=one, Stage_ID=0, Executor_Metrics={"JVMHeapMemory": heap})
+        for one, heap in (("driver", 7), ("1", 8), ("2", 5))
+    ]
+    (totals,) = of(read(tmp_path, *peaks, end(T)), r.ApplicationTotals)
+    assert (totals.peak_driver_heap_bytes, totals.peak_executor_heap_bytes) == (7, 8)
+
+
+def test_a_stage_without_a_beginning_has_no_totals(tmp_path: Path) -> None:
+    """A stage that began before the log has no totals, but the application counts its tasks."""
+    records = read(tmp_path, ended(0, 5, "Success", 5), completed(0, T), end(T))
+    assert of(records, r.StageCompleted)[0].totals is None
+    assert of(records, r.ApplicationTotals)[0].totals.tasks == 1
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), st.sampled_from([50, 95, 100]))
+def test_quantiles_are_at_most_a_sixteenth_too_large(values: list[int], percent: int) -> None:
+    """A quantile is not below the exact one, at most 1/16 above it, and never above the maximum."""
+    sketch = Sketch()
+    for value in values:
+        sketch.add(value)
+    exact = sorted(values)[-(-percent * len(values) // 100) - 1]
+    assert exact <= sketch.quantile(percent) <= min(exact + exact // 16, max(values))
+
+
+def test_a_sketch_without_values() -> None:
+    """Without values, quantile and maximum are 0; a negative value, of a clock that went back, counts as 0."""
+    sketch = Sketch()
+    assert (sketch.quantile(50), sketch.max) == (0, 0)
+    sketch.add(-5)
+    assert (sketch.quantile(50), sketch.max) == (0, 0)

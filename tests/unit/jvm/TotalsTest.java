@@ -1,0 +1,206 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.queue.Record;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+import java.util.stream.Collectors;
+import org.apache.spark.Resubmitted$;
+import org.apache.spark.SparkConf;
+import org.apache.spark.Success$;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.TaskState;
+import org.apache.spark.UnknownReason$;
+import org.apache.spark.executor.ExecutorMetrics;
+import org.apache.spark.executor.TaskMetrics;
+import org.apache.spark.scheduler.JobSucceeded$;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.SparkListenerApplicationStart;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.scheduler.TaskLocality;
+import org.apache.spark.scheduler.cluster.ExecutorInfo;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+import scala.collection.immutable.Nil$;
+
+/** Tests of the totals of stage attempts and of the application. */
+final class TotalsTest {
+  private static final long T = 1_000_000;
+
+  /** A listener whose records are collected. */
+  private static final class Driver {
+    final List<Record> records = new ArrayList<>();
+    final EventsListener listener;
+
+    Driver(long interval) {
+      listener = new EventsListener(new SparkConf(false).set("spark.task.cpus", "2"), new RecordSink() {
+        @Override
+        public void hand(Record record) {
+          records.add(record);
+        }
+
+        @Override
+        public void end(ApplicationEnd end) {}
+
+        @Override
+        public long summaryIntervalMillis() {
+          return interval;
+        }
+      });
+      Option<String> none = Option.empty();
+      listener.onApplicationStart(
+          new SparkListenerApplicationStart("a", none, T, "u", none, Option.empty(), Option.empty()));
+    }
+
+    StageInfo submit(int number) {
+      StageInfo stage =
+          new StageInfo(number, 0, "s", 100, none(), none(), "", null, none(), Option.empty(), 0, false, 0);
+      stage.submissionTime_$eq(Option.apply((Object) T));
+      listener.onStageSubmitted(new SparkListenerStageSubmitted(stage, new Properties()));
+      return stage;
+    }
+
+    void complete(StageInfo stage, long time) {
+      stage.completionTime_$eq(Option.apply((Object) time));
+      listener.onStageCompleted(new SparkListenerStageCompleted(stage));
+    }
+
+    void end(long time) {
+      listener.onApplicationEnd(new SparkListenerApplicationEnd(time, Option.empty()));
+    }
+
+    List<JsonNode> of(String kind) throws Exception {
+      List<JsonNode> lines = new ArrayList<>();
+      for (Record record : records.stream().filter(one -> one.kind.equals(kind)).collect(Collectors.toList())) {
+        lines.add(new ObjectMapper().readTree(record.line()));
+      }
+      return lines;
+    }
+
+    JsonNode only(String kind) throws Exception {
+      is(of(kind).size(), 1);
+      return of(kind).get(0);
+    }
+  }
+
+  @SuppressWarnings("unchecked")
+  private static <E> scala.collection.immutable.Seq<E> none() {
+    return (scala.collection.immutable.Seq<E>) (Object) Nil$.MODULE$;
+  }
+
+  private static void ended(
+      Driver driver, int index, long millis, TaskEndReason reason, boolean speculative, TaskMetrics metrics) {
+    TaskInfo task =
+        new TaskInfo(index, index, 1, index, T, "e" + index, "h", TaskLocality.PROCESS_LOCAL(), speculative);
+    boolean succeeded = reason == Success$.MODULE$ || reason == Resubmitted$.MODULE$;
+    task.markFinished(succeeded ? TaskState.FINISHED() : TaskState.FAILED(), T + millis);
+    ExecutorMetrics peaks = new ExecutorMetrics(new long[] {1_000 + index});
+    driver.listener.onTaskEnd(new SparkListenerTaskEnd(0, 0, "ResultTask", reason, task, peaks, metrics));
+  }
+
+  private static TaskMetrics metrics(long run) {
+    TaskMetrics metrics = new TaskMetrics();
+    metrics.setExecutorRunTime(run);
+    metrics.setExecutorCpuTime(700_000);
+    metrics.setPeakExecutionMemory(run);
+    metrics.inputMetrics().setBytesRead(10 * run);
+    metrics.shuffleReadMetrics().incRemoteBytesRead(3);
+    metrics.shuffleReadMetrics().incLocalBytesRead(4);
+    return metrics;
+  }
+
+  private static String values(JsonNode totals, String... names) {
+    List<String> values = new ArrayList<>();
+    for (String name : names) {
+      values.add(totals.get(name).asText());
+    }
+    return String.join(" ", values);
+  }
+
+  /** Failed, speculative and late attempts are counted truthfully, attempts without metrics too. */
+  @Test
+  void attemptsAreCountedOnce() throws Exception {
+    Driver driver = new Driver(0);
+    StageInfo stage = driver.submit(0);
+    ended(driver, 0, 100, Success$.MODULE$, false, metrics(60));
+    ended(driver, 1, 300, Success$.MODULE$, true, metrics(250));
+    ended(driver, 2, 40, UnknownReason$.MODULE$, false, null);
+    // A resubmission repeats the end of an attempt.
+    ended(driver, 0, 100, Resubmitted$.MODULE$, false, metrics(60));
+    driver.complete(stage, T + 400);
+    ended(driver, 3, 500, Success$.MODULE$, false, metrics(1));
+    driver.end(T + 900);
+    JsonNode totals = driver.only("stage_completed").get("totals");
+    is(values(totals, "tasks", "failed", "killed", "speculative", "task_ms", "retried_ms"), "3 1 0 1 440 40");
+    is(values(totals, "run_ms", "cpu_ms", "scheduler_delay_ms", "peak_execution_memory"), "310 1 90 250");
+    is(values(totals, "input_bytes", "shuffle_read_bytes", "largest_input_bytes"), "3100 14 2507");
+    is(values(totals, "slowest_task", "slowest_attempt", "slowest_executor", "slowest_host"), "1 1 e1 h");
+    is(values(totals, "started", "ended", "duration_max_ms"), T + " " + (T + 400) + " 300");
+    JsonNode application = driver.only("application_totals");
+    is(values(application, "final", "stages", "stages_failed", "busy_ms"), "true 1 0 1880");
+    is(values(application.get("totals"), "tasks", "task_ms", "run_ms", "cpu_ms"), "4 940 311 2");
+    is(application.get("peak_executor_heap_bytes").asLong(), 1_003);
+  }
+
+  /** Quantiles are those of the replay's sketch: tests/unit/bridge/test_totals.py has the same numbers. */
+  @Test
+  void quantilesAreThoseOfTheReplay() throws Exception {
+    Driver driver = new Driver(0);
+    StageInfo stage = driver.submit(0);
+    long value = 1;
+    for (int task = 0; task < 99; task++) {
+      value = value * 48_271 % 2_147_483_647;
+      ended(driver, task, value >> (task % 31), Success$.MODULE$, false, metrics(value));
+    }
+    driver.complete(stage, T);
+    JsonNode totals = driver.only("stage_completed").get("totals");
+    is(values(totals, "duration_p50_ms", "duration_p95_ms", "duration_max_ms", "median_input_bytes"), "49151 335544319 1500063655 11274289151");
+  }
+
+  /** Cores are integrated over time, from the executors' additions and removals. */
+  @Test
+  void coresAreIntegrated() throws Exception {
+    Driver driver = new Driver(0);
+    ExecutorInfo info =
+        new ExecutorInfo(
+            "h", 4, scala.collection.immutable.Map$.MODULE$.empty(), scala.collection.immutable.Map$.MODULE$.empty());
+    driver.listener.onExecutorAdded(new SparkListenerExecutorAdded(T + 100, "1", info));
+    driver.listener.onExecutorAdded(new SparkListenerExecutorAdded(T + 200, "2", info));
+    driver.listener.onExecutorRemoved(new SparkListenerExecutorRemoved(T + 300, "1", "lost"));
+    driver.end(T + 400);
+    is(values(driver.only("application_totals"), "core_ms", "cores_now"), (400 + 800 + 400) + " 4");
+  }
+
+  /** A running application has totals at a stage's or job's end after each interval; they include running stages. */
+  @Test
+  void totalsFollowTheInterval() throws Exception {
+    Driver driver = new Driver(1_000);
+    driver.submit(0);
+    StageInfo second = driver.submit(1);
+    ended(driver, 0, 100, Success$.MODULE$, false, null);
+    driver.complete(second, T + 999);
+    is(driver.of("application_totals").size(), 0);
+    driver.listener.onJobEnd(new SparkListenerJobEnd(0, T + 1_000, JobSucceeded$.MODULE$));
+    driver.listener.onJobEnd(new SparkListenerJobEnd(1, T + 1_999, JobSucceeded$.MODULE$));
+    JsonNode totals = driver.only("application_totals");
+    is(values(totals, "final", "jobs", "stages"), "false 1 1");
+    is(totals.get("totals").get("tasks").asLong(), 1);
+    // Control: without an interval, there is none before the end.
+    Driver quiet = new Driver(0);
+    quiet.listener.onJobEnd(new SparkListenerJobEnd(0, T + 10_000_000, JobSucceeded$.MODULE$));
+    is(quiet.of("application_totals").size(), 0);
+  }
+}
