@@ -16,6 +16,8 @@ import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskState;
 import org.apache.spark.UnknownReason$;
+import org.apache.spark.executor.ExecutorMetrics;
+import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -47,6 +49,9 @@ public final class ListenerBenchmark {
   private static final long PAUSE_NANOS = 2_000_000;
   /** A sidecar needs about 20 ms to process the contents of the pipe and mailboxes. */
   private static final long SETTLE_NANOS = 100_000_000;
+  private static final int METRICS = 4_096;
+  private static final TaskMetrics[] ALL_METRICS = metrics();
+  private static final ExecutorMetrics PEAKS = new ExecutorMetrics(new long[] {1L << 30});
   private static final String[] WHATS = {"a job's start", "a job's end"};
 
   private final SparkConf conf;
@@ -260,13 +265,24 @@ public final class ListenerBenchmark {
     return started;
   }
 
+  /** Return metrics as Spark makes them, too many for the processor's caches. */
+  private static TaskMetrics[] metrics() {
+    TaskMetrics[] made = new TaskMetrics[METRICS];
+    for (int i = 0; i < METRICS; i++) {
+      made[i] = new TaskMetrics();
+      made[i].setExecutorRunTime(i);
+      made[i].inputMetrics().setBytesRead(1_000L * i);
+    }
+    return made;
+  }
+
   private static SparkListenerTaskEnd[] ends(
       int stage, SparkListenerTaskStart[] started, TaskEndReason reason, scala.Enumeration.Value state) {
     SparkListenerTaskEnd[] ended = new SparkListenerTaskEnd[started.length];
     for (int i = 0; i < ended.length; i++) {
       TaskInfo task = started[i].taskInfo();
-      task.markFinished(state, 2L);
-      ended[i] = new SparkListenerTaskEnd(stage, 0, "ResultTask", reason, task, null, null);
+      task.markFinished(state, 2L + i % 5_000);
+      ended[i] = new SparkListenerTaskEnd(stage, 0, "ResultTask", reason, task, PEAKS, ALL_METRICS[i % METRICS]);
     }
     return ended;
   }

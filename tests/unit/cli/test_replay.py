@@ -60,12 +60,13 @@ def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) ->
         "BatchCommitEvent",
         "JobStatusChangeEvent",
         "JobFailureEvent",
+        "ApplicationSummaryEvent",
         "JobStatusChangeEvent",
     ]
-    assert [event["sequence"] for event in replay.events] == [1, 2, 3, 4, 5, 6]
+    assert [event["sequence"] for event in replay.events] == [1, 2, 3, 4, 5, 6, 7]
     assert replay.events[0]["attributes"]["spark.version"] == "4.3.0"
     assert "bad foreachBatch value" in replay.events[4]["body"]
-    assert replay.notes == ["spark-events: 1 log, 52 lines, 6 events"]
+    assert replay.notes == ["spark-events: 1 log, 52 lines, 7 events"]
 
 
 def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +156,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
     log.write_text("".join([*lines[:-1], end % 101, end % 102, lines[-1]]), encoding="utf-8")
     replay = Replay(capsys, log)
     assert replay.names == Replay(capsys, STREAM).names
-    assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported because their start is missing")
+    assert replay.notes[-1].endswith(" 7 events; 2 finished jobs not reported because their start is missing")
     conf = configuration(tmp_path, "events.streaming-jobs.enabled true")
     replay = Replay(capsys, log, "--conf", conf)
     jobs = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
@@ -195,7 +196,7 @@ def test_to_selects_one_reporter(
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert Replay(capsys, STREAM, "--to", "two").code == 0
     assert not one.exists()
-    assert len(events_of(two)) == 6
+    assert len(events_of(two)) == 7
 
 
 def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], 
     conf = configuration(tmp_path, *file_reporter(tmp_path), "events.shutdown.timeout 100ms")
     replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "0.2")
     assert replay.code == 1
-    assert "6 events not delivered" in replay.notes[-1]
+    assert "7 events not delivered" in replay.notes[-1]
 
 
 def test_an_invalid_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_an_unreadable_path_fails_only_its_replay(capsys: pytest.CaptureFixture[
     text.write_text("no event log\n", encoding="utf-8")
     replay = Replay(capsys, tmp_path / "nowhere", tmp_path / "empty", text, STREAM)
     assert replay.code == 1
-    assert len(replay.events) == 6
+    assert len(replay.events) == 7
     assert any(note.endswith("nowhere: No such file or directory") for note in replay.notes)
     assert any(note.endswith("empty: no event log in this folder") for note in replay.notes)
     assert any(note.endswith("text: not an event log of Spark; skipped") for note in replay.notes)
@@ -255,11 +256,11 @@ def test_damaged_lines_are_reported_and_do_not_fail_the_replay(
     log.write_text("\n".join([*lines[:10], *['{"Event":"Spark'] * 50, *lines[10:], ""]), encoding="utf-8")
     replay = Replay(capsys, log)
     assert replay.code == 0
-    assert len(replay.events) == 6
+    assert len(replay.events) == 7
     assert replay.notes[0] == f"spark-events: {log}:11: line skipped: incomplete"
     assert replay.notes[-2:] == [
         "spark-events: 30 further notes not shown",
-        "spark-events: 1 log, 102 lines, 6 events; 50 damaged lines or blocks",
+        "spark-events: 1 log, 102 lines, 7 events; 50 damaged lines or blocks",
     ]
 
 
@@ -272,7 +273,7 @@ def test_names_of_unknown_kinds_are_truncated_and_escaped(capsys: pytest.Capture
     replay = Replay(capsys, log)
     assert replay.code == 0
     named = rf"com.vendor.\x1b[2JEvent, {'k' * 100}… (cut)"
-    assert replay.notes == [f"spark-events: 1 log, 54 lines, 6 events; 2 lines of unknown kinds ({named})"]
+    assert replay.notes == [f"spark-events: 1 log, 54 lines, 7 events; 2 lines of unknown kinds ({named})"]
 
 
 def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""Compare live and replayed totals: the records that the shim sends, and those of the event log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from spark.harness import SMALL_SPARK, Lab, two_lines
+from spark.sidecar_double import make, records
+
+from spark_events.bridge import records as r
+from spark_events.bridge.event_log.files import find_logs
+from spark_events.bridge.event_log.reader import EventLogReader
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+
+#: The driver's clock at the receipt, and the memory that only heartbeats report.
+ONLY_LIVE = ("seq", "at", "peak_driver_heap_bytes", "peak_executor_heap_bytes")
+Both = tuple[list[Any], list[Any]]
+
+
+@pytest.fixture(scope="module")
+def both(lab: Lab) -> Both:
+    """Records of one run: those that the shim sent, and those of a replay."""
+    double, log = lab.folder / "double", lab.folder / "log"
+    log.mkdir()
+    settings = {
+        **two_lines(),
+        **make(double, "talks"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(log),
+        "spark.eventLog.compress": "false",
+        # All stages are recorded, and totals follow each job and stage.
+        "events.streaming-stages.enabled": "true",
+        "events.summary.interval": "1ms",
+    }
+    run = lab.run("totals.py", defaults=settings, small={**SMALL_SPARK, "spark.master": "local[2,3]"})
+    assert run.process.returncode == 0, run.tail()
+    decoder = r.Decoder()
+    live = [decoder.decode(json.dumps(one).encode()) for one in records(double)]
+    (found,) = find_logs(log)
+    complaints: list[str] = []
+    replayed = list(EventLogReader(found, complaints.append, 0.001).records())
+    assert complaints == []
+    return live, replayed
+
+
+def of(kind: type, of_all: list[Any]) -> list[dict[str, Any]]:
+    """Return the records of a kind, without the fields that only a live run knows."""
+    found = [msgspec.to_builtins(record) for record in of_all if type(record) is kind]
+    return [{name: value for name, value in one.items() if name not in ONLY_LIVE} for one in found]
+
+
+def test_totals_of_stages_are_equal(both: Both) -> None:
+    """The totals of each stage attempt are equal in all fields."""
+    live, replayed = (of(r.StageCompleted, one) for one in both)
+    assert [one["totals"] for one in live] == [one["totals"] for one in replayed]
+    # Control: the stages have what the comparison is about.
+    sums = {name: sum(one["totals"][name] for one in live) for name in r.TaskTotals.__struct_fields__}
+    assert sums["failed"] >= 2
+    zero = {name for name, value in sums.items() if value == 0}
+    assert zero <= {"killed", "speculative", "getting_result_ms", "gc_ms", "spill_memory_bytes", "spill_disk_bytes"} | {
+        *("fetch_wait_ms", "result_serialize_ms", "scheduler_delay_ms")
+    }
+    (uneven,) = [one["totals"] for one in live if one["tasks"] == 12]
+    assert (uneven["tasks"], uneven["failed"]) == (13, 1)
+    assert uneven["slowest_task"] == 11
+    assert 500 <= uneven["duration_max_ms"] <= uneven["ended"] - uneven["started"]
+
+
+def test_totals_of_the_application_are_equal(both: Both) -> None:
+    """All totals of the application are equal, at each interval and at the end."""
+    live, replayed = (of(r.ApplicationTotals, one) for one in both)
+    assert live == replayed
+    assert [one["final"] for one in live] == [False] * (len(live) - 1) + [True]
+    last, stages = live[-1], of(r.StageCompleted, both[0])
+    assert (last["jobs_failed"], last["stages_failed"], last["cores_now"]) == (1, 1, 2)
+    assert last["stages"] == len(stages)
+    assert last["totals"]["run_ms"] == sum(one["totals"]["run_ms"] for one in stages)
+    assert 0 < last["busy_ms"] == last["totals"]["task_ms"] <= last["core_ms"]
+
+
+def test_starts_of_sql_executions_are_equal(both: Both) -> None:
+    """The starts of SQL executions are equal, and name the paths that are read and written."""
+    live, replayed = (of(r.SqlExecutionStart, one) for one in both)
+    assert live == replayed
+    found = [record for record in both[0] if type(record) is r.SqlExecutionStart]
+    names = [([Path(name).name for name in one.reads], [Path(name).name for name in one.writes]) for one in found]
+    assert ([], ["in"]) in names
+    assert (["in"], ["out"]) in names
