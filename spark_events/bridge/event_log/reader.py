@@ -1,7 +1,7 @@
 """Reader of Spark's event log, which yields the records that the shim sends for a running application.
 
-Spark's ``JsonProtocol`` defines the lines. Some kinds of lines produce no record, so the reader checks the kind of a line
-before it decodes the line.
+Spark's ``JsonProtocol`` defines the lines. Some kinds of lines produce no record, so the reader checks the kind of a
+line before it decodes the line.
 """
 
 from __future__ import annotations
