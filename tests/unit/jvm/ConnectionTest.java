@@ -95,15 +95,15 @@ final class ConnectionTest {
               java(StopsTwice.class, options, first.toString(), second.toString());
               List<String> stopped = await(first, "goodbye");
               List<String> failed = await(second, "goodbye");
-              String kinds = "start application_start application_end application_end";
+              String kinds = "start application_start application_totals application_end application_end";
               is(kinds(stopped), kinds + " goodbye");
-              is(kinds(failed.subList(0, 4)), kinds);
-              is(stopped.get(2).contains("\"provisional\":true"), true);
-              is(stopped.get(3).contains("\"ending\":\"STOPPED\""), true);
-              is(stopped.get(3).contains("\"provisional\":true"), false);
-              is(failed.get(3).contains("\"ending\":\"UNCAUGHT_EXCEPTION\""), true);
-              is(failed.get(3).contains("\"stopped_before\":true"), true);
-              is(failed.get(3).contains("behind stop"), true);
+              is(kinds(failed.subList(0, 5)), kinds);
+              is(stopped.get(3).contains("\"provisional\":true"), true);
+              is(stopped.get(4).contains("\"ending\":\"STOPPED\""), true);
+              is(stopped.get(4).contains("\"provisional\":true"), false);
+              is(failed.get(4).contains("\"ending\":\"UNCAUGHT_EXCEPTION\""), true);
+              is(failed.get(4).contains("\"stopped_before\":true"), true);
+              is(failed.get(4).contains("behind stop"), true);
             }));
   }
 
@@ -113,7 +113,7 @@ final class ConnectionTest {
     withDouble(
         script -> {
           java(ListensTwice.class, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
-          is(kinds(await(script, "goodbye")), "start application_start application_end goodbye");
+          is(kinds(await(script, "goodbye")), "start application_start application_totals application_end goodbye");
         });
   }
 
