@@ -94,7 +94,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
         if kind == "Application":
             cells.append(f"{sum(count for _, count in one.failures):,}")
             cells += [
-                "–" if (value := getattr(one, name)) is None else f"{value:,.1f}" for name in ("core_hours", *costs)
+                "–" if (value := getattr(one, name)) is None else f"{value:,.2f}" for name in ("core_hours", *costs)
             ]
         elif commits is None:
             cells += ["–"] * 6

@@ -59,7 +59,7 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
     assert slow[1] == "    nightly-report: stage 22 [csv at etl.py:9] took 1 min"
     assert [re.sub(r".*, ", "", line) for line in slow[:12:2]] == [f"{n} s lost" for n in (22, 21, 12, 11, 2, 1)]
     overview = next(line for line in lines if line.startswith("nightly-report"))
-    assert overview.split()[-3:] == ["15.0", "4.5", "1.5"]
+    assert overview.split()[-3:] == ["15.00", "4.50", "1.50"]
     assert "15 × (5 application, 5 job, 5 query), USER, at /jobs/payments.py:16 in book;" in call.output
 
 

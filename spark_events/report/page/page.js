@@ -134,7 +134,7 @@
         number(commits.events, count), number(commits.p50_ms, span), number(commits.p95_ms, span), number(commits.p99_ms, span),
         number(commits.over_sla, count), number(commits.rows_per_second, (value) => (value === null ? "–" : compact(value))),
         number(one.watermark && one.watermark.lag_ms, span)];
-      for (const [, field] of costs) cells.push(number(one[field], (value) => (value === null ? "–" : value.toFixed(field === "cost" ? 2 : 1))));
+      for (const [, field] of costs) cells.push(number(one[field], (value) => (value === null ? "–" : value.toFixed(2))));
       return { class: one.kind, "data-key": one.key, "aria-selected": null, cells };
     };
     const rows = ordered().filter((one) => matches(...texts(one)));

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from fakes import (
     AT_ONCE,
+    ROOT,
     START,
     application_end,
     application_start,
@@ -22,6 +25,8 @@ from hypothesis import strategies as st
 from property.applications import Application, applications
 
 from spark_events import Event, Severity
+from spark_events.bridge.event_log.files import find_logs
+from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.records import StageTotals
 from spark_events.config import Settings
 from spark_events.dispatch.entries import priority_of
@@ -35,6 +40,7 @@ from spark_events.translate.translator import Translator
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 GIB = 1 << 30
+LOGS = ROOT / "tests/unit/bridge/fixtures"
 #: Totals of a stage of 100 s without a problem.
 SOUND: dict[str, Any] = {
     "tasks": 200,
@@ -570,6 +576,52 @@ def test_usage_and_price_of_enrichments_are_summed() -> None:
     [summary] = summaries(*records, application_totals())
     enriched = {key: value for key, value in summary.attributes.items() if key.startswith("spark.summary.enrich")}
     assert enriched == {"spark.summary.enrich.price": 0.75, "spark.summary.enrich.usage": 30}
+
+
+# --- event logs ---------------------------------------------------------------------------------
+
+
+COMPLETED = "SparkListenerStageCompleted"
+
+
+def attempt_of(line: dict[str, Any]) -> tuple[int, int]:
+    return line["Stage ID"], line["Stage Attempt ID"]
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.jsonl")), ids=lambda log: log.stem)
+def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
+    """The sums of a replay equal those of the log's lines about tasks and executors, added up here."""
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    tasks = [line for line in lines if line["Event"] == "SparkListenerTaskEnd"]
+    translator = Translator(dataclasses.replace(AT_ONCE, streaming_stages=True))
+    complaints: list[str] = []
+    [found] = find_logs(log)
+    records = EventLogReader(found, complaints.append).records()
+    events = [made for record in records for made in translator.translate(record)]
+    assert complaints == []
+    [total] = [made.attributes for made in events if made.name == "ApplicationSummaryEvent"]
+    assert total["spark.summary.task_attempts"] == len(tasks)
+    assert total["spark.summary.run_ms"] == sum(line["Task Metrics"]["Executor Run Time"] for line in tasks)
+    ends = [line["Timestamp"] for line in lines if line["Event"] == "SparkListenerApplicationEnd"]
+    added = [(line["Timestamp"], line["Executor Info"]["Total Cores"]) for line in lines if "Executor Info" in line]
+    hours = sum(cores * (ends[0] - time) for time, cores in added) / HOUR
+    assert total["spark.summary.core_hours"] == pytest.approx(hours)
+    stages = [made.attributes for made in events if made.name == "StageSummaryEvent"]
+    assert len(stages) == sum(line["Event"] == COMPLETED for line in lines) > 0
+    for stage in stages:
+        key = stage["spark.stage.id"], stage["spark.stage.attempt"]
+        # Tasks may end after their stage has failed; only the application's totals include them.
+        end = next(
+            i for i, line in enumerate(lines) if line["Event"] == COMPLETED and attempt_of(line["Stage Info"]) == key
+        )
+        own = [line for line in lines[:end] if line in tasks and attempt_of(line) == key]
+        infos = [line["Task Info"] for line in own]
+        assert stage["spark.stage.task_attempts"] == len(own)
+        assert stage["spark.stage.task_ms"] == sum(info["Finish Time"] - info["Launch Time"] for info in infos)
+        assert stage["spark.stage.gc_ms"] == sum(line["Task Metrics"]["JVM GC Time"] for line in own)
+        assert stage["spark.stage.tasks_failed_attempts"] == sum(info["Failed"] for info in infos)
+        good = [info["Finish Time"] - info["Launch Time"] for info in infos if not info["Failed"]]
+        assert stage.get("spark.stage.duration_max_ms") == max(good, default=None)
 
 
 # --- live and replay ----------------------------------------------------------------------------
