@@ -161,7 +161,7 @@ def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichS
     assert run.numbers["throttled"] == len(refused)
     assert ended - began > 3
     assert witness.took(began, ended) < 15
-    # At most the calls in flight are rejected first. Whenever calls resume, fewer calls are rejected.
+    # The first rejections are at most the calls in flight. After each pause, fewer calls are rejected.
     assert len(refused) < 350
 
 

@@ -31,7 +31,7 @@ for number in itertools.count(1):
         # Start jobs whose records are so large that a pipe holds only a few of them.
         spark.sparkContext.setJobDescription("x" * 60_000)
         spark.range(1).count()
-        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # it takes the description away
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # None removes the description
     put(source, number, [{"v": number}])
     query.processAllAvailable()
 query.stop()

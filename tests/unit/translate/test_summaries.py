@@ -41,7 +41,7 @@ from spark_events.translate.translator import Translator
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 GIB = 1 << 30
 LOGS = ROOT / "tests/unit/bridge/fixtures"
-#: Totals of a stage of 100 s without a problem.
+#: Totals of a stage of 100 s that has no problem.
 SOUND: dict[str, Any] = {
     "tasks": 200,
     "task_ms": 350 * SECOND,
@@ -66,7 +66,7 @@ def kinds(
 
 
 def settings(**given: str) -> SummaryConfig:
-    """Return the configuration that these settings give; ``__`` stands for a dot, ``_`` for a hyphen."""
+    """Return the configuration for these settings, where ``__`` stands for a dot and ``_`` for a hyphen."""
     names = {key.replace("__", ".").replace("_", "-"): value for key, value in given.items()}
     return read(Settings.of({f"events.summary.{key}": value for key, value in names.items()})).summary
 
@@ -96,7 +96,7 @@ def summaries(*records: dict[str, Any], config: TranslateConfig = AT_ONCE) -> li
 
 # --- thresholds ---------------------------------------------------------------------------------
 
-#: Totals at the threshold that have the problem, and totals just beyond it that do not.
+#: Totals at the threshold, which have the problem, and totals just beyond the threshold, which do not.
 LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "skew": (
         {"duration_p50_ms": 6 * SECOND, "duration_max_ms": 30 * SECOND},
@@ -115,8 +115,8 @@ LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", LIMITS)
-def test_a_threshold_separates_a_problem_from_none(kind: str) -> None:
-    """At the documented default a stage has exactly this problem; just below it has none."""
+def test_a_problem_begins_at_its_threshold(kind: str) -> None:
+    """At the documented default, a stage has exactly this problem. Just below the default, it has no problem."""
     has, has_not = LIMITS[kind]
     assert kinds(has) == [kind]
     assert kinds(has_not) == []
@@ -129,12 +129,12 @@ def test_a_sound_stage_has_no_problem() -> None:
 
 @pytest.mark.parametrize(("tasks", "median", "found"), [(5_001, 499, True), (5_000, 499, False), (5_001, 500, False)])
 def test_tiny_tasks_are_many_and_short(tasks: int, median: int, found: bool) -> None:
-    """The stage must have more than 5,000 tasks and a median below 500 ms."""
+    """A stage has tiny tasks if it has more than 5,000 tasks and a median below 500 ms."""
     assert kinds({"duration_p50_ms": median, "duration_max_ms": median}, tasks=tasks) == ["tiny-tasks"] * found
 
 
 def test_a_slow_task_is_not_skew_if_it_is_short() -> None:
-    """A task of 29.999 s, 100 times the median, is no skew; one of 30 s is."""
+    """A task of 29.999 s, 100 times the median, is not skew, but a task of 30 s is."""
     assert kinds({"duration_p50_ms": 300, "duration_max_ms": 29_999}) == []
     assert kinds({"duration_p50_ms": 300, "duration_max_ms": 30_000}) == ["skew"]
 
@@ -158,7 +158,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 def test_a_stage_can_have_all_problems_the_most_expensive_first() -> None:
-    """All kinds may occur together; they are sorted by the time that they cost."""
+    """All kinds may occur together. They are sorted by the time that they cost."""
     found = problems(6_000, StageTotals(**{**SOUND, **EVERYTHING}), CORES, SummaryConfig())
     assert {problem.kind for problem in found} == set(KINDS)
     lost = {problem.kind: problem.lost_ms for problem in found}
@@ -176,13 +176,13 @@ def test_a_stage_can_have_all_problems_the_most_expensive_first() -> None:
 
 @pytest.mark.parametrize("millis", [50, 9_999])
 def test_a_short_stage_has_no_problem(millis: int) -> None:
-    """The same totals have no problem in a stage that is shorter than events.summary.min-duration."""
+    """The same totals cause no problem in a stage that is shorter than events.summary.min-duration."""
     assert kinds({**EVERYTHING, "ended": START + millis}, tasks=6_000) == []
     assert len(kinds({**EVERYTHING, "ended": START + 10_000}, tasks=6_000)) == len(KINDS)
 
 
 def test_a_stage_of_unknown_duration_has_no_problem() -> None:
-    """Spark sent no time of the stage's submission."""
+    """A stage has no problem if Spark sent no time of its submission."""
     assert kinds({**EVERYTHING, "started": 0}) == []
 
 
@@ -201,7 +201,7 @@ def test_a_stage_of_unknown_duration_has_no_problem() -> None:
     ],
 )
 def test_thresholds_are_settings(key: str, value: str, changes: dict[str, Any]) -> None:
-    """A setting moves its threshold: the problem that the default finds is gone."""
+    """If a setting moves its threshold, the problem that the default finds is not reported."""
     assert kinds(changes)
     assert kinds(changes, config=settings(**{key: value})) == []
 
@@ -216,7 +216,7 @@ def test_the_thresholds_of_tiny_tasks_are_settings() -> None:
 
 @pytest.mark.parametrize("value", ["-1", "1e3", "free", "0.05 EUR", "1,5"])
 def test_a_wrong_price_is_an_error_in_the_settings(value: str) -> None:
-    """The message quotes the key, the value and what is allowed."""
+    """The message quotes the key, the value and the allowed values."""
     given = Settings.of({"events.summary.core-hour-price": value})
     read(given)
     with pytest.raises(ConfigError, match=r"events\.summary\.core-hour-price.*a decimal number"):
@@ -231,7 +231,7 @@ def test_a_wrong_price_is_an_error_in_the_settings(value: str) -> None:
     ],
 )
 def test_durations_have_two_units(millis: int, text: str) -> None:
-    """The texts of both sides of each unit."""
+    """Durations are tested just below and at the change of each unit."""
     assert took(millis) == text
 
 
@@ -262,7 +262,7 @@ def test_the_sentence_of_a_slow_stage() -> None:
 
 
 def test_the_sentence_of_a_sound_stage() -> None:
-    """A stage without a problem is DEBUG; its body has the duration."""
+    """A stage without a problem is DEBUG, and its body contains the duration."""
     [summary] = summaries(submitted(), completed(totals={"ended": START + 12_345}))
     assert summary.body == "etl: stage 3 [csv at etl.py:9] took 12 s with 200 tasks"
     assert summary.severity is Severity.DEBUG
@@ -282,7 +282,7 @@ def test_a_failed_attempt_has_a_summary_too() -> None:
 
 
 def test_a_summary_opens_no_incident() -> None:
-    """A summary is neither an alarm nor a consequence, and is not held for one."""
+    """A summary is neither an alarm nor a consequence, and is not held because of an alarm."""
     for record in (completed(totals=SKEWED), completed(totals=EVERYTHING)):
         [summary] = summaries(submitted(), record, config=TranslateConfig())
         assert summary.severity is Severity.WARN
@@ -290,7 +290,10 @@ def test_a_summary_opens_no_incident() -> None:
 
 
 def test_a_stage_without_totals_has_no_summary() -> None:
-    """The listener was added while the stage ran, or the shim is older; a repeated end has no second summary."""
+    """A stage has no totals if the listener was added while it ran, or if the shim is older.
+
+    A repeated end makes no second summary.
+    """
     assert summaries(submitted(), completed() | {"totals": None}) == []
     assert len(summaries(submitted(), completed(), completed())) == 1
 
@@ -304,7 +307,7 @@ def test_stages_of_micro_batches_are_reported_only_if_configured(streaming: bool
 
 
 def test_a_debug_summary_is_shed_first() -> None:
-    """A full mailbox sheds summaries without a problem before any job status or INFO event; the log hides them."""
+    """A full mailbox sheds summaries without a problem before other events, and the log omits these summaries."""
     [summary] = summaries(submitted(), completed())
     job_change = msgspec.structs.replace(event(severity=Severity.DEBUG), name="JobStatusChangeEvent")
     assert priority_of(summary) < priority_of(event(severity=Severity.INFO)) < priority_of(job_change)
@@ -322,7 +325,7 @@ def is_idle(*records: dict[str, Any]) -> bool:
 
 
 def test_cores_count_while_their_executor_exists() -> None:
-    """The cores of the stage are those of each executor for the time in which the executor existed."""
+    """The cores of an executor count only for the time in which the executor existed."""
     removed = {"kind": "executor_removed", "executor_id": "2", "at": START, "time": START + 20 * SECOND}
     late = executor(3, 2, START + 90 * SECOND)
     [summary] = summaries(executor(), executor(2, 8), submitted(), removed, late, completed())
@@ -330,7 +333,7 @@ def test_cores_count_while_their_executor_exists() -> None:
 
 
 def test_idle_cores_are_found_in_a_stage_that_runs_alone() -> None:
-    """Control of the following tests."""
+    """Control for the following tests: idle cores of a single stage are a problem."""
     assert is_idle(executor(), submitted(), completed(totals=IDLE))
 
 
@@ -348,7 +351,7 @@ def test_a_stage_beside_a_streaming_query_is_not_judged() -> None:
 
 
 def test_unknown_cores_are_not_judged() -> None:
-    """The listener was added after the executors, or a restarted sidecar has not seen them."""
+    """Cores are unknown if the listener was added after the executors, or after a restart of the sidecar."""
     assert not is_idle(submitted(), completed(totals=IDLE))
     successor = Translator(AT_ONCE)
     for record in (application_start(), executor()):
@@ -442,7 +445,7 @@ def test_small_core_hours_keep_two_digits() -> None:
 
 
 def test_unknown_numbers_are_left_out() -> None:
-    """Without a price there is no cost; unknown cores and peaks give no core-hours, no cost and no peak."""
+    """Without a price, the cost is missing. Without cores and peaks, core-hours, cost and peak are missing."""
     [plain] = summaries(application_totals())
     assert "spark.summary.cost" not in plain.attributes
     unknown = application_totals(core_ms=0, peak_driver_heap_bytes=0, peak_executor_heap_bytes=0)
@@ -458,7 +461,7 @@ def test_unknown_numbers_are_left_out() -> None:
 
 
 def test_interim_summaries_differ_and_the_last_has_one_id() -> None:
-    """Interim summaries are identified by their time, the final one is the same fact live and in a replay."""
+    """Interim summaries are identified by their time. The final summary has one id, live and in a replay."""
     first, second = (application_totals(final=False, time=START + minute) for minute in (1, 2))
     events = summaries(first, second, application_totals(), application_totals(time=START + HOUR + 5))
     assert len({made.event_id for made in events}) == 3
@@ -486,7 +489,7 @@ def failing(number: int, reason: str, at: int) -> list[dict[str, Any]]:
 
 
 def test_a_failure_of_several_levels_counts_once() -> None:
-    """A stage, its job and the application fail for one reason: one failure of its class, for each job."""
+    """If a stage, its job and the application fail for one reason, this reason counts as one failure per job."""
     disk, value = "java.io.IOException: No space left on device", "java.lang.NumberFormatException: x"
     records = [*failing(1, disk, START), *failing(2, disk, START + 1), *failing(3, value, START + 2)]
     end = application_end("PROGRAM_FAILED", exit_code=1)
@@ -526,15 +529,15 @@ def test_numbers_of_a_query_equal_a_simple_computation(durations: list[int]) -> 
         assert abs(numbers[name] - exact) <= max(0.5, 0.012 * exact)
 
 
-def test_a_trigger_without_data_is_no_batch() -> None:
-    """Only committed batches count."""
+def test_a_trigger_without_data_is_not_a_batch() -> None:
+    """Only committed batches count as batches."""
     idle = query_progress(1, durationMs={"latestOffset": 1})
     [summary] = summaries(query_started(), query_progress(0), idle, query_progress(1), application_totals())
     assert queries_of(summary)["clicks"]["batches"] == 2
 
 
-def test_twenty_queries_have_own_numbers_and_the_rest_one_sum() -> None:
-    """The number of attributes is bounded however many queries an application runs."""
+def test_twenty_queries_have_numbers_and_other_queries_have_one_sum() -> None:
+    """The number of attributes is bounded, however many queries an application runs."""
     records = [query_progress(0, f"r{number}", f"q{number}", name=f"query {number}") for number in range(25)]
     [summary] = summaries(*records, application_totals())
     found = queries_of(summary)
@@ -544,7 +547,7 @@ def test_twenty_queries_have_own_numbers_and_the_rest_one_sum() -> None:
 
 
 def test_the_overdue_time_of_a_query() -> None:
-    """Overdue time is counted from the limit to the recovery, and to the summary while it lasts."""
+    """Overdue time is counted from the limit to the recovery, or to the summary if the work is still overdue."""
     config = dataclasses.replace(AT_ONCE, deadline=DeadlineConfig(progress=60.0, resources=None))
     answer = {
         "kind": "inspection",
@@ -629,7 +632,7 @@ def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
 
 @given(application=applications(), delay=st.integers(0, 2_000))
 def test_live_and_replayed_summaries_are_equal(application: Application, delay: int) -> None:
-    """Records of a driver arrive later and have numbers; those of a log do not. The summaries are equal."""
+    """Live and replayed summaries are equal, although only records of a driver have numbers and arrive late."""
     config = dataclasses.replace(AT_ONCE, streaming_stages=True)
     live, replay = Translator(config), Translator(config)
     lines = [*application.records, application_totals()]

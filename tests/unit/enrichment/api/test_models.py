@@ -86,7 +86,7 @@ _PLACE = "struct<city:string,zone:bigint>"
     ],
 )
 def test_fields_become_columns(model: type, expected: str) -> None:
-    """The fields of a dataclass, a TypedDict and a Pydantic model become columns; other parts have types of Spark."""
+    """The fields of a dataclass, a TypedDict and a Pydantic model become columns of Spark's types."""
     assert schema_of(model).simpleString() == expected
 
 
@@ -108,8 +108,8 @@ def test_only_optional_fields_are_nullable() -> None:
         (int, r"output is <class 'int'>; allowed: column definitions such as .*Pydantic model"),
     ],
 )
-def test_other_types_are_refused(model: type, message: str) -> None:
-    """A field of another type is refused with its path, the type and the allowed types."""
+def test_other_types_are_rejected(model: type, message: str) -> None:
+    """A field of an unsupported type is rejected with its path, its type and the allowed types."""
     df: Any = type("DF", (), {"columns": []})()
     with pytest.raises(InvalidPlanError, match=message):
         output_of(df, model)
