@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn peers redis check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn peers frameworks redis check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -50,6 +50,10 @@ peers: setup ## fetch the listeners that the benchmarks `endings` and `peers` co
 
 redis: ## install redis-server for the tests of the shared cache, which are skipped without it
 	@bash .ci/redis
+
+frameworks: setup ## fetch Daft, Ray and Flink for the benchmark `frameworks`, which leaves them out otherwise
+	@bash .ci/frameworks
+	@bash .ci/jars flink
 
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5

@@ -59,20 +59,26 @@ _CASES = {
 }
 
 
-class _Service:
+class Service:
+    """The service, and what it says of the clients that called it."""
+
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
     def run(self, case: _Case, setting: str, most: float = 120) -> tuple[float, float, int]:
         """Return the goodput, calls per row and number of rows without an answer, in at most ``most`` seconds."""
-        body = json.dumps(case.service).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
         command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
-        clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(case.clients)]
+        return self.measure(case.service, [command] * case.clients, most)
+
+    def measure(self, behavior: dict[str, Any], commands: list[list[str]], most: float) -> tuple[float, float, int]:
+        """Run clients that print their number of rows without an answer; return the same as :meth:`run`."""
+        body = json.dumps(behavior).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
+        clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
         failed, deadline = 0, time.monotonic() + most
         for client in clients:
             try:
-                failed += int(client.communicate(timeout=max(0.1, deadline - time.monotonic()))[0])
+                failed += int(client.communicate(timeout=max(0.1, deadline - time.monotonic()))[0].split()[-1])
             except subprocess.TimeoutExpired:
                 client.kill()
                 client.communicate()
@@ -82,23 +88,24 @@ class _Service:
 
 
 @contextlib.contextmanager
-def _service() -> Iterator[_Service]:
+def service() -> Iterator[Service]:
+    """Start the service; yield its client."""
     command = [sys.executable, "-m", "benchmarks._adaptive_service"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield _Service(int(process.stdout.readline()))
+        yield Service(int(process.stdout.readline()))
         process.kill()
 
 
 def run() -> None:
     """For each case, print the ratio of the default's goodput to the goodput of the best fixed setting."""
-    with _service() as service:
+    with service() as destination:
         for name, case in _CASES.items():
             if _WANTED in name:
-                _compare(service, name, case)
+                _compare(destination, name, case)
 
 
-def _compare(service: _Service, name: str, case: _Case) -> None:
+def _compare(service: Service, name: str, case: _Case) -> None:
     if case.rate:
         fixed, reference = str(_FORMER_DEFAULT), "the allowed rate"
     elif not case.service:

@@ -259,9 +259,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     for name in configured:
         prefix = f"{_REPORTER}.{name}"
         if not is_name(name):
-            settings.add_problem(
-                prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
-            )
+            settings.add_problem(prefix, f"{prefix}: given {name!r} as a name, expected letters, digits, '-' and '_'")
             settings.ignore_below(prefix)
         elif name not in active:
             # Ignore the keys of an inactive reporter.

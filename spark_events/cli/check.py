@@ -159,7 +159,9 @@ def _unusable(given: str) -> str | None:
         errors = found.stderr.strip().splitlines()
         return f"which cannot import spark_events: {errors[-1] if errors else f'exit code {found.returncode}'}"
     version = found.stdout.strip()
-    return None if version == __version__ else f"which has spark_events {version} installed; this is {__version__}"
+    if version == __version__:
+        return None
+    return f"which has spark_events {version}, but this command has {__version__}; install the same version in both"
 
 
 def _items(text: str, separator: str) -> list[str]:

@@ -79,7 +79,7 @@ def _run(chosen: argparse.Namespace) -> int:
     if chosen.fail_on_sla and sla is None:
         raise UsageError("--fail-on-sla needs --sla TIME")
     if chosen.port is not None and not (chosen.serve and 0 <= chosen.port <= 65535):
-        raise UsageError("--port: allowed is 0 to 65535, together with --serve")
+        raise UsageError("--port: expected 0 to 65535, together with --serve")
     if chosen.serve and chosen.fail_on_sla:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
@@ -126,7 +126,7 @@ def _report(
 def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOptions:
     since, until = _time("--since", chosen.since, now), _time("--until", chosen.until, now)
     if since is not None and since > (now if until is None else until):
-        raise UsageError(f"--since: given {chosen.since}, which is after the end of the period")
+        raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
     return ReportOptions(since, until, chosen.app, chosen.query, sla)
 
 
@@ -135,7 +135,7 @@ def _events_of(log: EventLog, note: Callable[[str], None]) -> Iterator[list[Even
     reader, translator = EventLogReader(log, note), Translator(TranslateConfig())
     yield from replayed(reader, translator)
     if not reader.recognised and (reader.lines or reader.damaged):
-        note(f"{log.path}: not an event log of Spark")
+        note(f"{log.path}: not a Spark event log; give a file or folder of spark.eventLog.dir")
     elif reader.damaged:
         note(f"{log.path}: skipped {reader.damaged:,} damaged lines or blocks")
 
@@ -150,7 +150,7 @@ def _sla(given: str | None) -> int | None:
     try:
         return round(positive_duration.parse(given) * 1000)
     except ValueError:
-        raise UsageError(f"--sla: given {given!r}, allowed is {positive_duration.allowed}") from None
+        raise UsageError(f"--sla: given {given!r}, expected {positive_duration.allowed}") from None
 
 
 def _time(option: str, given: str | None, now: int) -> int | None:
@@ -171,7 +171,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise UsageError(f"{option}: given {given!r}, allowed is {_TIME}") from None
+        raise UsageError(f"{option}: given {given!r}, expected {_TIME}") from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -80,7 +80,7 @@ def _seconds(kind: Kind[float]) -> Callable[[str], float]:
         try:
             return kind.parse(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"given {text!r}, allowed is {kind.allowed}") from None
+            raise argparse.ArgumentTypeError(f"given {text!r}, expected {kind.allowed}") from None
 
     return parse
 
@@ -168,7 +168,7 @@ def _source(given: str) -> Source:
     try:
         return EventDatabase(DatabaseConfig(database_url.parse(resolve(given))))
     except ValueError:
-        raise UsageError(f"SOURCE: allowed are a path and {database_url.allowed}") from None
+        raise UsageError(f"SOURCE: expected a path and {database_url.allowed}") from None
 
 
 def _look(watch: Watcher, verbose: bool) -> int:

@@ -90,7 +90,7 @@ class Settings:
             setting = self._settings.get(full_key)
             if setting is None:
                 if declared.default is dataclasses.MISSING:
-                    self.add_problem(full_key, f"{full_key}: required, but not set; allowed is {declared.kind.allowed}")
+                    self.add_problem(full_key, f"{full_key}: required, but not set; expected {declared.kind.allowed}")
                     usable = False
                 continue
             try:
@@ -182,7 +182,7 @@ def _invalid_value(setting: Setting, kind: Kind[Any], error: BaseException) -> s
     text = _reason_of(error, quotes)
     reason = f" ({text})" if text else ""
     given = shown(setting.key, setting.value, kind.confidential)
-    return f"{setting.key}: given {given}{reason}, allowed is {kind.allowed}; set in {setting.origin}"
+    return f"{setting.key}: given {given}{reason}, expected {kind.allowed}; set in {setting.origin}"
 
 
 def _reason_of(error: BaseException, quotes: bool = False) -> str:

@@ -47,7 +47,7 @@ def _parse_filters(text: str) -> tuple[Filter, ...]:
         names = tuple(name.strip() for name in rest.split(",")) if rest else ("*",)
         for pattern in (scope, *names):
             if not _PATTERN.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern: allowed are letters, digits and _ . * $ -")
+                raise ValueError(f"{pattern!r} is not a pattern: expected letters, digits and _ . * $ -")
         found.append(Filter(scope, names))
     return tuple(found)
 

@@ -326,7 +326,7 @@ class Cache:
         if self.store is None:
             for name, given, default in (("version", self.version, "1"), ("timeout", self.timeout, 0.5)):
                 if given != default:
-                    refuse(f"Cache.{name}", given, f"{default!r} without Cache.store, to which it applies")
+                    refuse(f"Cache.{name}", given, f"{default!r} without Cache.store, because only a store uses it")
             return
         if not callable(self.store):
             refuse("Cache.store", self.store, "a function that returns an async context manager, or a RedisCache")

@@ -127,7 +127,7 @@ class EventBuilder:
     def set_body(self, body: str) -> EventBuilder:
         """Set the sentence that describes the fact; the default is the event's name."""
         if not isinstance(body, str):
-            raise InvalidEventError(f"body: given {body!r}, allowed is a str")
+            raise InvalidEventError(f"body: given {body!r}, expected a str")
         self._body = plain(body)
         return self
 
@@ -137,14 +137,14 @@ class EventBuilder:
             self._severity = Severity(severity.upper() if isinstance(severity, str) else severity)
         except ValueError:
             allowed = ", ".join(s.value for s in Severity)
-            raise InvalidEventError(f"severity: given {severity!r}, allowed is one of {allowed}") from None
+            raise InvalidEventError(f"severity: given {severity!r}, expected one of {allowed}") from None
         return self
 
     def set_observed_ts_millis(self, observed_ts_millis: int) -> EventBuilder:
         """Set the time of the fact in milliseconds since the epoch; the default is now."""
         if type(observed_ts_millis) is not int or not 0 <= observed_ts_millis < _INT64:
             raise InvalidEventError(
-                f"observed_ts_millis: given {observed_ts_millis!r}, allowed is an int, in milliseconds since the epoch"
+                f"observed_ts_millis: given {observed_ts_millis!r}, expected an int, in milliseconds since the epoch"
             )
         self._observed_ts_millis = observed_ts_millis
         return self
@@ -178,7 +178,7 @@ class EventBuilder:
 
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidEventError(f"{what}: given {value!r}, allowed is a non-empty str")
+        raise InvalidEventError(f"{what}: given {value!r}, expected a non-empty str")
     return plain(value)
 
 
@@ -191,11 +191,11 @@ def _attribute(key: str, value: Any) -> AttributeValue:
     if isinstance(value, int):
         if -_INT64 <= value < _INT64:
             return int(value)
-        raise InvalidEventError(f"attribute {key!r}: given {value!r}, allowed is an int of 64 bits")
+        raise InvalidEventError(f"attribute {key!r}: given {value!r}, expected an int of 64 bits")
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
-        raise InvalidEventError(f"attribute {key!r}: given {value!r}, allowed is a finite float")
+        raise InvalidEventError(f"attribute {key!r}: given {value!r}, expected a finite float")
     raise InvalidEventError(
-        f"attribute {key!r}: given {value!r} of type {type(value).__name__}, allowed is str, int, float or bool"
+        f"attribute {key!r}: given {value!r} of type {type(value).__name__}, expected str, int, float or bool"
     )

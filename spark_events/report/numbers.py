@@ -29,7 +29,7 @@ _MOST_SUBJECTS = 50
 
 QUERY = "'q:' || coalesce(query_id, query_name)"
 DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
-#: Lag of the watermark; ignore the watermark before the first row, which is 0 (1970).
+#: Lag of the watermark. A watermark of 0 (1970) is ignored: the query has not read a row yet.
 LAG = "CASE WHEN watermark > 0 THEN coalesce(lag_ms, newest_row - watermark) END"
 
 _COMMITS = f"""

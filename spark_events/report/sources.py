@@ -94,7 +94,7 @@ class Reading:
             kind = _kind_of(path)
             if kind is None:
                 raise SparkEventsError(
-                    f"{path}: unknown format; allowed are JSON lines of a 'file' reporter, event logs of Spark and"
+                    f"{path}: unknown format; expected JSON lines of a 'file' reporter, Spark event logs and"
                     " SQLite databases of a 'database' reporter"
                 )
             self._file(path, kind)
@@ -161,7 +161,7 @@ class Reading:
         try:
             config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
         except ValueError:
-            raise SparkEventsError(f"SOURCE: allowed are paths, patterns and {database_url.allowed}") from None
+            raise SparkEventsError(f"SOURCE: expected paths, patterns and {database_url.allowed}") from None
         url = config.url.reveal()
         condition = "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
         if url.startswith("sqlite:"):

@@ -134,7 +134,7 @@ def delivery_of(
 
 def _check(function: object, timeout: object) -> None:
     if not callable(function):
-        raise InvalidChoiceError(f"callback: given {function!r}, allowed is a function of one event")
+        raise InvalidChoiceError(f"callback: given {function!r}, expected a function of one event")
     try:
         inspect.signature(function).bind(None)
     except TypeError:
@@ -145,4 +145,4 @@ def _check(function: object, timeout: object) -> None:
         # Some functions written in C have no signature to inspect.
         pass
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise InvalidChoiceError(f"timeout: given {timeout!r}, allowed is a number of seconds above 0")
+        raise InvalidChoiceError(f"timeout: given {timeout!r}, expected a number of seconds above 0")

@@ -52,9 +52,9 @@ class EventMatcher:
         """
         for what, value in [*(("name", name) for name in names), ("class_scope", class_scope)]:
             if not isinstance(value, str) or not value.strip():
-                raise InvalidChoiceError(f"{what}: given {value!r}, allowed is a str, in which * matches any text")
+                raise InvalidChoiceError(f"{what}: given {value!r}, expected a str, in which * matches any text")
         if where is not None and not callable(where):
-            raise InvalidChoiceError(f"where: given {where!r}, allowed is a function of an event")
+            raise InvalidChoiceError(f"where: given {where!r}, expected a function of an event")
         wanted = tuple(str(name) for name in names) or ("*",)
         return cls(wanted, str(class_scope), _severity(min_severity), where)
 
@@ -85,7 +85,7 @@ def _severity(given: object) -> Severity:
         return Severity(given.upper() if isinstance(given, str) else given)
     except ValueError:
         allowed = ", ".join(severity.value for severity in Severity)
-        raise InvalidChoiceError(f"min_severity: given {given!r}, allowed is one of {allowed}") from None
+        raise InvalidChoiceError(f"min_severity: given {given!r}, expected one of {allowed}") from None
 
 
 #: Number of recent events that the message of a failed wait lists.

@@ -52,7 +52,7 @@ def given(reporters: Reporters) -> Given:
             settings.update(settings_of(what, f"{_PREFIX}.{name}", problems))
         else:
             problems.append(
-                f"reporters: given {what!r} for {name!r}, allowed is a type such as 'file', a dict of its keys, a "
+                f"reporters: given {what!r} for {name!r}, expected a type such as 'file', a dict of its keys, a "
                 f"Reporter class, or a reporter object"
             )
     if problems:
@@ -72,11 +72,11 @@ def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> 
     for key, value in values.items():
         whole = f"{prefix}.{key}" if prefix else str(key)
         if not isinstance(key, str) or not key.strip():
-            problems.append(f"{prefix}: given the key {key!r}, allowed is a str")
+            problems.append(f"{prefix}: given the key {key!r}, expected a str")
         elif isinstance(value, Mapping):
             found.update(settings_of(value, whole, problems))
         elif (text := _text(value)) is None:
-            problems.append(f"{whole}: given {value!r} of type {type(value).__name__}, allowed is a str or a number")
+            problems.append(f"{whole}: given {value!r} of type {type(value).__name__}, expected a str or a number")
         else:
             found[whole] = text
     return found
@@ -101,12 +101,10 @@ def _named(reporters: object, problems: list[str]) -> Iterator[tuple[str, Any]]:
             if isinstance(name, str) and name and "." not in name:
                 yield name, what
             else:
-                problems.append(f"reporters: given the name {name!r}, allowed is a str without dots")
+                problems.append(f"reporters: given the name {name!r}, expected a str without dots")
         return
     if not isinstance(reporters, Iterable):
-        problems.append(
-            f"reporters: given {reporters!r}, allowed is a list of reporters, or a dict of reporters by name"
-        )
+        problems.append(f"reporters: given {reporters!r}, expected a list of reporters, or a dict of reporters by name")
         return
     taken: dict[str, int] = {}
     for what in reporters:

@@ -33,7 +33,7 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
     made = event.build() if isinstance(event, EventBuilder) else event
     if not isinstance(made, Event):
         raise InvalidEventError(
-            f"event: given {made!r} of type {type(made).__name__}, allowed is an Event or an EventBuilder"
+            f"event: given {made!r} of type {type(made).__name__}, expected an Event or an EventBuilder"
         )
     session = session_of(spark)
     if is_connect(session):
@@ -81,7 +81,7 @@ def session_of(spark: Any | None) -> Any:
                 "no SparkSession is active: start a session, or pass a session as the argument"
             ) from None
     if not hasattr(spark, "streams") or not hasattr(spark, "conf"):
-        raise SessionError(f"spark: given {type(spark).__name__}, allowed is a SparkSession")
+        raise SessionError(f"spark: given {type(spark).__name__}, expected a SparkSession")
     return spark
 
 

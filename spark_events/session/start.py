@@ -127,7 +127,7 @@ def _with_stacks(record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspec
 
 def _size(history: object) -> int:
     if isinstance(history, bool) or not isinstance(history, int) or history < 1:
-        raise ConfigError([f"history: given {history!r}, allowed is a whole number, 1 or more"])
+        raise ConfigError([f"history: given {history!r}, expected a whole number, 1 or more"])
     return history
 
 

@@ -315,7 +315,7 @@ class EventStream:
 
 def _seconds(timeout: object, name: str = "timeout") -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InvalidChoiceError(f"{name}: given {timeout!r}, allowed is a number of seconds, 0 or more")
+        raise InvalidChoiceError(f"{name}: given {timeout!r}, expected a number of seconds, 0 or more")
     return float(timeout)
 
 

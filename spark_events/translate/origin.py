@@ -23,7 +23,7 @@ _CARRIED = (
 )
 
 
-#: Call sites of Python's DataFrame calls: Spark names the method of the JDK's reflection that Py4J calls.
+#: Call site that Spark records for DataFrame calls from Python: the JDK's reflection, through which Py4J calls.
 _REFLECTION = re.compile(r" at (?:NativeMethodAccessorImpl|DirectMethodHandleAccessor)\.java:-?\d+$")
 
 

@@ -210,7 +210,7 @@ class Stages:
         self._attempts[record.stage_id, record.attempt] = attempt
         if len(self._attempts) > _REMEMBERED:
             over = next((key for key, known in self._attempts.items() if known.over), None)
-            # Only few attempts run at a time, unless the records of most ends were lost.
+            # Only a few attempts run at a time, unless most records of completed stages were lost.
             forgotten = over or next(iter(self._attempts))
             del self._attempts[forgotten]
             self._summaries.forget(forgotten)

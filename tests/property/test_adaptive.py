@@ -111,7 +111,7 @@ def test_the_allowed_rate_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("retry_after", [None, 1])
 def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
-    """Processes share an allowed rate, although they share only the destination."""
+    """Processes settle on a common rate without communication; they share only the destination."""
     found = outcome(Service(rate=((0, 200),), retry_after=retry_after), 2000, processes=2)
     assert found.goodput >= 0.9 * 200
     assert found.calls <= 1.2

@@ -216,7 +216,7 @@ class SpoolMachine(RuleBasedStateMachine):
         other.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
         self.number += count
         self.is_ordered = False
-        # The other driver may use a file that this application has released, like the application's next run.
+        # The other driver, like the next run of this application, may use a file that this application has released.
         other.close(time.monotonic() + 20)
         self.disk.lies, self.hangs = lies, hangs
 

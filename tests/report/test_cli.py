@@ -103,12 +103,12 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sla", "soon"], "--sla: given 'soon', allowed is a whole number above 0"),
+        (["--sla", "soon"], "--sla: given 'soon', expected a whole number above 0"),
         (["--fail-on-sla"], "--fail-on-sla needs --sla TIME"),
-        (["--since", "yesterday"], "--since: given 'yesterday', allowed is a time such as"),
-        (["--until", "2026-99-01"], "--until: given '2026-99-01', allowed is a time such as"),
+        (["--since", "yesterday"], "--since: given 'yesterday', expected a time such as"),
+        (["--until", "2026-99-01"], "--until: given '2026-99-01', expected a time such as"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "--since: given 2026-02-01, which is after the end"),
-        (["--port", "80"], "--port: allowed is 0 to 65535, together with --serve"),
+        (["--port", "80"], "--port: expected 0 to 65535, together with --serve"),
     ],
 )
 def test_invalid_options_are_rejected(
@@ -142,7 +142,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
         assert message in call.errors, call.errors
         assert len(call.errors.splitlines()) == 1
     call = Call(capsys, "ftp://somewhere/x")
-    assert call.errors.startswith("spark-events: SOURCE: allowed are paths, patterns and sqlite:///")
+    assert call.errors.startswith("spark-events: SOURCE: expected paths, patterns and sqlite:///")
     malformed = Call(capsys, "postgresql://a:b@c:port/d")
     assert malformed.errors.startswith("spark-events: SOURCE: url: not a valid URL")
     (tmp_path / "none.db").write_bytes(b"SQLite format 3\0" + bytes(84))

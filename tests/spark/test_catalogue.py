@@ -52,7 +52,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module", params=DISPATCHERS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Return the finished job with one of the dispatchers."""
+    """Run the job with the parametrized dispatcher; return it when it has finished."""
     found = runs[request.param].result()
     assert found.process.returncode == 0, found.tail()
     return found

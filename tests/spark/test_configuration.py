@@ -111,7 +111,7 @@ MISTAKES = {
             "events.reporter.audit.pth: unknown key, given '/tmp/x'",
             "did you mean events.reporter.audit.path?",
             "spark.events.dispatcher.type: given 'asink'",
-            "allowed is one of sync, async-queued",
+            "expected one of sync, async-queued",
             "set in Spark's configuration",
             "events.reporters: given 'nobody'",
             "configured are: audit, second",

@@ -50,7 +50,7 @@ END = {
 SUMMARY = {"spark.summary.peak_driver_heap_bytes", "spark.summary.peak_executor_heap_bytes"}
 #: The event log has no time for the end of a query.
 TERMINATED = {"observed_ts_millis"}
-#: The event log's exception of a job has no frames of the calling thread and no module names.
+#: In the event log, a job's exception has no frames of the calling thread and no module names.
 JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
 
 

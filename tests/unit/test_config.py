@@ -132,9 +132,9 @@ class Own:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), allowed is one; set in a test"),
-        ({"count": "two"}, "own.count: given 'two' (SystemExit: two), allowed is one; set in a test"),
-        ({"word": "s3cret"}, "own.word: given a value that is not shown (KeyError), allowed is a word; set in a test"),
+        ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), expected one; set in a test"),
+        ({"count": "two"}, "own.count: given 'two' (SystemExit: two), expected one; set in a test"),
+        ({"word": "s3cret"}, "own.word: given a value that is not shown (KeyError), expected a word; set in a test"),
         ({"colour": "blue", "password": "s3cret"}, "own: these keys cannot be used together: blue is not for ***"),
         ({"colour": "green", "password": "s3cret"}, "own: these keys cannot be used together: KeyError: '***'"),
     ],
@@ -188,18 +188,18 @@ def test_a_section_has_given_values_and_defaults() -> None:
 def test_an_invalid_value_is_reported_with_the_key_as_written(key: str) -> None:
     """The message about an invalid value contains the key as written, the value, the allowed values, and the origin."""
     (problem,) = problems({"events.thing.path": "/x", key: "many"})
-    assert problem == f"{key}: given 'many', allowed is a whole number from 1 to 100; set in spark-defaults.conf"
+    assert problem == f"{key}: given 'many', expected a whole number from 1 to 100; set in spark-defaults.conf"
 
 
 def test_a_missing_value_is_reported_with_the_allowed_values() -> None:
     """The message about a missing required key contains the allowed values."""
-    assert problems({}) == ("events.thing.path: required, but not set; allowed is the path of a file",)
+    assert problems({}) == ("events.thing.path: required, but not set; expected the path of a file",)
 
 
 def test_a_kind_s_reason_is_part_of_the_message() -> None:
     """The message about an invalid value contains the reason of its kind, if the kind provides a reason."""
     (problem,) = problems({"events.thing.path": ""})
-    assert problem.startswith("events.thing.path: given '' (nothing), allowed is the path of a file")
+    assert problem.startswith("events.thing.path: given '' (nothing), expected the path of a file")
 
 
 @pytest.mark.parametrize("prefix", ["", "spark."])

@@ -94,7 +94,7 @@ def test_an_event_is_immutable() -> None:
 @pytest.mark.parametrize("value", [None, b"x", [1], {"a": 1}, (1,), {1}, object(), 1j, Severity.INFO])
 def test_an_attribute_of_an_invalid_type_is_rejected_by_name(value: object) -> None:
     """The message about an attribute with an invalid type contains its name, its type and the allowed types."""
-    with pytest.raises(InvalidEventError, match=r"attribute 'door': given .* of type \w+, allowed is str, int, float"):
+    with pytest.raises(InvalidEventError, match=r"attribute 'door': given .* of type \w+, expected str, int, float"):
         EventBuilder("shop", "Opened").set_attribute("door", value)  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ def test_an_empty_or_non_text_name_is_rejected(name: object) -> None:
 def test_other_fields_are_validated() -> None:
     """The message about an invalid severity, body or time names the field."""
     builder = EventBuilder("shop", "Opened")
-    with pytest.raises(InvalidEventError, match="severity: given 'LOUD', allowed is one of TRACE, DEBUG, INFO, WARN"):
+    with pytest.raises(InvalidEventError, match="severity: given 'LOUD', expected one of TRACE, DEBUG, INFO, WARN"):
         builder.set_severity("LOUD")
     with pytest.raises(InvalidEventError, match="body: given 3"):
         builder.set_body(3)  # type: ignore[arg-type]

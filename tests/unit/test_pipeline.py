@@ -147,7 +147,7 @@ def test_a_name_without_a_reporter_is_rejected() -> None:
 def test_a_reporter_without_a_type_is_one_problem() -> None:
     """A reporter without a type has one problem. Its other keys depend on the type and are not checked."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
-    assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of database, file, ")
+    assert problem.startswith("events.reporter.audit.type: required, but not set; expected one of database, file, ")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
-    message = f"events.reporter.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
+    message = f"events.reporter.{name}: given {name!r} as a name, expected letters, digits, '-' and '_'"
     assert problem == message
 
 
@@ -315,7 +315,7 @@ def test_problems_of_all_parts_are_reported_together() -> None:
         "events.repoters",
     ]
     assert found[-1].endswith("did you mean events.reporters?")
-    assert found[1] == "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a file"
+    assert found[1] == "events.dispatcher.type: given 'fast', expected one of sync, async-queued; set in a file"
 
 
 @pytest.mark.parametrize(
@@ -367,8 +367,8 @@ def test_an_unknown_isolation_is_rejected() -> None:
     """An unknown isolation is rejected before a process starts, because the settings of all reporters are validated."""
     found = problems(reporter__a__type="log", reporter__a__isolation="container", reporter__b__type="file")
     assert found == (
-        "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",
-        "events.reporter.b.path: required, but not set; allowed is the path of a file",
+        "events.reporter.a.isolation: given 'container', expected one of thread, process; set in a file",
+        "events.reporter.b.path: required, but not set; expected the path of a file",
     )
 
 

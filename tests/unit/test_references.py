@@ -63,7 +63,7 @@ def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PORT", "s3cret")
     message = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
     assert "s3cret" not in message
-    assert "t.port: given '${env:PORT}', allowed is a whole number" in message
+    assert "t.port: given '${env:PORT}', expected a whole number" in message
     assert "t.api_token: unknown key, given a value that is not shown" in message
 
 
@@ -82,7 +82,7 @@ def test_a_confidential_value_is_not_displayed() -> None:
     with pytest.raises(ConfigError) as caught:
         settings.check()
     assert caught.value.problems == (
-        "t.address: given a value that is not shown (too short), allowed is an address; set in a test",
+        "t.address: given a value that is not shown (too short), expected an address; set in a test",
     )
 
 

@@ -184,7 +184,7 @@ def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> N
 
 
 def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
-    """If the sidecar is killed before it has decided a failure, the failure is sent again and makes one alarm."""
+    """If the sidecar is killed before it has reported a failure, the next sidecar reports the failure as one alarm."""
     settings = file_to(path, **{"events.incident.settle": "1h"})
     now = round(time.time() * 1000)
     failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": now, "at": now}
@@ -277,7 +277,7 @@ def test_invalid_settings_are_rejected_with_all_reasons(errors: Path) -> None:
     with FakeDriver(errors, wrong) as driver:
         reason = driver.await_answer("refused")["reason"]
         assert driver.await_exit() == 2
-    assert "spark.events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a test" in reason
+    assert "spark.events.dispatcher.type: given 'fast', expected one of sync, async-queued; set in a test" in reason
     assert "events.reporter.a.path: required, but not set" in reason
     assert errors.read_text() == ""
 

@@ -21,8 +21,8 @@ from spark_events.errors import InvalidPlanError
 _LOG = logging.getLogger(__name__)
 _PROBE = b"spark-events"
 
-#: Digest of the definition whose answers this process stored, by store, query, run, batch and folder; "" for a folder
-#: of an earlier process.
+#: Maps (store, query, run, batch, folder) to the digest of the definition whose answers this process stored; "" for a
+#: folder of an earlier process.
 _definitions: OrderedDict[tuple[str, str, str, int, str], str] = OrderedDict()
 _MOST_DEFINITIONS = 1_000
 

@@ -194,7 +194,7 @@ class CallAttempts:
             last, elapsed = self._end_of(slot, ended), self._clock() - slot.started
             if isinstance(failed, AttemptError) and failed.verdict.throttled:
                 if isinstance(last, EndError) and last.kind == "timeout":
-                    # The wait was for the destination, so its rejection is the reason.
+                    # The call waited because the destination had rejected it; the rejection is the reported reason.
                     last = failed
                 # Pauses double, so the last one may be up to half of the time.
                 if self.breaker is not None and self._counts.answers == answers and elapsed > 0.4 * self._total:

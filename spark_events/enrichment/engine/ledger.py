@@ -106,7 +106,7 @@ class Ask(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """What a worker may use.
+    """Lease: the calls that a worker may start in one time slot.
 
     Attributes:
         slot: slot of time in which the amounts count.

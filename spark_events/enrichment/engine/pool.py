@@ -201,7 +201,7 @@ class Pool:
                 )
 
     def look_at_store(self) -> None:
-        """Call ``on_low``, once for each batch, if few calls wait."""
+        """Call ``on_low`` once per batch when few calls are queued."""
         if not self._low_reported and self.feed.waiting <= self._signals.low:
             self._low_reported = True
             self._signals.on_low()

@@ -45,7 +45,7 @@ _RESETS = "x-ratelimit-reset"
 #: Remaining calls and seconds of a limit in a RateLimit header: of the current draft, ``"hour";r=0;t=30``, and of
 #: earlier ones, ``limit=100, remaining=0, reset=30``.
 _IETF = (re.compile(r"^r=(\d+)$|^remaining=(\d+)$"), re.compile(r"^t=(\d+)$|^reset=(\d+)$"))
-#: Values from here on are no duration but seconds since 1970 (this value is in 2001).
+#: Values from this one (in 2001) on are seconds since 1970, not durations.
 _FIRST_EPOCH = 1e9
 #: Durations in Go's format: ``6m0s``, ``20ms``.
 _DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")

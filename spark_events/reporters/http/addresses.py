@@ -40,7 +40,7 @@ def proxy_for(url: str) -> str | None:
     except ValueError:
         pass
     raise TransientError(
-        f"{parts.scheme.upper()}_PROXY in the environment is not a valid proxy; allowed is http://host:port or"
+        f"{parts.scheme.upper()}_PROXY in the environment is not a valid proxy; expected http://host:port or"
         " https://host:port"
     )
 

@@ -161,7 +161,7 @@ class _Variables:
         found = self.find(name)
         if found is None or found[1].lower() in allowed:
             return None if found is None else found[1].lower()
-        raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is one of {', '.join(allowed)}"])
+        raise ConfigError([f"{found[0]}: given {found[1]!r}, expected one of {', '.join(allowed)}"])
 
 
 def target(config: OtlpConfig, environment: Mapping[str, str]) -> Target:
@@ -201,7 +201,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     try:
         address.parse(found[1])
     except ValueError:
-        raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is {address.allowed}"]) from None
+        raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
     if is_http and found[0] == variables.base_endpoint:
         # The variable for all signals holds a base address; the variable for logs holds the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
@@ -267,7 +267,7 @@ def _timeout(config: OtlpConfig, variables: _Variables) -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is a number of seconds above 0"])
+        raise ConfigError([f"{found[0]}: given {found[1]!r}, expected a number of seconds above 0"])
     return min(own, seconds)
 
 

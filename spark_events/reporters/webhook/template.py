@@ -48,7 +48,7 @@ def read_template(path: str) -> Format:
     for name in _PLACEHOLDER.findall(text):
         if name not in _PARTS and not name.startswith(_ATTRIBUTE):
             known = ", ".join(_PARTS)
-            raise ValueError(f"template: {path}: given ${{{name}}}, allowed are {known} and attributes.<key>")
+            raise ValueError(f"template: {path}: given ${{{name}}}, expected {known} and attributes.<key>")
     return one_each(lambda event: _filled(template, event))
 
 

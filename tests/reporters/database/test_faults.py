@@ -323,7 +323,7 @@ def problem(**settings: str) -> str:
 def test_an_unsupported_url_is_rejected_with_the_allowed_values(url: str) -> None:
     """The message about an unsupported URL contains the key and the allowed values, but not the URL."""
     message = problem(url=url)
-    assert message.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
+    assert message.startswith("events.reporter.db.url: given a value that is not shown, expected sqlite:///<path")
     assert "s3cret" not in message
 
 

@@ -159,14 +159,14 @@ def test_a_broker_restart_between_events_is_not_a_failure(kafka: Kafka, topic: T
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"topic": ""}, "events.reporter.k.topic: given '' (nothing), allowed is the name of a topic"),
+        ({"topic": ""}, "events.reporter.k.topic: given '' (nothing), expected the name of a topic"),
         ({"properties": "linger"}, "properties: given a value that is not shown (an entry has no =), allowed is"),
         ({"properties": "acks=1;sasl.password=s3cret"}, "sasl.password must not be set in properties"),
         ({"properties": "enable.idempotence=false"}, "enable.idempotence must not be set in properties"),
         ({"properties": "linger.sm=5"}, 'cannot be created: ValueError: No such configuration property: "linger.sm"'),
         ({"properties": "linger.ms=abc"}, "cannot be created: ValueError: Invalid value for configuration property"),
         ({"properties": "acks=1"}, "`acks` must be set to `all`"),
-        ({"compression.type": "rar"}, "compression.type: given 'rar', allowed is one of none, gzip, snappy, lz4, zstd"),
+        ({"compression.type": "rar"}, "compression.type: given 'rar', expected one of none, gzip, snappy, lz4, zstd"),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
         ({"security.protocol": "ssl", "ssl.ca.location": "/nope.pem"}, "ssl.ca.location failed"),
     ],

@@ -413,17 +413,17 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "hook.url: required, but not set; allowed is a URL that begins with https:// or http://"),
-        ({"url": "hooks.example/s3cret"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
-        ({"url": "https://h:s3cret/x"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
-        ({"format": "xml"}, "hook.format: given 'xml', allowed is one of json, json-each, pagerduty, alertmanager"),
-        ({"headers": "s3cret"}, "hook.headers: given a value that is not shown, allowed is name: value, several"),
+        ({}, "hook.url: required, but not set; expected a URL that begins with https:// or http://"),
+        ({"url": "hooks.example/s3cret"}, "hook.url: given a value that is not shown, expected a URL that begins"),
+        ({"url": "https://h:s3cret/x"}, "hook.url: given a value that is not shown, expected a URL that begins"),
+        ({"format": "xml"}, "hook.format: given 'xml', expected one of json, json-each, pagerduty, alertmanager"),
+        ({"headers": "s3cret"}, "hook.headers: given a value that is not shown, expected name: value, several"),
         (
             {"headers": "Content-Length: 5"},
-            "hook.headers: given a value that is not shown, allowed is name: value, sev",
+            "hook.headers: given a value that is not shown, expected name: value, sev",
         ),
-        ({"headers": "A: s3cret\r\nB: x"}, "hook.headers: given a value that is not shown, allowed is name: value"),
-        ({"proxy": "s3cret:80"}, "hook.proxy: given a value that is not shown, allowed is a URL that begins"),
+        ({"headers": "A: s3cret\r\nB: x"}, "hook.headers: given a value that is not shown, expected name: value"),
+        ({"proxy": "s3cret:80"}, "hook.proxy: given a value that is not shown, expected a URL that begins"),
         (
             {"format": "template"},
             "ValueError: template: not set with format=template; this key applies only to format=template",
@@ -437,7 +437,7 @@ def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
         ({"format": "template", "template": "{tmp}/bad.json"}, "bad.json is not JSON: Expecting ','"),
         (
             {"format": "template", "template": "{tmp}/typo.json"},
-            "typo.json: given ${bodi}, allowed are name, class",
+            "typo.json: given ${bodi}, expected name, class",
         ),
         ({"tls.ca": "/nope.pem"}, "tls.ca: /nope.pem: No such file or directory"),
         ({"tls.ca": "{tmp}/bad.json"}, "bad.json: "),

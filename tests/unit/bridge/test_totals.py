@@ -96,7 +96,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
         ended(0, 100, "Success", 60),
         ended(1, 300, "Success", 250, speculative=True),
         ended(2, 40, "UnknownReason", None),
-        # A resubmission repeats the end of an attempt.
+        # When a task is resubmitted, Spark repeats the end event of its attempt.
         ended(0, 100, "Resubmitted", 60),
         completed(0, T + 400),
         ended(3, 500, "Success", 1),

@@ -52,7 +52,7 @@ def test_every_error_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureF
     conf.write_text(conf.read_text() + "events.dispatcher.type asink\n")
     assert main(["check", "--conf", str(conf), "--set", "spark.events.reporter.audit.type=fiel"]) == 1
     first, second = sorted(wrong(capsys.readouterr().out))
-    assert first.startswith("events.dispatcher.type: given 'asink', allowed is one of sync, async-queued; set in ")
+    assert first.startswith("events.dispatcher.type: given 'asink', expected one of sync, async-queued; set in ")
     assert second.startswith("events.reporter.audit.type: given 'fiel' (no such type")
     assert second.endswith("set in the command line")
 

@@ -197,7 +197,7 @@ def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None
     [
         (["{}", "--intervals", "0"], "--intervals: given 0, allowed: 1 or more"),
         (["{}", "--intervals", "nan"], "--intervals: given nan, allowed: 1 or more"),
-        (["mysql://h/db"], "SOURCE: allowed are a path and sqlite:///"),
+        (["mysql://h/db"], "SOURCE: expected a path and sqlite:///"),
         (["{}/nowhere"], "nowhere: No such file or directory"),
         (["sqlite:///{}/nowhere.db"], "nowhere.db: no such file"),
     ],
@@ -210,7 +210,7 @@ def test_invalid_arguments_are_rejected(
     assert message in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["watch", str(tmp_path), "--every", "0s"])
-    assert "given '0s', allowed is a whole number above 0 with a unit" in capsys.readouterr().err
+    assert "given '0s', expected a whole number above 0 with a unit" in capsys.readouterr().err
 
 
 def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path: Path) -> None:

@@ -568,7 +568,7 @@ def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> No
     eventually(lambda: len(patient.events) == 2)
 
 
-#: Maximum duration of the end in seconds: far more than a dead destination or a busy machine needs.
+#: Maximum duration of the shutdown in seconds; a dead destination or a busy machine needs far less.
 _WHOLE_TIME = 60.0
 
 
@@ -774,7 +774,7 @@ def start_with_store(reporter: Reporter, store: RecordingStore, **config: Any) -
 
 
 def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
-    """The driver waits for room again only after quick answers, because each useless wait delays all reporters."""
+    """The driver waits for a full mailbox again only after a quick delivery, because each wait delays all reporters."""
     reporter, store = GatedReporter(), RecordingStore(1, is_durable=False)
     delivery = start_with_store(reporter, store)
     delivery.put(entries(1))

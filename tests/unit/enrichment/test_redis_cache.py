@@ -103,7 +103,7 @@ def test_equal_rows_in_flight_share_one_call(url: str) -> None:
 
 @pytest.mark.parametrize("stored", [b"\xc1 no msgpack", b"\x91\xa1x", b"\x92\x01\x02", b"\x91\xc0", b"\x80\x04N."])
 def test_unreadable_answers_are_called_again(url: str, stored: bytes) -> None:
-    """Stored bytes that are no answer of this output, a pickle among them, cost a call and are replaced."""
+    """Stored bytes that do not decode to this output, such as a pickle, are a cache miss: a call replaces them."""
     service = Service()
     shared = Cache(store=RedisCache(url))
     enriched(service, shared, [1], "a")

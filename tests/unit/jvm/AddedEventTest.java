@@ -32,7 +32,7 @@ final class AddedEventTest {
     is(Events.builder("shop", "Opened").attribute("people", 3).severity("WARN").body("open").observedAt(1).add(), false);
     refused("classScope: given  ", () -> Events.builder(" ", "Opened"));
     refused("name: given null", () -> Events.builder("shop", null));
-    refused("severity: given LOUD, allowed is one of [TRACE", () -> Events.builder("a", "b").severity("LOUD"));
+    refused("severity: given LOUD, expected one of [TRACE", () -> Events.builder("a", "b").severity("LOUD"));
     refused("observedAt: given -1", () -> Events.builder("a", "b").observedAt(-1));
     refused("attribute key: given ", () -> Events.builder("a", "b").attribute("", 1));
     for (Object wrong : new Object[] {null, new int[0], Double.NaN, Float.POSITIVE_INFINITY, 'c', new Object()}) {

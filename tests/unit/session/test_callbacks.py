@@ -200,11 +200,11 @@ def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog:
 @pytest.mark.parametrize(
     ("function", "timeout", "message"),
     [
-        (3, 1, "callback: given 3, allowed is a function of one event"),
+        (3, 1, "callback: given 3, expected a function of one event"),
         (lambda: None, 1, "cannot be called with one argument, the event"),
         (lambda one, two: None, 1, "cannot be called with one argument, the event"),
-        (print, 0, "timeout: given 0, allowed is a number of seconds above 0"),
-        (print, "1s", "timeout: given '1s', allowed is a number of seconds"),
+        (print, 0, "timeout: given 0, expected a number of seconds above 0"),
+        (print, "1s", "timeout: given '1s', expected a number of seconds"),
         (print, float("nan"), "timeout: given nan"),
     ],
 )

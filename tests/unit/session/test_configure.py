@@ -104,12 +104,12 @@ def test_settings_in_any_form(key: str) -> None:
     [
         ({"reporters": {"a": "flie"}}, "events.reporter.a.type: given 'flie'"),
         ({"reporters": {"a": {"type": "file"}}}, "events.reporter.a.path: required, but not set"),
-        ({"reporters": {"a.b": "log"}}, "reporters: given the name 'a.b', allowed is a str without dots"),
-        ({"reporters": {"a": 3}}, "reporters: given 3 for 'a', allowed is a type such as 'file'"),
-        ({"reporters": 3}, "reporters: given 3, allowed is a list of reporters, or a dict of reporters by name"),
+        ({"reporters": {"a.b": "log"}}, "reporters: given the name 'a.b', expected a str without dots"),
+        ({"reporters": {"a": 3}}, "reporters: given 3 for 'a', expected a type such as 'file'"),
+        ({"reporters": 3}, "reporters: given 3, expected a list of reporters, or a dict of reporters by name"),
         ({"reporters": {"a": {"type": "file", "path": None}}}, "events.reporter.a.path: given None of type NoneType"),
-        ({"reporters": {"a": {3: "x"}}}, "events.reporter.a: given the key 3, allowed is a str"),
-        ({"dispatcher": "fast"}, "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued"),
+        ({"reporters": {"a": {3: "x"}}}, "events.reporter.a: given the key 3, expected a str"),
+        ({"dispatcher": "fast"}, "events.dispatcher.type: given 'fast', expected one of sync, async-queued"),
         (
             {"settings": {"dispatcher.type": "sync"}},
             "settings: given events.dispatcher.type, which has its own argument; pass dispatcher",

@@ -369,7 +369,7 @@ def test_limits_must_be_above_zero(key: str, value: str) -> None:
     """A limit of zero or less is rejected, and the message contains the key."""
     settings = Settings.of({key: value})
     read(settings)
-    with pytest.raises(ConfigError, match=rf"{key}: given .*allowed is off, or a whole number above 0"):
+    with pytest.raises(ConfigError, match=rf"{key}: given .*expected off, or a whole number above 0"):
         settings.check()
 
 

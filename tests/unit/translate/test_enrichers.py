@@ -132,7 +132,7 @@ def test_a_name_without_an_enricher_is_an_invalid_setting(name: str) -> None:
     """The message about an unknown enricher contains the key, the value and the allowed values."""
     settings = Settings.of({"events.failure.enrichers": name})
     read(settings)
-    with pytest.raises(ConfigError, match=r"events\.failure\.enrichers: given .*, allowed is type, or package"):
+    with pytest.raises(ConfigError, match=r"events\.failure\.enrichers: given .*, expected type, or package"):
         settings.check()
 
 

@@ -306,7 +306,7 @@ def test_a_user_s_folder_of_the_same_name_is_user_code(file: str) -> None:
 def test_no_line_of_the_jar_is_user_code() -> None:
     """No line of the jar counts as the user's code. If the jar rejects a call, the location is this call."""
     trace = (
-        "java.lang.IllegalArgumentException: severity: given LOUD, allowed is one of TRACE\n"
+        "java.lang.IllegalArgumentException: severity: given LOUD, expected one of TRACE\n"
         "\tat io.sparkevents.EventBuilder.severity(EventBuilder.java:43)\n"
         "\tat com.acme.Orders$.main(Orders.scala:5)\n"
     )

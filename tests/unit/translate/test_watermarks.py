@@ -528,7 +528,7 @@ def test_a_finished_query_does_not_become_idle(query: Query) -> None:
     ids=["end of the log", "too early", "in time", "near", "silence"],
 )
 def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: float | None, idle: bool) -> None:
-    """If an end has no time, it follows the idle events that were due before the next line of the log."""
+    """An end event without a time follows the idle events that were due before the next line of the log."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
     *reported, over = query.translator.translate(decoded(end))

@@ -136,12 +136,12 @@ def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
 @pytest.mark.parametrize(
     ("environment", "changes", "message"),
     [
-        ({ALL + "PROTOCOL": "http/json"}, {}, "OTEL_EXPORTER_OTLP_PROTOCOL: given 'http/json', allowed is one of grpc"),
-        ({LOGS + "COMPRESSION": "zstd"}, {}, "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: given 'zstd', allowed is one of"),
+        ({ALL + "PROTOCOL": "http/json"}, {}, "OTEL_EXPORTER_OTLP_PROTOCOL: given 'http/json', expected one of grpc"),
+        ({LOGS + "COMPRESSION": "zstd"}, {}, "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: given 'zstd', expected one of"),
         ({ALL + "INSECURE": "yes", ALL + "ENDPOINT": "c:1"}, {}, "OTEL_EXPORTER_OTLP_INSECURE: given 'yes'"),
-        ({ALL + "TIMEOUT": "soon"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given 'soon', allowed is a number of seconds"),
+        ({ALL + "TIMEOUT": "soon"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given 'soon', expected a number of seconds"),
         ({ALL + "TIMEOUT": "-1"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given '-1'"),
-        ({ALL + "ENDPOINT": "ftp://c"}, {}, "OTEL_EXPORTER_OTLP_ENDPOINT: given 'ftp://c', allowed is http://host"),
+        ({ALL + "ENDPOINT": "ftp://c"}, {}, "OTEL_EXPORTER_OTLP_ENDPOINT: given 'ftp://c', expected http://host"),
         ({}, {"endpoint": "c:4318", "protocol": "http/protobuf"}, "endpoint: given 'c:4318', allowed with HTTP is"),
         ({}, {"endpoint": "http://c:4317/v1/logs"}, "a gRPC endpoint has no path"),
         ({}, {"client_key": "/k"}, "client.certificate: not set; a client certificate needs its key"),
@@ -170,7 +170,7 @@ def test_an_invalid_value_is_rejected_with_its_source(
 def test_an_invalid_endpoint_is_rejected_with_its_key(value: str) -> None:
     """An invalid endpoint is rejected at the start of the application, in one message with the allowed values."""
     settings = {"events.reporter.o.type": "otlp", "events.reporter.o.endpoint": value}
-    with pytest.raises(ConfigError, match=r"events\.reporter\.o\.endpoint: .*allowed is http://host:port or https"):
+    with pytest.raises(ConfigError, match=r"events\.reporter\.o\.endpoint: .*expected http://host:port or https"):
         build(Settings.of(settings))
 
 

@@ -41,7 +41,7 @@ public final class EventBuilder {
   /** Sets the severity; default: INFO. */
   public EventBuilder severity(String level) {
     if (!SEVERITIES.contains(level)) {
-      throw new IllegalArgumentException("severity: given " + level + ", allowed is one of " + SEVERITIES);
+      throw new IllegalArgumentException("severity: given " + level + ", expected one of " + SEVERITIES);
     }
     severity = level;
     return this;
@@ -50,7 +50,7 @@ public final class EventBuilder {
   /** Sets the time of the event in milliseconds since the epoch; default: now. */
   public EventBuilder observedAt(long millis) {
     if (millis < 0) {
-      throw new IllegalArgumentException("observedAt: given " + millis + ", allowed are milliseconds since the epoch");
+      throw new IllegalArgumentException("observedAt: given " + millis + ", expected milliseconds since the epoch");
     }
     observedMillis = millis;
     return this;
@@ -84,7 +84,7 @@ public final class EventBuilder {
 
   private static String text(String what, String value) {
     if (value == null || value.trim().isEmpty()) {
-      throw new IllegalArgumentException(what + ": given " + value + ", allowed is a text that is not empty");
+      throw new IllegalArgumentException(what + ": given " + value + ", expected a text that is not empty");
     }
     return value;
   }
@@ -98,7 +98,7 @@ public final class EventBuilder {
       return value;
     }
     throw new IllegalArgumentException(
-        "attribute " + key + ": given " + value + ", allowed is a String, a Boolean, a whole number of 64 bits or a"
+        "attribute " + key + ": given " + value + ", expected a String, a Boolean, a whole number of 64 bits or a"
             + " finite Double");
   }
 }

@@ -2,7 +2,7 @@ package io.sparkevents.queue;
 
 import java.util.concurrent.TimeUnit;
 
-/** Deadline for the end of an application; unset until the end begins. */
+/** Deadline for the shutdown of an application; unset until the shutdown begins. */
 public final class Deadline {
   private static final long NEVER = TimeUnit.DAYS.toMillis(10_000);
 

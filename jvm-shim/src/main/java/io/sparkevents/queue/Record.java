@@ -23,7 +23,7 @@ public class Record {
   public enum Priority {
     ROUTINE,
     LIFECYCLE,
-    /** Account of drops, which is never dropped itself. */
+    /** Report of dropped records, which is never dropped itself. */
     ACCOUNT
   }
 
