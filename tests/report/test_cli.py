@@ -132,7 +132,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
         ("gone.jsonl", "gone.jsonl: no such file or folder"),
         ("*.parquet", "*.parquet: no file matches this pattern"),
         ("empty.jsonl", "empty.jsonl: the source is empty and has no event yet"),
-        ("other.csv", "other.csv: unknown format; allowed are"),
+        ("other.csv", "other.csv: unknown format; expected"),
         ("folder", "folder: this folder contains no file of events, event log or database"),
         ("lines.jsonl", "lines.jsonl: no event; "),
         ("log", "log: unknown format"),

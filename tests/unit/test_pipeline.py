@@ -244,7 +244,7 @@ def test_inactive_reporters_are_not_checked() -> None:
             {"path": "${env:NO_SUCH_VARIABLE}"},
             "events.reporter.bad.path: given '${env:NO_SUCH_VARIABLE}' (the sidecar's",
         ),
-        ({"path": "/x", "timeout": "soon"}, "events.reporter.bad.timeout: given 'soon', allowed is"),
+        ({"path": "/x", "timeout": "soon"}, "events.reporter.bad.timeout: given 'soon', expected"),
         ({"path": "/x", "pfad": "/y"}, "events.reporter.bad.pfad: unknown key, given '/y'"),
         ({"path": "/x", "type": "no.such:Class"}, "events.reporter.bad.type: given 'no.such:Class' (no.such cannot be"),
         (

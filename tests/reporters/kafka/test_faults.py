@@ -160,7 +160,7 @@ def test_a_broker_restart_between_events_is_not_a_failure(kafka: Kafka, topic: T
     ("settings", "message"),
     [
         ({"topic": ""}, "events.reporter.k.topic: given '' (nothing), expected the name of a topic"),
-        ({"properties": "linger"}, "properties: given a value that is not shown (an entry has no =), allowed is"),
+        ({"properties": "linger"}, "properties: given a value that is not shown (an entry has no =), expected"),
         ({"properties": "acks=1;sasl.password=s3cret"}, "sasl.password must not be set in properties"),
         ({"properties": "enable.idempotence=false"}, "enable.idempotence must not be set in properties"),
         ({"properties": "linger.sm=5"}, 'cannot be created: ValueError: No such configuration property: "linger.sm"'),

@@ -100,7 +100,7 @@ def test_without_settings_events_pass_unchanged() -> None:
 )
 def test_an_invalid_filter_is_rejected(values: dict[str, str]) -> None:
     """The message about an invalid filter contains the key, the value and the allowed values."""
-    with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*allowed is"):
+    with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*expected"):
         selection(**values)
 
 
