@@ -175,7 +175,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
     assert incident == (f"spark-events:{name}/book/failure", title, False)
     triggers = [one for one in receivers["pagerduty"].bodies() if one["event_action"] == "trigger"]
     assert len(triggers) == (1 if cooldown == "10min" else 3)
-    recovery = f"{name}: Query 'book' committed batch 1 in 100 ms: 5 rows"
+    recovery = f"{name}: query 'book' committed batch 1 in 100 ms: 5 rows"
     eventually(lambda: alertmanager.notifications(name) == [("firing", title), ("resolved", recovery)])
     for titles in chat(receivers):
         assert titles == [f"ERROR: {title}"] * len(triggers) + [f"Recovered: {recovery}"]
