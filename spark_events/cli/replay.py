@@ -25,8 +25,9 @@ _MOST_NOTES = 20
 _MOST_KINDS = 5
 #: Names of events that an event log can produce. Other events report on delivery, or are added by users' programs.
 _NAMES = (
-    *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent"),
-    *("JobFailureEvent", "JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
+    *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent"),
+    *("ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent", "StageSummaryEvent"),
+    "WatermarkStatusChangeEvent",
 )
 
 

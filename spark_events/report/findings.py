@@ -103,9 +103,11 @@ def _of_last_run(subject: SubjectReport, run: SubjectRun, name: str, until: int)
                 "error", True, f"{name}: its last run has been {run.status} since {when(run.end)}{cause}.", subject.key
             )
     elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
-        silent = f"no event since {when(run.last)}, although the application sends a heartbeat every "
-        f"{span(run.heartbeat_ms)}"
-        yield Finding("error", True, f"{name} may be lost: {silent}.", subject.key)
+        silent = f"no event since {when(run.last)}, although the application sends a heartbeat every"
+        yield Finding("error", True, f"{name} may be lost: {silent} {span(run.heartbeat_ms)}.", subject.key)
+    elif run.status == "ENDED" and run.last_failure is not None:
+        text = f"{name} ended with an unknown outcome after a failure: {run.last_failure}."
+        yield Finding("warning", True, text, subject.key)
 
 
 def notes_on(

@@ -43,6 +43,7 @@ class SubjectRun:
     Attributes:
         subject: key of the application or query.
         heartbeat_ms: interval of its heartbeats; None without heartbeats.
+        last_failure: root cause of the last failure in an application's run after which Spark did not retry.
     """
 
     key: RunKey
@@ -57,6 +58,7 @@ class SubjectRun:
     has_queries: bool
     cause: str | None = None
     ends_before_start: bool = False
+    last_failure: str | None = None
 
     @property
     def is_bad(self) -> bool:
@@ -73,7 +75,8 @@ SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), {run}, {subject}, max({
   min(ts), max(ts), max(heartbeat_ms), bool_or(query_id IS NOT NULL),
   arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
   arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
-  arg_max(end_reason, (ts, sequence)) FILTER ({status})
+  arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN'),
+  arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND coalesce(will_retry, '') <> 'true')
 FROM event WHERE {condition} GROUP BY 1, 2, 3, 4, 5 ORDER BY 7, 10
 """
 
@@ -123,7 +126,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
     for row in table.run(text):
         app, app_id, attempt, run_id, key, name, started, ended, status, first, last, heartbeat, queries = row[:13]
         start = first if started is None else started
-        cause, location, end_reason = row[13:]
+        cause, location, end_reason, last_failure = row[13:]
         if cause is not None and location is not None:
             cause = f"{shortened(cause)} (at {shortened(location)})"
         found.append(
@@ -140,6 +143,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
                 has_queries=bool(queries),
                 cause=shortened(cause or end_reason) or None,
                 ends_before_start=ended is not None and ended < start,
+                last_failure=shortened(last_failure) if last_failure and entity == "application" else None,
             )
         )
     return found

@@ -23,6 +23,7 @@ from spark_events.report.model import EventReport, SubjectReport
 from spark_events.report.notebook import inline_report
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
+from spark_events.report.wording import when
 
 
 def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> EventReport:
@@ -200,6 +201,35 @@ def test_a_failed_query_is_down_until_now() -> None:
     assert "Query 'q' has been down since" in report.findings[0].text
     old = report_of(story.events)
     assert (old.until, old.until_is) == (START + MINUTE, "newest event")
+
+
+def test_a_silent_application_may_be_lost() -> None:
+    """A finding names the time of the last event and the interval of the heartbeats of a silent application."""
+    story = Story()
+    app = story.application("a", "app-1")
+    app.status("RUNNING", START)
+    beat: dict[str, Any] = {"spark.heartbeat.interval_ms": 60_000}
+    app.event("HeartbeatEvent", START + MINUTE, **beat)
+    (finding,) = report_of(story.events, now=START + HOUR).findings
+    assert finding.text == (
+        f"Application 'a' may be lost: no event since {when(START + MINUTE)}, although the application sends a"
+        " heartbeat every 1 min."
+    )
+
+
+@pytest.mark.parametrize(("will_retry", "expected"), [(False, ["ValueError: no currency"]), (True, [])])
+def test_an_unknown_outcome_after_a_failure_is_a_finding(will_retry: bool, expected: list[str]) -> None:
+    """An application whose log does not contain its outcome is a finding if a failure was not retried."""
+    story = Story()
+    app = story.application("a", "app-1")
+    app.status("RUNNING", START)
+    more: dict[str, Any] = {"failure.will_retry": will_retry}
+    app.failure(START + SECOND, "stage", **more)
+    app.status("ENDED", START + MINUTE, **{"spark.app.end_reason": "UNKNOWN"})
+    report = report_of(story.events)
+    texts = [finding.text for finding in report.findings]
+    assert texts == [f"Application 'a' ended with an unknown outcome after a failure: {one}." for one in expected]
+    assert subject(report, "a").runs[0].cause is None
 
 
 def test_the_period_clips_runs_that_began_earlier() -> None:

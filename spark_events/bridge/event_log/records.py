@@ -10,7 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from spark_events.bridge.event_log import shapes
-from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
+from spark_events.bridge.event_log.failures import JobFailures, cut
+from spark_events.bridge.event_log.redaction import Redaction
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
 from spark_events.bridge.event_log.totals import Totals
@@ -97,7 +98,8 @@ class LogRecords:
         self._work = RunningWork(self._tasks)
         self._totals = Totals(round(summary_interval * 1_000))
         self._job_failures = JobFailures()
-        self._sql = SqlLines()
+        self._redaction = Redaction({})
+        self._sql = SqlLines(self._redaction)
         self.handlers = self._all_handlers()
 
     def _all_handlers(self) -> dict[bytes, Handler]:
@@ -164,6 +166,7 @@ class LogRecords:
 
     def _environment(self, line: shapes.EnvironmentLine) -> None:
         properties = line.spark_properties
+        self._redaction = self._sql.redaction = Redaction(properties)
         self._host = properties.get("spark.driver.host") or self._host
         self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
         self._totals.cpus = int(properties.get("spark.task.cpus", 1))
@@ -177,7 +180,7 @@ class LogRecords:
         return ApplicationStart(
             at=self._at(line.timestamp),
             app_id=line.app_id,
-            app_name=line.app_name,
+            app_name=self._redaction.application_name(line.app_name),
             attempt_id=line.app_attempt_id,
             user=line.user,
             time=line.timestamp,
@@ -198,7 +201,7 @@ class LogRecords:
 
     def _job_start(self, line: shapes.JobStartLine) -> JobStart:
         at, time = self._times(line.submission_time)
-        return JobStart(at=at, job_id=line.job_id, time=time, properties=_properties(line.properties))
+        return JobStart(at=at, job_id=line.job_id, time=time, properties=self._properties(line.properties))
 
     def _job_end(self, line: shapes.JobEndLine) -> Sequence[LogRecord]:
         at, time = self._times(line.completion_time)
@@ -219,7 +222,7 @@ class LogRecords:
             name=stage.stage_name,
             tasks=stage.number_of_tasks,
             time=time,
-            properties=_properties(line.properties),
+            properties=self._properties(line.properties),
         )
         self._work.submitted(record)
         return record
@@ -348,6 +351,10 @@ class LogRecords:
             error_class=line.error_class,
         )
 
+    def _properties(self, properties: shapes.OriginProperties | None) -> dict[str, str]:
+        found: dict[str, str] = {} if properties is None else msgspec.to_builtins(properties)
+        return {key: cut(self._redaction.job_property(key, value)) for key, value in found.items()}
+
     def _at(self, time: int) -> int:
         """Advance the log's clock to this time if it is later, and return the clock."""
         if time > self._now:
@@ -365,16 +372,6 @@ def _outcome(task: shapes.EndedTask | shapes.EndedTaskOfAnyVersion, reason: shap
     if task.finish_time != 0 and not task.failed and not task.killed:
         return Outcome.SUCCEEDED
     return Outcome.KILLED if reason.reason in _KILLED else Outcome.FAILED
-
-
-def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:
-    if properties is None:
-        return {}
-    found: dict[str, str] = msgspec.to_builtins(properties)
-    for key, value in found.items():
-        if len(value) > LIMIT:
-            found[key] = cut(value)
-    return found
 
 
 def _to_reported_format(progress: StreamingProgress) -> StreamingProgress:

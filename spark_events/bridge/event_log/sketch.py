@@ -4,42 +4,47 @@ from __future__ import annotations
 
 
 class Sketch:
-    """Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too large.
+    """Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too small.
 
     Attributes:
         max: the largest value; 0 without values.
     """
 
-    __slots__ = ("_counts", "_total", "max")
+    __slots__ = ("_counts", "_min", "_total", "max")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._total = 0
+        self._min = 0
         self.max = 0
 
     def add(self, value: int) -> None:
         """Count a value; a negative one counts as 0."""
         if value < 16:
-            bucket = max(value, 0)
+            bucket = value = max(value, 0)
         else:
             shift = value.bit_length() - 5
             bucket = shift * 16 + (value >> shift)
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
+        self._min = min(self._min, value) if self._total else value
         self._total += 1
         if value > self.max:
             self.max = value
 
     def quantile(self, percent: int) -> int:
-        """Return the upper bound of the bucket that contains the quantile, at most the maximum; 0 without values."""
+        """Return the lower bound of the bucket that contains the quantile, at least the minimum; 0 without values.
+
+        With the lower bound, a task of exactly five times the median is skewed; the upper bound would miss this task.
+        """
         rank = (percent * self._total + 99) // 100
         for bucket in sorted(self._counts):
             rank -= self._counts[bucket]
             if rank <= 0:
-                return min(self.max, _upper(bucket))
+                return max(self._min, _lower(bucket))
         return self.max
 
 
-def _upper(bucket: int) -> int:
+def _lower(bucket: int) -> int:
     if bucket < 32:
         return bucket
-    return ((16 + bucket % 16 + 1) << (bucket // 16 - 1)) - 1
+    return (16 + bucket % 16) << (bucket // 16 - 1)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 import msgspec
 
 from spark_events.bridge.event_log.failures import cut
+from spark_events.bridge.event_log.redaction import Redaction
 from spark_events.bridge.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
 from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
 
@@ -31,9 +32,14 @@ _NAMED = re.compile(
 
 
 class SqlLines:
-    """Converter for starts outside micro-batches, failures, and the first success after a failure."""
+    """Converter for starts outside micro-batches, failures, and the first success after a failure.
 
-    def __init__(self) -> None:
+    Attributes:
+        redaction: redaction of descriptions and plans.
+    """
+
+    def __init__(self, redaction: Redaction) -> None:
+        self.redaction = redaction
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self._failed_last = False
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
@@ -59,8 +65,8 @@ class SqlLines:
             execution_id=started.execution_id,
             root_id=root,
             time=started.time,
-            description=cut(description),
-            plan=_names_of(started.physical_plan_description),
+            description=self._description(description),
+            plan=self._names_of(started.physical_plan_description),
         )
 
     def _decoded(self, line: bytes) -> SqlExecutionStartLine:
@@ -83,22 +89,24 @@ class SqlLines:
             execution_id=line.execution_id,
             root_id=line.execution_id if known is None else known[0],
             time=line.time,
-            description=None if known is None else cut(known[1]),
+            description=None if known is None else self._description(known[1]),
             error=cut(line.error_message) if line.error_message else None,
         )
 
+    def _description(self, description: str) -> str:
+        return cut(self.redaction.text("spark.job.description", description))
 
-def _names_of(plan: str) -> list[str]:
-    """Return the lines of a plan's description that name tables and paths, for ``plan_tables.py``."""
-    lines = []
-    left = _MOST_OF_PLAN
-    is_named = False
-    for line in plan.split("\n") if len(plan) <= _LONGEST_PLAN else ():
-        is_node = line.startswith("(")
-        if is_node:
-            is_named = _NAMED.match(line) is not None
-        if is_named and left > 0 and (is_node or line.startswith(("Location: ", "Arguments: "))):
-            kept = line[: min(left, _LONGEST_LINE)]
-            left -= len(kept)
-            lines.append(kept)
-    return lines
+    def _names_of(self, plan: str) -> list[str]:
+        """Return the lines of a plan's description that name tables and paths, for ``plan_tables.py``."""
+        lines = []
+        left = _MOST_OF_PLAN
+        is_named = False
+        for line in plan.split("\n") if len(plan) <= _LONGEST_PLAN else ():
+            is_node = line.startswith("(")
+            if is_node:
+                is_named = _NAMED.match(line) is not None
+            if is_named and left > 0 and (is_node or line.startswith(("Location: ", "Arguments: "))):
+                kept = self.redaction.text("plan", line)[: min(left, _LONGEST_LINE)]
+                left -= len(kept)
+                lines.append(kept)
+        return lines

@@ -122,6 +122,70 @@ def test_the_clock_never_goes_back(fixture: Path) -> None:
     assert at[0] > 0
 
 
+# --- redaction ----------------------------------------------------------------------------------
+
+REDACTED = "*********(redacted)"
+PLAN = (
+    "== Physical Plan ==\n* Project (2)\n\n(1) Scan parquet a.b\nOutput [1]: [x]\nLocation: InMemoryFileIndex [file:/a]"
+    "\n\n(2) Project\nArguments: no\n\n(3) Execute InsertIntoHadoopFsRelationCommand\nArguments: s3://token@b, x"
+)
+
+
+def redacted(path: Path, properties: dict[str, str]) -> Reading:
+    """Read a log whose texts have secrets in the cases of SqlRecordsTest.java and ShimTest.java."""
+    sql = {"description": "password=hunter2", "details": "", "physicalPlanDescription": PLAN, "time": T}
+    kind = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+    given = {"spark.job.description": "password=hunter2", "spark.jobGroup.id": "nightly"}
+    return read(
+        path,
+        text(
+            line("SparkListenerEnvironmentUpdate", Spark_Properties=properties, System_Properties={}),
+            line("SparkListenerApplicationStart", App_Name="nightly", App_ID="app-1", Timestamp=T, User="u"),
+            {"Event": f"{kind}Start", "executionId": 1, **sql},
+            {"Event": f"{kind}End", "executionId": 1, "time": T, "errorMessage": "no"},
+            line("SparkListenerJobStart", Job_ID=0, Submission_Time=T, Stage_IDs=[], Properties=given),
+            line("SparkListenerStageSubmitted", Stage_Info=stage(), Properties=given),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("properties", "name", "description", "arguments", "group"),
+    [
+        ({}, "nightly", REDACTED, REDACTED, "nightly"),
+        ({"spark.redaction.regex": "nightly"}, REDACTED, "password=hunter2", "Arguments: s3://token@b, x", REDACTED),
+        ({"spark.redaction.regex": "["}, "nightly", REDACTED, REDACTED, "nightly"),
+        ({"spark.redaction.regex": REDACTED}, "nightly", REDACTED, REDACTED, "nightly"),
+        ({"spark.redaction.regex": REDACTED, "spark.app.name": REDACTED}, REDACTED, REDACTED, REDACTED, "nightly"),
+    ],
+)
+def test_texts_are_redacted_as_in_the_shim(
+    path: Path, properties: dict[str, str], name: str, description: str, arguments: str, group: str
+) -> None:
+    """Names, descriptions, lines of plans and properties are redacted by the pattern of the log, else by the default.
+
+    If Spark has redacted the pattern itself, every text is redacted that Spark has not redacted.
+    """
+    reading = redacted(path, properties)
+    (app,), (start,), (end,) = (
+        reading.of(r.ApplicationStart),
+        reading.of(r.SqlExecutionStart),
+        reading.of(r.SqlExecutionEnd),
+    )
+    assert (app.app_name, start.description, end.description) == (name, description, description)
+    assert start.plan[-1] == arguments
+    if not properties:
+        assert start.plan == [
+            "(1) Scan parquet a.b",
+            "Location: InMemoryFileIndex [file:/a]",
+            "(3) Execute InsertIntoHadoopFsRelationCommand",
+            REDACTED,
+        ]
+    for record in (*reading.of(r.JobStart), *reading.of(r.StageSubmitted)):
+        secret = "password=hunter2" if properties.get("spark.redaction.regex") == "nightly" else REDACTED
+        assert record.properties == {"spark.job.description": secret, "spark.jobGroup.id": group}
+
+
 # --- formats of other versions ------------------------------------------------------------------
 
 

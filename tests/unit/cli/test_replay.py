@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
-from fakes import event
+from fakes import ROOT, event
 
 from spark_events.cli import main
 from spark_events.cli.sinks import JsonLines
@@ -116,10 +117,20 @@ def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFix
     replay = Replay(capsys, STREAM, "--name", "JobFailureEvent", "--name", name)
     assert (replay.code, replay.events) == (2, [])
     assert replay.notes == [
-        f"spark-events: --name: given {name!r}, allowed: AllSubtasksStatusChangeEvent, BatchCommitEvent,"
-        " DeadlineStatusChangeEvent, ExecutorStatusChangeEvent, JobFailureEvent, JobStatusChangeEvent,"
-        " WatermarkStatusChangeEvent"
+        f"spark-events: --name: given {name!r}, allowed: AllSubtasksStatusChangeEvent, ApplicationSummaryEvent,"
+        " BatchCommitEvent, DeadlineStatusChangeEvent, ExecutorStatusChangeEvent, JobFailureEvent,"
+        " JobStatusChangeEvent, StageSummaryEvent, WatermarkStatusChangeEvent"
     ]
+
+
+def test_each_documented_event_of_a_replay_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--name` accepts an event of docs/events.md exactly if docs/replay.md does not exclude the event."""
+    documented = re.findall("^## ([A-Z][A-Za-z]+Event)$", (ROOT / "docs" / "events.md").read_text("utf-8"), re.M)
+    rows = re.findall(r"^\| (.+) \| all \| never reported", (ROOT / "docs" / "replay.md").read_text("utf-8"), re.M)
+    excluded = {name for row in rows for name in re.findall("`([A-Z][A-Za-z]+Event)`", row)}
+    assert {"TestEvent", "EnrichmentEvent", "EventsDroppedEvent"} < excluded < set(documented)
+    for name in documented:
+        assert Replay(capsys, STREAM, "--name", name).code == (2 if name in excluded else 0), name
 
 
 def without_start(log: Path) -> Path:

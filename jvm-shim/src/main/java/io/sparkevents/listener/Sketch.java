@@ -3,7 +3,7 @@ package io.sparkevents.listener;
 import java.util.Arrays;
 
 /**
- * Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too large.
+ * Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too small.
  *
  * <p>A replay uses the same integer arithmetic ({@code sketch.py}). At most 4 KB, because there are fewer than 1,000
  * buckets.
@@ -11,6 +11,7 @@ import java.util.Arrays;
 final class Sketch {
   private int[] counts = new int[32];
   private long total;
+  private long min = Long.MAX_VALUE;
   private long max;
 
   void add(long value) {
@@ -20,6 +21,7 @@ final class Sketch {
     }
     counts[bucket]++;
     total++;
+    min = Math.min(min, Math.max(0, value));
     max = Math.max(max, value);
   }
 
@@ -27,13 +29,16 @@ final class Sketch {
     return max;
   }
 
-  /** Returns the upper bound of the bucket that contains the quantile, at most the maximum; 0 without values. */
+  /** Returns the lower bound of the bucket that contains the quantile, at least the minimum; 0 without values. */
   long quantile(int percent) {
+    if (total == 0) {
+      return 0;
+    }
     long rank = (percent * total + 99) / 100;
     for (int bucket = 0; bucket < counts.length; bucket++) {
       rank -= counts[bucket];
       if (rank <= 0) {
-        return Math.min(max, upper(bucket));
+        return Math.max(min, lower(bucket));
       }
     }
     return max;
@@ -48,11 +53,10 @@ final class Sketch {
     return shift * 16 + (int) (value >> shift);
   }
 
-  private static long upper(int bucket) {
+  private static long lower(int bucket) {
     if (bucket < 32) {
       return bucket;
     }
-    int shift = bucket / 16 - 1;
-    return ((16L + bucket % 16 + 1) << shift) - 1;
+    return (16L + bucket % 16) << (bucket / 16 - 1);
   }
 }
