@@ -24,6 +24,7 @@ A_co = TypeVar("A_co", bound=Action, covariant=True)
 Storage = Literal["local", "replicated", "reliable"]
 
 _TIMEOUT = 30.0
+_IN_FLIGHT = 20
 _MOST_IN_FLIGHT = 100_000
 _MOST_ENTRIES = 100_000
 
@@ -36,7 +37,8 @@ class Retry:
 
     Args:
         attempts: total number of attempts; 1 means no retry. Attempts that the destination rejects because it receives
-            too many calls (429, 503) do not count: the row is held until ``Limits.total_timeout``.
+            too many calls (429, 503, 529) do not count, not even with 1: the row is held until
+            ``Limits.total_timeout``. With ``retry=None`` such a row fails at once.
         initial: seconds before the second attempt.
         max: the longest pause in seconds (a Retry-After from the destination may be longer).
         jitter: upper bound, in seconds, of the random time that is added to a pause.
@@ -44,8 +46,8 @@ class Retry:
             errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
         on_result: a function of the call's result that returns whether to retry.
         on_invalid: whether to retry an answer that does not fit ``output``, as a language model may give.
-        honor_retry_after: whether a 429 or 503 with a Retry-After header pauses all calls of the worker process for
-            that time.
+        honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
+            of the worker process for that time.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -72,6 +74,10 @@ class Retry:
             refuse("Retry.on_result", self.on_result, "a function of the result")
         flag("Retry.on_invalid", self.on_invalid)
         flag("Retry.honor_retry_after", self.honor_retry_after)
+        if self.attempts == 1:
+            for name, unused in (("on", None), ("on_result", None), ("on_invalid", False)):
+                if (given := getattr(self, name)) != unused:
+                    refuse(f"Retry.{name}", given, f"{unused} with Retry.attempts=1, which makes no other attempt")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,8 +87,8 @@ class CircuitBreaker:
     With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
     open the breaker: calls wait, and one at a time probes the destination. A success closes the breaker. If no probe
     succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Connection
-    errors, timeouts and 5xx count as failures; a rejection of a row (4xx, 503) is an answer. A destination whose calls
-    time out counts as down only if a probe times out as well, because it may be slow.
+    errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. A destination whose calls
+    time out (also a 504) counts as down only if a probe times out as well, because it may be slow.
 
     Args:
         failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
@@ -136,7 +142,7 @@ class Auto:
     Args:
         min: the smallest number.
         max: the largest number.
-        initial: the number of the first task.
+        initial: the number of the first task. The default is moved between ``min`` and ``max`` if necessary.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -144,11 +150,13 @@ class Auto:
 
     min: int = 1
     max: int = 1000
-    initial: int = 20
+    initial: int = _IN_FLIGHT
 
     def __post_init__(self) -> None:
         whole("Auto.max", self.max, 1, _MOST_IN_FLIGHT)
         whole("Auto.min", self.min, 1, self.max)
+        if self.initial == _IN_FLIGHT:
+            object.__setattr__(self, "initial", min(max(self.initial, self.min), self.max))
         whole("Auto.initial", self.initial, self.min, self.max)
 
 
@@ -323,6 +331,8 @@ class Cache:
             refuse("Cache.ttl", self.ttl, "seconds above 0 without Cache.by, because nothing would be shared")
         text("Cache.version", self.version, "a non-empty string, such as '1'")
         seconds("Cache.timeout", self.timeout)
+        if not self.ttl and self.max_entries != _MOST_ENTRIES:
+            refuse("Cache.max_entries", self.max_entries, "the default with Cache.ttl=0, which keeps no answers")
         if self.store is None:
             for name, given, default in (("version", self.version, "1"), ("timeout", self.timeout, 0.5)):
                 if given != default:
@@ -412,6 +422,8 @@ class Replay:
 
     def __post_init__(self) -> None:
         text("Replay.version", self.version, "a non-empty string, such as '1'")
+        if self.store is None and self.version != "1":
+            refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")
         object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
         if self.query is not None:
             text("Replay.query", self.query, "a name that stays the same over restarts")

@@ -220,7 +220,7 @@ def summed_up() -> list[Event]:
         {"kind": "job_end", "job_id": 1, "time": START, "failure": failure},
         query_started(),
         query_progress(),
-        {"kind": "added", "event": {**spent, "attributes": {"spark.enrich.price": 0.5}}},
+        {"kind": "added", "event": {**spent, "attributes": {"spark.enrich.cost": 0.5}}},
         {"kind": "application_totals", "time": START, "final": True, "busy_ms": 1, "core_ms": 2, "cores_now": 4}
         | {"peak_driver_heap_bytes": 1, "peak_executor_heap_bytes": 1},
     ]

@@ -406,7 +406,7 @@ class CallAttempts:
             used: the number of its attempts that count: the destination rejected the others because it was busy.
             vain: the number of its attempts since the destination has answered any call.
         """
-        if not verdict.retryable or used >= self._retry.attempts or self._retry.attempts == 1:
+        if not verdict.retryable or used >= self._retry.attempts:
             return None
         pause = back_off(self._retry, call.attempt)
         if verdict.throttled and self._counts.answers:

@@ -43,6 +43,8 @@ FINAL: Final = Verdict(retryable=False)
 #: The destination asks to repeat the call: another transaction won, or another server took over.
 _AGAIN = Verdict(retryable=True, answered=True)
 _REJECTED = Verdict(retryable=False, answered=True)
+#: The destination answered that the call took too long.
+_SLOW = Verdict(retryable=True, timeout=True, answered=True)
 #: The wait for the client's own connection pool took too long, which is no sign of an outage.
 _POOL = Verdict(retryable=True, timeout=True)
 
@@ -88,6 +90,7 @@ _SQL_STATES = {
     "57P01": DOWN,  # shutdown by the administrator
     "57P02": DOWN,  # shutdown after a crash
     "57P03": DOWN,  # starting up
+    "25006": DOWN,  # a standby, to which a failover has not come yet
     "40001": _AGAIN,  # serialization failure
     "40P01": _AGAIN,  # deadlock
 }
@@ -104,7 +107,12 @@ _AWS_THROTTLING = {
     "SlowDown", "ThrottledException", "Throttling", "ThrottlingException", "TooManyRequestsException",
     "TransactionInProgressException",
 }  # fmt: skip
-#: Code of a 429 that no waiting resolves: the account has no credit left.
+_AWS_TIMEOUTS = {"RequestTimeout", "RequestTimeoutException"}
+#: Texts of psycopg's errors without an SQLSTATE: the server refused the login, and a retry gets the same answer.
+_NO_LOGIN = ("password authentication failed", "no password supplied")
+#: Text of RESOURCE_EXHAUSTED for a message that exceeds the size limit of a client or server.
+_TOO_LARGE = "message larger than max"
+#: Code or type of a 429 that no waiting resolves: the account has no credit left.
 _NO_CREDIT = "insufficient_quota"
 
 
@@ -131,20 +139,31 @@ def by_code(error: BaseException) -> Verdict | None:
 
 def _of_grpc(error: Any) -> Verdict | None:
     with contextlib.suppress(Exception):  # an RpcError of another origin has no code
-        return _GRPC_CODES.get(error.code().name, _REJECTED)
+        name = error.code().name
+        is_too_large = name == "RESOURCE_EXHAUSTED" and _TOO_LARGE in (error.details() or "")
+        return _REJECTED if is_too_large else _GRPC_CODES.get(name, _REJECTED)
     return None
 
 
 def _of_mongo(error: Any) -> Verdict | None:
-    return _AGAIN if error.code in _MONGO_CODES else _REJECTED
+    has_label = getattr(error, "has_error_label", None)
+    is_temporary = error.code in _MONGO_CODES or (has_label is not None and has_label("RetryableWriteError"))
+    return _AGAIN if is_temporary else _REJECTED
 
 
 def _of_aws(error: Any) -> Verdict | None:
-    return BUSY if error.response.get("Error", {}).get("Code") in _AWS_THROTTLING else None
+    code = error.response.get("Error", {}).get("Code")
+    if code in _AWS_TIMEOUTS:
+        return _SLOW
+    return BUSY if code in _AWS_THROTTLING else None
 
 
 def _of_openai(error: Any) -> Verdict | None:
-    return _REJECTED if error.code == _NO_CREDIT else None
+    return _REJECTED if _NO_CREDIT in (error.code, getattr(error, "type", None)) else None
+
+
+def _of_psycopg(error: Any) -> Verdict | None:
+    return _REJECTED if any(text in str(error) for text in _NO_LOGIN) else None
 
 
 def _of_asyncpg(error: Any) -> Verdict | None:
@@ -157,4 +176,6 @@ _CODED: dict[tuple[str, str], Callable[[Any], Verdict | None]] = {
     ("botocore", "ClientError"): _of_aws,
     ("openai", "APIError"): _of_openai,
     ("asyncpg", "InterfaceError"): _of_asyncpg,
+    ("psycopg", "OperationalError"): _of_psycopg,
+    ("psycopg2", "OperationalError"): _of_psycopg,
 }

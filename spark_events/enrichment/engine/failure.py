@@ -17,8 +17,8 @@ __all__ = [
 
 
 #: error: the function raised; timeout: no answer in time; throttled: the destination rejected the call because it
-#: receives too many (429, 503, Retry-After); result: ``on_result`` accepted no result; circuit-open: the destination is
-#: down; resource: the resource cannot be opened; skipped: an earlier row of the same key failed.
+#: receives too many (429, 503, 529, Retry-After); result: ``on_result`` accepted no result; circuit-open: it is down;
+#: resource: the resource cannot be opened; skipped: an earlier row of the same key failed.
 Kind = Literal["error", "timeout", "throttled", "result", "circuit-open", "resource", "skipped"]
 
 _LONGEST_MESSAGE = 500

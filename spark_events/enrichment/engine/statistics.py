@@ -67,7 +67,7 @@ class EngineCounts:
         rows: admitted rows.
         retries: attempts after the first attempt of a call.
         timeouts: attempts without an answer in time, according to the engine or the client.
-        throttled: attempts that the destination rejected because it receives too many (429, 503, Retry-After).
+        throttled: attempts that the destination rejected because it receives too many (429, 503, 529, Retry-After).
         gate_closed: how often a Retry-After closed the gate.
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.

@@ -34,8 +34,14 @@ class InvalidAnswerError(NotAcceptedError):
 
 
 _TOO_MANY = 429
-_UNAVAILABLE = 503
-_TIMEOUT_STATUS = 408
+#: 529 is used by Anthropic and others for an overloaded service.
+_OVERLOADED = {503, 529}
+_THROTTLED = {_TOO_MANY, *_OVERLOADED}
+#: With Retry-After these are overload: of a gateway, and of GitHub's secondary limit.
+_THROTTLED_IF_ASKED = {403, 502, 504}
+#: A gateway gave up waiting for a service, which may only be slow.
+_GATEWAY_TIMEOUT = 504
+_TIMEOUT_STATUSES = {408, _GATEWAY_TIMEOUT}
 _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
 #: Upper bound of Retry-After in seconds. Longer values are hardly intended, and would delay all later batches of the
@@ -118,12 +124,12 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     status = _status(error)
     if status is not None:
         delay = _asked(error, status, wall)
-        throttled = status in {_TOO_MANY, _UNAVAILABLE}
+        throttled = status in _THROTTLED or delay is not None
         return Verdict(
-            retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
-            timeout=status == _TIMEOUT_STATUS,
+            retryable=throttled or status in _TIMEOUT_STATUSES or status in _SERVER_ERRORS,
+            timeout=status in _TIMEOUT_STATUSES and not throttled,
             throttled=throttled,
-            crowded=status == _UNAVAILABLE,
+            crowded=throttled and status in _SERVER_ERRORS,
             outage=status in _SERVER_ERRORS and not throttled,
             answered=status not in _SERVER_ERRORS or throttled,
             retry_after=delay,
@@ -178,7 +184,7 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
 
     Services send rate-limit headers with every response, so these headers count with status 429 only.
     """
-    if status not in {_TOO_MANY, _UNAVAILABLE}:
+    if status not in _THROTTLED | _THROTTLED_IF_ASKED:
         return None
     headers = _headers(error)
     delays = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]

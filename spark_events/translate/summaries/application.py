@@ -28,8 +28,8 @@ _SUMS = (
     *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
     *("output_rows", "shuffle_read_bytes", "shuffle_write_bytes", "spill_memory_bytes", "spill_disk_bytes"),
 )
-#: Beginnings of the attributes of an enrichment that are summed up.
-_ENRICHED = ("spark.enrich.usage", "spark.enrich.price", "spark.enrich.cost")
+#: Attributes of an EnrichmentEvent that are summed up.
+_ENRICHED = ("spark.enrich.usage", "spark.enrich.cost")
 #: Buckets of durations for each doubling; the middle of a bucket is at most 1.1 % from each of its values.
 _BUCKETS = 32
 
@@ -203,7 +203,7 @@ class ApplicationSummaries:
 
     def _enrichment(self, draft: Draft) -> None:
         for key, value in draft.attributes.items():
-            if key.startswith(_ENRICHED) and isinstance(value, int | float):
+            if key in _ENRICHED and isinstance(value, int | float):
                 name = key.replace("spark.enrich.", "spark.summary.enrich.", 1)
                 self._enriched[name] = self._enriched.get(name, 0) + value
 

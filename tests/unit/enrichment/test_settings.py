@@ -39,7 +39,8 @@ CLASSES = [Auto, Budget, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, 
         ),
         (Limits, {"max_in_flight": "all"}, "Limits.max_in_flight is 'all'"),
         (Auto, {"min": 0}, "Auto.min is 0; allowed: a whole number from 1 to 1000"),
-        (Auto, {"max": 10}, "Auto.initial is 20; allowed: a whole number from 1 to 10"),
+        (Auto, {"max": 10, "initial": 30}, "Auto.initial is 30; .*: a whole number from 1 to 10"),
+        (Auto, {"min": 50, "initial": 30}, "Auto.initial is 30; .*: a whole number from 50 to 1000"),
         (Auto, {"max": 10**6}, "Auto.max is 1000000; allowed: a whole number from 1 to 100000"),
         (Limits, {"max_in_flight": 2.5}, "Limits.max_in_flight is 2.5"),
         (Limits, {"max_in_flight": True}, "Limits.max_in_flight is True"),
@@ -86,8 +87,12 @@ CLASSES = [Auto, Budget, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, 
         (Retry, {"on": "timeout"}, "Retry.on"),
         (Retry, {"on": []}, "Retry.on"),
         (Retry, {"on_result": 3}, "Retry.on_result is 3"),
+        (Retry, {"attempts": 1, "on": OSError}, "Retry.on is .*OSError.*: None with Retry.attempts=1"),
+        (Retry, {"attempts": 1, "on_result": bool}, "Retry.on_result is .*bool.*: None with Retry.attempts=1"),
+        (Retry, {"attempts": 1, "on_invalid": True}, "Retry.on_invalid is True; .*: False with Retry.attempts=1"),
         (Retry, {"honor_retry_after": 1}, "Retry.honor_retry_after is 1; allowed: True or False"),
         (Cache, {"max_entries": 0}, "Cache.max_entries is 0"),
+        (Cache, {"ttl": 0, "by": "a", "max_entries": 5}, "Cache.max_entries is 5; .* Cache.ttl=0"),
         (Cache, {"ttl": -1}, "Cache.ttl is -1"),
         (Cache, {"ttl": 0}, "Cache.ttl is 0; allowed: seconds above 0 without Cache.by"),
         (Cache, {"by": [1]}, r"Cache.by is \[1\]; allowed: one or more column names"),
@@ -101,6 +106,7 @@ CLASSES = [Auto, Budget, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, 
         (OnFailure, {"action": "null", "max_ratio": 2}, "OnFailure.max_ratio is 2; allowed: a ratio from 0 to 1"),
         (OnFailure, {"action": "fail", "max_ratio": 0.1}, "OnFailure.max_ratio is 0.1; allowed: None with 'fail'"),
         (Replay, {"version": 2}, "Replay.version is 2; allowed: a non-empty string"),
+        (Replay, {"version": "2"}, "Replay.version is '2'; .*: '1' without Replay.store"),
         (Replay, {"query": ""}, "Replay.query is ''"),
         (Replay, {"batch_id": "1"}, "Replay.batch_id is '1'"),
         (Replay, {"idempotency_cols": []}, r"Replay.idempotency_cols is \[\]"),
@@ -119,6 +125,11 @@ def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
     """
     assert Limits(total_timeout=10).timeout == 10
     assert Limits(timeout=None, total_timeout=10).timeout is None
+
+
+def test_the_default_number_of_calls_in_flight_fits_its_bounds() -> None:
+    """The default initial number is moved between given bounds."""
+    assert (Auto(max=10).initial, Auto(min=50).initial, Auto(min=5, max=80).initial) == (10, 50, 20)
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property.applications import Application, applications
 
-from spark_events import Event, Severity
+from spark_events import Budget, Event, Severity
 from spark_events.bridge.event_log.files import find_logs
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.records import StageTotals
 from spark_events.config import Settings
 from spark_events.dispatch.entries import priority_of
+from spark_events.enrichment.driver.micro_batch import MicroBatch
+from spark_events.enrichment.driver.reports import enrichment_event
+from spark_events.enrichment.engine.statistics import EngineCounts, counted
+from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.errors import ConfigError
 from spark_events.reporters.log import LogReporter
 from spark_events.translate.config import TranslateConfig, read
@@ -569,16 +573,17 @@ def test_the_overdue_time_of_a_query() -> None:
     assert queries_of(after)["clicks"]["overdue_ms"] == lasted
 
 
-def test_usage_and_price_of_enrichments_are_summed() -> None:
-    """Usage and price of EnrichmentEvents are summed up; other numbers are not."""
-    batch = {"spark.enrich.price": 0.25, "spark.enrich.usage": 10, "spark.enrich.rows": 5}
-    own = {"name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
-    records = [
-        {"kind": "added", "at": START, "event": {"id": str(number), **own, "attributes": batch}} for number in range(3)
-    ]
+def test_usage_and_cost_of_enrichments_are_summed() -> None:
+    """Usage and cost of the EnrichmentEvents that the driver makes are summed up; other numbers are not."""
+    counts = EngineCounts()
+    counts.usage = 10.0
+    report = PartitionReport(0, 5, 0, (), counted(counts, []), {})
+    budget = Budget(9000, cost=len, price_per_1000=25)
+    made = enrichment_event("fn", MicroBatch("q", 1), [report], 1.0, None, budget)
+    records = [{"kind": "added", "at": START, "event": {**made, "id": str(number)}} for number in range(3)]
     [summary] = summaries(*records, application_totals())
     enriched = {key: value for key, value in summary.attributes.items() if key.startswith("spark.summary.enrich")}
-    assert enriched == {"spark.summary.enrich.price": 0.75, "spark.summary.enrich.usage": 30}
+    assert enriched == {"spark.summary.enrich.cost": 0.75, "spark.summary.enrich.usage": 30}
 
 
 # --- event logs ---------------------------------------------------------------------------------

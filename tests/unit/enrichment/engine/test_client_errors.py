@@ -41,12 +41,16 @@ def of_aws(code: str, status: int) -> Exception:
     return double("botocore.exceptions.ClientError", response=response)
 
 
-def of_grpc(code: grpc.StatusCode) -> Any:
-    return AioRpcError(code, Metadata(), Metadata())
+def of_grpc(code: grpc.StatusCode, details: str | None = None) -> Any:
+    return AioRpcError(code, Metadata(), Metadata(), details)
 
 
-def of_openai(code: str) -> Exception:
-    return double("openai.RateLimitError openai.APIError", code=code, status_code=429)
+def of_openai(code: str | None, kind: str | None = None) -> Exception:
+    return double("openai.RateLimitError openai.APIError", code=code, type=kind, status_code=429)
+
+
+def of_mongo(label: str) -> Exception:
+    return double("pymongo.errors.OperationFailure", code=500, has_error_label=label.__eq__)
 
 
 SILENT = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
@@ -55,6 +59,7 @@ BUSY = Verdict(retryable=True, throttled=True, answered=True)
 CROWDED = Verdict(retryable=True, throttled=True, crowded=True, answered=True)
 AGAIN = Verdict(retryable=True, answered=True)
 REJECTED = Verdict(retryable=False, answered=True)
+SLOW = Verdict(retryable=True, timeout=True, answered=True)
 MISTAKE = Verdict(retryable=False)
 POOL = Verdict(retryable=True, timeout=True)
 
@@ -63,12 +68,17 @@ POOL = Verdict(retryable=True, timeout=True)
     ("error", "verdict"),
     [
         *((of_postgres(state), DOWN) for state in ("08000", "08006", "57P01", "57P02", "57P03")),
+        (of_postgres("25006"), DOWN),
+        (of_postgres("28P01"), REJECTED),
         (of_postgres("53300"), CROWDED),
         *((of_postgres(state), AGAIN) for state in ("40001", "40P01")),
         (of_postgres("42P01"), REJECTED),
         (double("asyncpg.exceptions._base.InterfaceError", "cannot perform operation: connection is closed"), DOWN),
         (double("asyncpg.exceptions._base.InterfaceError", "another operation is in progress"), MISTAKE),
         (psycopg.OperationalError("server closed the connection unexpectedly"), DOWN),
+        (psycopg.OperationalError('connection failed: FATAL:  password authentication failed for user "a"'), REJECTED),
+        (psycopg.errors.InvalidPassword("x"), REJECTED),
+        (double("psycopg2.OperationalError", "fe_sendauth: no password supplied"), REJECTED),
         (psycopg.errors.AdminShutdown("x"), DOWN),
         (psycopg.errors.SerializationFailure("x"), AGAIN),
         (psycopg.errors.ConnectionTimeout("x"), SILENT),
@@ -88,8 +98,12 @@ POOL = Verdict(retryable=True, timeout=True)
         (double("pymongo.errors.NetworkTimeout pymongo.errors.ConnectionFailure"), SILENT),
         (double("pymongo.errors.OperationFailure", code=189), AGAIN),
         (double("pymongo.errors.OperationFailure", code=500), REJECTED),
+        (of_mongo("RetryableWriteError"), AGAIN),
+        (of_mongo("UnknownTransactionCommitResult"), REJECTED),
         (of_grpc(grpc.StatusCode.UNAVAILABLE), DOWN),
         (of_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED), BUSY),
+        (of_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED, "quota exceeded"), BUSY),
+        (of_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (9 vs. 4)"), REJECTED),
         (of_grpc(grpc.StatusCode.DEADLINE_EXCEEDED), SILENT),
         (of_grpc(grpc.StatusCode.INVALID_ARGUMENT), REJECTED),
         (grpc.RpcError("without a code"), MISTAKE),
@@ -97,6 +111,7 @@ POOL = Verdict(retryable=True, timeout=True)
         (of_aws("ProvisionedThroughputExceededException", 400), BUSY),
         (of_aws("Unavailable", 503), dataclasses.replace(CROWDED, retry_after=3.0)),
         (of_aws("InternalServerError", 500), Verdict(retryable=True, outage=True)),
+        (of_aws("RequestTimeout", 400), SLOW),
         (of_aws("ValidationException", 400), REJECTED),
         (double("botocore.exceptions.EndpointConnectionError botocore.exceptions.ConnectionError"), DOWN),
         (double("botocore.exceptions.ReadTimeoutError botocore.exceptions.HTTPClientError"), SILENT),
@@ -105,6 +120,8 @@ POOL = Verdict(retryable=True, timeout=True)
         (double("openai.APITimeoutError openai.APIConnectionError openai.APIError", code=None), SILENT),
         (of_openai("rate_limit_exceeded"), BUSY),
         (of_openai("insufficient_quota"), REJECTED),
+        (of_openai(None, "insufficient_quota"), REJECTED),
+        (of_openai(None, "tokens"), BUSY),
     ],
     ids=lambda one: f"{type(one).__name__}-{one}" if isinstance(one, Exception) else "",
 )

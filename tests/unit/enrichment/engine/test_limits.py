@@ -410,15 +410,59 @@ def test_rejections_for_overload_use_up_no_attempts(status: int) -> None:
     assert (failure.type, failure.attempts) == ("ConnectionError", 6)
 
 
-@pytest.mark.parametrize("retry", [None, Retry(attempts=1)])
-def test_without_retries_a_rejection_fails_the_row(retry: Retry | None) -> None:
-    """Without retries, a rejection because of overload fails the row after its only attempt."""
+def test_without_a_policy_a_rejection_fails_the_row() -> None:
+    """With ``retry=None``, a rejection because of overload fails the row after its only attempt."""
 
     async def fn(row: int) -> int:
         raise StatusError(503)
 
-    (failure,) = Run(fn, retry=retry).of([1])
+    (failure,) = Run(fn, retry=None).of([1])
     assert (failure.kind, failure.attempts) == ("throttled", 1)
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_a_rejection_does_not_use_up_the_only_attempt(status: int) -> None:
+    """With ``attempts=1``, a row survives rejections because of overload, and fails at its first other error."""
+    calls = 0
+
+    async def fn(row: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            raise StatusError(status)
+        if row:
+            raise ConnectionError
+        return row
+
+    policy = Retry(attempts=1, initial=0.001, max=0.01, jitter=0)
+    assert Run(fn, retry=policy).of([0]) == [0]
+    calls = 0
+    (failure,) = Run(fn, retry=policy).of([1])
+    assert (failure.type, failure.attempts) == ("ConnectionError", 4)
+
+
+@pytest.mark.parametrize(("status", "is_down"), [(504, False), (529, False), (502, True)])
+def test_an_overloaded_gateway_is_not_down(status: int, is_down: bool) -> None:
+    """A 504 is the timeout of a slow service, and a 529 overload: neither makes a service down that answers alone."""
+    inside = 0
+
+    async def fn(row: int) -> int:
+        nonlocal inside
+        inside += 1
+        try:
+            crowd = inside
+            await asyncio.sleep(0.01)
+            if crowd > 1:
+                raise StatusError(status)
+            return row
+        finally:
+            inside -= 1
+
+    policy = Retry(attempts=100, initial=0.01, max=0.05)
+    breaker = CircuitBreaker(failures=5, give_up_after=0)
+    answers = Run(fn, max_in_flight=20, retry=policy, circuit_breaker=breaker).of(range(20))
+    kinds = {answer.kind for answer in answers if isinstance(answer, RowFailure)}
+    assert kinds == ({"circuit-open"} if is_down else set())
 
 
 def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witness: Witness) -> None:

@@ -114,6 +114,8 @@ def test_exceptions_are_classified(error: BaseException, verdict: Verdict) -> No
         (500, OUT_OF_ORDER),
         (502, OUT_OF_ORDER),
         (503, Verdict(retryable=True, throttled=True, crowded=True, answered=True)),
+        (504, Verdict(retryable=True, timeout=True, outage=True)),
+        (529, Verdict(retryable=True, throttled=True, crowded=True, answered=True)),
         (599, OUT_OF_ORDER),
     ],
 )
@@ -123,7 +125,7 @@ def test_statuses_are_classified(client: Any, status: int, verdict: Verdict) -> 
 
 
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 503, 529])
 @pytest.mark.parametrize(
     ("retry_after", "seconds"),
     [
@@ -196,9 +198,14 @@ def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> N
     assert judge(error, RETRY).retry_after == 86_400.0
 
 
-def test_a_403_with_retry_after_is_permanent() -> None:
-    """A 403 with Retry-After is permanent, because only 429 and 503 request a delay."""
-    assert judge(httpx_status(403, **{"Retry-After": "3"}), RETRY) == Verdict(retryable=False, answered=True)
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize("status", [403, 502, 504])
+def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> None:
+    """A gateway's 502 and 504, and GitHub's 403, are overload with a Retry-After that can be read."""
+    overload = Verdict(retryable=True, throttled=True, crowded=status > 500, answered=True, retry_after=3.0)
+    assert judge(client(status, **{"Retry-After": "3"}), RETRY) == overload
+    assert not judge(client(status, **{"Retry-After": "soon"}), RETRY).throttled
+    assert judge(client(404, **{"Retry-After": "3"}), RETRY) == Verdict(retryable=False, answered=True)
 
 
 def test_without_a_retry_policy_failures_are_still_classified() -> None:
