@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -19,8 +20,10 @@ from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, show, writing
 from spark_events.cli.replay import replayed
 from spark_events.config import positive_duration
+from spark_events.config.defaults import read_settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
+from spark_events.pipeline import read
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.model import EventReport
@@ -34,6 +37,8 @@ from spark_events.translate.translator import Translator
 _RELATIVE = re.compile(r"\d+(ms|s|m|h|d)")
 _PORT = 4041
 _MOST_NOTES = 3
+#: Least difference between two fractions of an event log that are shown.
+_STEP = 0.01
 _TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
 
@@ -53,6 +58,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="SOURCE",
         nargs="+",
         help="a file, folder or pattern of JSON lines or of Spark's event logs, or the URL of a database",
+    )
+    parser.add_argument(
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
     )
     parser.add_argument("--since", metavar="TIME", help=f"start of the period: {_TIME}")
     parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
@@ -84,16 +95,17 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     _options(chosen, sla, _now())  # reject an invalid time before reading any event
+    config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
     if chosen.serve:
         with _progress() as progress:
 
             def compute() -> EventReport:
-                return _report(chosen, sla, True, progress)
+                return _report(chosen, config, sla, True, progress)
 
             serve.serve(compute, _PORT if chosen.port is None else chosen.port, lambda text: show(text, flush=True))
         return 0
     with _progress() as progress:
-        report = _report(chosen, sla, chosen.html is not None, progress)
+        report = _report(chosen, config, sla, chosen.html is not None, progress)
     if chosen.json:
         show(report.as_json().decode())
     elif chosen.html is not None:
@@ -106,12 +118,16 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _report(
-    chosen: argparse.Namespace, sla: int | None, draw: bool, progress: Callable[[str, float | None], None]
+    chosen: argparse.Namespace,
+    config: TranslateConfig,
+    sla: int | None,
+    draw: bool,
+    progress: Callable[[str, float | None], None],
 ) -> EventReport:
     now = _now()
     options = _options(chosen, sla, now)
     with EventTable() as table:
-        reading = Reading(table, _events_of, options.since, progress)
+        reading = Reading(table, functools.partial(_events_of, config), options.since, progress)
         for source in chosen.sources:
             reading.read(source)
         progress("computing", None)
@@ -130,10 +146,17 @@ def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOpt
     return ReportOptions(since, until, chosen.app, chosen.query, sla)
 
 
-def _events_of(log: EventLog, note: Callable[[str], None]) -> Iterator[list[Event]]:
+def _events_of(
+    config: TranslateConfig, log: EventLog, note: Callable[[str], None], progress: Callable[[float], None]
+) -> Iterator[list[Event]]:
     """Return the events of an event log."""
-    reader, translator = EventLogReader(log, note), Translator(TranslateConfig())
-    yield from replayed(reader, translator)
+    reader, translator = EventLogReader(log, note, config.summary.interval), Translator(config)
+    shown = 0.0
+    for events in replayed(reader, translator):
+        if (read_part := reader.fraction) >= shown + _STEP:
+            shown = read_part
+            progress(shown)
+        yield events
     if not reader.recognised and (reader.lines or reader.damaged):
         note(f"{log.path}: not a Spark event log; give a file or folder of spark.eventLog.dir")
     elif reader.damaged:

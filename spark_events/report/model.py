@@ -258,6 +258,8 @@ class FailureGroup:
         entities: number by entity.
         retried: number of failures after which Spark retried.
         stack: stack trace of the last failure that has one.
+        failure_class: class of the last failure that has one, such as ``DATA_ERROR``.
+        retry_useful: whether the same work may succeed without a change; None if unknown.
     """
 
     key: str
@@ -273,6 +275,8 @@ class FailureGroup:
     applications: tuple[str, ...]
     queries: tuple[str, ...]
     stack: str | None
+    failure_class: str | None = None
+    retry_useful: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

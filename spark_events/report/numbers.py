@@ -58,7 +58,8 @@ SELECT grp, arg_max(coalesce(error_type, status), (ts, sequence)), arg_max(cause
   arg_max(label, (ts, sequence)),
   arg_max(location, (ts, sequence)), count(*), count(*) FILTER (will_retry = 'true'), min(ts), max(ts),
   list_sort(list(DISTINCT app)), list_sort(list(DISTINCT coalesce(query_name, query_id)) FILTER (query_id IS NOT NULL)),
-  arg_max(left(stack, {_MOST_STACK}), (ts, sequence)) FILTER (stack IS NOT NULL), histogram(coalesce(entity, '?'))
+  arg_max(left(stack, {_MOST_STACK}), (ts, sequence)) FILTER (stack IS NOT NULL), histogram(coalesce(entity, '?')),
+  arg_max(failure_class, (ts, sequence)), arg_max(retry_useful, (ts, sequence))
 FROM (SELECT *, {GROUP} AS grp, {CAUSE} AS cause FROM period WHERE {FAILURE})
 GROUP BY 1 ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
@@ -209,7 +210,8 @@ def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tu
     groups: list[FailureGroup] = []
     indexes: dict[str, int] = {}
     for row in table.run(_GROUPS):
-        key, error_type, cause, label, location, count, retried, first, last, apps, queries, stack, entities = row
+        key, error_type, cause, label, location, count, retried, first, last, apps, queries, stack, entities = row[:13]
+        failure_class, retry_useful = row[13:]
         indexes[key] = len(groups)
         groups.append(
             FailureGroup(
@@ -226,6 +228,8 @@ def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tu
                 applications=_some(apps),
                 queries=_some(queries),
                 stack=stack,
+                failure_class=failure_class,
+                retry_useful=None if retry_useful is None else retry_useful == "true",
             )
         )
     by_subject: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))

@@ -15,7 +15,7 @@ import msgspec
 
 from spark_events.report.model import EventReport, FailureGroup, SubjectReport
 
-_MOST_RUNS, _MOST_SLOW, _MOST_ITEMS = 50, 200, 200
+_MOST_RUNS, MOST_SLOW, _MOST_ITEMS = 50, 200, 200
 #: Maximum characters of a stack trace, for the most frequent causes and for all other causes.
 _STACK, _FULL_STACKS, _SHORT_STACK = 8_192, 200, 1_024
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -79,7 +79,7 @@ def _subject(one: SubjectReport) -> SubjectReport:
         downtimes=one.downtimes[-_MOST_ITEMS:],
         overdue=one.overdue[-_MOST_ITEMS:],
         idle=one.idle[:_MOST_ITEMS],
-        commits=None if commits is None else dataclasses.replace(commits, slow=commits.slow[:_MOST_SLOW]),
+        commits=None if commits is None else dataclasses.replace(commits, slow=commits.slow[:MOST_SLOW]),
     )
 
 

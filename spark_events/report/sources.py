@@ -31,8 +31,9 @@ _CHUNK = 5_000
 #: Time limit of a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
-#: Function that returns the events of an event log; its second argument receives notes on the log.
-LogReader = Callable[[EventLog, Callable[[str], None]], Iterator[list[Event]]]
+#: Function that returns the events of an event log. Its further arguments receive notes on the log, and the fraction
+#: read so far.
+LogReader = Callable[[EventLog, Callable[[str], None], Callable[[float], None]], Iterator[list[Event]]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -150,12 +151,15 @@ class Reading:
         self.progress(text, None)
         found = self.table.load(file, compressed, self.since, lambda part: self.progress(text, part))
         if damaged := self.table.damaged - damaged:
-            self.notes.append(f"{text}: skipped {damaged:,} {'line' if damaged == 1 else 'lines'} that are not events")
+            what = "line that is not an event" if damaged == 1 else "lines that are not events"
+            self.notes.append(f"{text}: skipped {damaged:,} {what}")
         self.summaries.append(SourceSummary(text, kind, found))
 
     def _log(self, log: EventLog) -> None:
-        self.progress(str(log.path), None)
-        self.add(self.read_log(log, self.notes.append), str(log.path), "event log")
+        text = str(log.path)
+        self.progress(text, None)
+        events = self.read_log(log, self.notes.append, lambda part: self.progress(text, part))
+        self.add(events, text, "event log")
 
     def _database(self, source: str) -> None:
         try:

@@ -38,6 +38,8 @@ _TEXTS = {
     "location": "failure.location",
     "label": "failure.label.type",
     "will_retry": "failure.will_retry",
+    "failure_class": "failure.class",
+    "retry_useful": "failure.retry_useful",
     "message": "exception.message",
     "stack": "exception.stacktrace",
     "executor": "spark.executor.id",

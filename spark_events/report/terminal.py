@@ -8,6 +8,7 @@ from typing import Any
 from spark_events.event.text import on_one_line
 from spark_events.report.findings import title
 from spark_events.report.model import EventReport, SubjectReport
+from spark_events.report.page import MOST_SLOW
 from spark_events.report.wording import counted, percent, shortened, span, when
 from spark_events.reporters.reporter import load_extra
 
@@ -118,7 +119,8 @@ def _details(subject: SubjectReport) -> Iterator[str]:
             batch = "a batch" if slow.batch_id is None else f"batch {slow.batch_id}"
             yield f"slow {when(slow.at)} {batch} took {span(slow.duration_ms)}"
         if (more := subject.commits.over_sla - _MOST) > 0:
-            yield f"… {more:,} more slow commits: --json or --html"
+            listed = "--json or --html" if subject.commits.over_sla <= MOST_SLOW else "--json"
+            yield f"… {more:,} more slow commits: {listed}"
     for work in _capped(subject.overdue):
         end = "still overdue" if work.end is None else f"until {when(work.end)}"
         limit = "" if work.limit_ms is None else f", limit {span(work.limit_ms)}"
@@ -141,7 +143,9 @@ def _failures(report: EventReport) -> Iterator[tuple[str, str]]:
         kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities)
         yield "red", f"  {shortened(group.cause)}"
         place = f" at {shortened(group.location)};" if group.location else ""
-        label = f" {group.label}," if group.label else ""
+        label = "".join(f" {text}," for text in (group.label, group.failure_class) if text)
+        if group.retry_useful is not None:
+            label += f" a retry {'may help' if group.retry_useful else 'does not help'},"
         times = when(group.first) if group.first == group.last else f"{when(group.first)} to {when(group.last)}"
         yield "", f"    {group.count:,} × ({kinds}),{label}{place} {times}"
     if (more := len(report.failures) - _MOST) > 0:

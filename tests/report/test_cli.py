@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import re
@@ -18,6 +19,7 @@ import pytest
 
 from report.stories import MINUTE, START, Story, busy_day
 from spark_events import Event
+from spark_events.bridge.event_log.files import find_logs
 from spark_events.cli import main
 from spark_events.cli import report as command
 from spark_events.errors import SparkEventsError
@@ -25,8 +27,12 @@ from spark_events.event import encode_lines
 from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
 from spark_events.report.serve import ReportServer
+from spark_events.report.sources import Reading
+from spark_events.report.table import EventTable
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.database.reporter import DatabaseReporter
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.summaries.config import SummaryConfig
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "bridge" / "fixtures"
 Store = Callable[[Sequence[Event]], Path]
@@ -149,6 +155,101 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
     assert "cannot read" in Call(capsys, tmp_path / "none.db").errors
 
 
+def slow_log(folder: Path, *, slowest: int = 30_000) -> Path:
+    """Write an event log of a stage with ten tasks of 6 s and one slower task, on one executor for an hour."""
+    at = START
+    stage = {"Stage ID": 0, "Stage Attempt ID": 0, "Stage Name": "csv at etl.py:9", "Number of Tasks": 11}
+    stage |= {"Submission Time": at}
+    executor = {"Executor ID": "1", "Executor Info": {"Host": "h", "Total Cores": 4}}
+    lines: list[dict[str, Any]] = [
+        {"Event": "SparkListenerApplicationStart", "App Name": "etl", "App ID": "app-1", "Timestamp": at, "User": "u"},
+        {"Event": "SparkListenerExecutorAdded", "Timestamp": at, **executor},
+        {"Event": "SparkListenerStageSubmitted", "Stage Info": stage, "Properties": {}},
+    ]
+    for index in range(11):
+        times = {"Launch Time": at, "Finish Time": at + (slowest if index == 10 else 6_000)}
+        task = {"Task ID": index, "Index": index, "Executor ID": "1", **times, "Failed": False, "Killed": False}
+        end = {"Stage ID": 0, "Stage Attempt ID": 0, "Task End Reason": {"Reason": "Success"}, "Task Info": task}
+        lines.append({"Event": "SparkListenerTaskEnd", **end})
+    lines += [
+        {"Event": "SparkListenerStageCompleted", "Stage Info": stage | {"Completion Time": at + slowest}},
+        {"Event": "SparkListenerApplicationEnd", "Timestamp": at + 3_600_000},
+    ]
+    path = folder / "app-1"
+    path.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in lines))
+    return path
+
+
+def test_settings_apply_to_event_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The price and the thresholds of --conf apply to event logs."""
+    log, conf = slow_log(tmp_path), tmp_path / "spark-defaults.conf"
+    plain = Call(capsys, log, "--json").report
+    assert [one["problems"][0][0] for one in plain["slow_stages"]] == ["skew"]
+    assert plain["applications"][0]["cost"] is None
+    conf.write_text("spark.events.summary.core-hour-price 0.5\nspark.events.summary.skew.ratio 6\n")
+    given = Call(capsys, log, "--json", "--conf", conf).report
+    assert not any(problem[0] == "skew" for one in given["slow_stages"] for problem in one["problems"])
+    assert given["applications"][0]["cost"] == 2.0
+
+
+def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None:
+    """The interval of --conf makes summaries of a running application."""
+    config = TranslateConfig(summary=SummaryConfig(interval=1.0))
+    (log,) = find_logs(slow_log(tmp_path))
+    found = list(command._events_of(config, log, pytest.fail, lambda part: None))
+    names = [event.name for events in found for event in events]
+    assert names.count("ApplicationSummaryEvent") == 2
+
+
+@pytest.mark.parametrize("name", ["foreachbatch-4.3.jsonl", "batch_udf-4.3.zstd", "batch_udf-4.3.lz4"])
+def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: str) -> None:
+    """The progress of an event log increases to the whole file, compressed or not, one step per percent."""
+    parts: list[float] = []
+    (log,) = find_logs(FIXTURES / name)
+    found = list(command._events_of(TranslateConfig(), log, pytest.fail, parts.append))
+    assert found
+    assert parts == sorted(set(parts))
+    assert 0 < parts[0] <= parts[-1] <= 1
+    shown: list[tuple[str, float | None]] = []
+    with EventTable() as table:
+        read_log = functools.partial(command._events_of, TranslateConfig())
+        Reading(table, read_log, progress=lambda text, part: shown.append((text, part))).read(str(FIXTURES / name))
+    assert parts[0] in [part for _, part in shown]
+
+
+def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """Failures in the terminal and in the JSON have their class, and whether a retry is useful."""
+    story = Story()
+    more: dict[str, Any] = {"failure.class": "DATA_ERROR", "failure.retry_useful": False}
+    story.application("etl", "app-1").failure(START, **more)
+    story.application("etl", "app-1").failure(START + 1, cause="OSError: no")
+    path = stored(story.events)
+    assert "1 × (1 job), USER, DATA_ERROR, a retry does not help, at" in Call(capsys, path).output
+    groups = Call(capsys, path, "--json").report["failures"]
+    found = {group["cause"]: (group["failure_class"], group["retry_useful"]) for group in groups}
+    assert found == {"ValueError: no currency": ("DATA_ERROR", False), "OSError: no": (None, None)}
+
+
+@pytest.mark.parametrize(("commits", "listed"), [(200, "--json or --html"), (201, "--json")])
+def test_the_hint_for_more_slow_commits_names_what_lists_them(
+    capsys: pytest.CaptureFixture[str], stored: Store, commits: int, listed: str
+) -> None:
+    """The hint names the page only if the page lists all slow commits."""
+    story = Story()
+    query = story.application("a", "app-1").query("q", "run-1")
+    for number in range(commits):
+        query.commit(START + number, 9_000)
+    output = Call(capsys, stored(story.events), "--sla", "1s").output
+    assert f"  … {commits - 20} more slow commits: {listed}\n" in output
+
+
+def test_one_damaged_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The note on one damaged line is in the singular."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(encode_lines(busy_day().events[:3]) + b'{"name": "x"}\n')
+    assert f"{path}: skipped 1 line that is not an event" in Call(capsys, path, "--json").report["notes"]
+
+
 def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Invalid lines are skipped and counted. A truncated compressed file is read up to its end."""
     lines = encode_lines(busy_day().events)
@@ -264,7 +365,7 @@ def _computed(arguments: list[str]) -> EventReport:
 
     parser = argparse.ArgumentParser()
     command.add_to(parser.add_subparsers())
-    return command._report(parser.parse_args(arguments), None, True, lambda text, fraction: None)
+    return command._report(parser.parse_args(arguments), TranslateConfig(), None, True, lambda text, fraction: None)
 
 
 def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

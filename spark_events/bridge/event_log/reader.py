@@ -57,6 +57,9 @@ class EventLogReader:
         self.unreadable = 0
         self.unknown: Counter[str] = Counter()
         self.on_damage = on_damage
+        self._file: BinaryIO | None = None
+        self._read_before = 0
+        self._size = sum(map(_size, log.files))
         self._others: Counter[bytes] = Counter()
         self._sound = 0
         self._is_cut_off = False
@@ -65,6 +68,12 @@ class EventLogReader:
     @property
     def recognised(self) -> bool:
         return self._sound > 0 or bool(self._others)
+
+    @property
+    def fraction(self) -> float:
+        """Fraction of the files' bytes that has been read, compressed or not, from 0 to 1."""
+        here = 0 if self._file is None else self._file.tell()
+        return min(1.0, (self._read_before + here) / self._size) if self._size else 1.0
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the records in the order of the log; ``at`` never decreases."""
@@ -86,6 +95,7 @@ class EventLogReader:
         for path in self.log.files:
             try:
                 with path.open("rb") as file:
+                    self._file = file
                     yield from self._records(path, file)
             except OSError as error:
                 self.unreadable += 1
@@ -93,6 +103,9 @@ class EventLogReader:
             except MissingExtraError as error:
                 self.unreadable += 1
                 self.on_damage(f"{path}: {error}")
+            finally:
+                self._file = None
+                self._read_before += _size(path)
         self._count_unknown()
 
     def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
@@ -181,6 +194,13 @@ class EventLogReader:
         for kind, count in self._others.items():
             if not kind.startswith(_SPARKS_OWN):
                 self.unknown[kind.decode("utf-8", "replace")] = count
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _reason(line: bytes, error: Exception) -> str:

@@ -346,7 +346,8 @@
 
   // Failures and details.
   function failureBody(group, withCause) {
-    const facts = [["Root cause", withCause ? group.cause : null], ["Type", group.error_type], ["Label", group.label], ["Line", group.location],
+    const facts = [["Root cause", withCause ? group.cause : null], ["Type", group.error_type], ["Label", group.label], ["Class", group.failure_class],
+      ["Retry", group.retry_useful === null ? null : group.retry_useful ? "may help" : "does not help"], ["Line", group.location],
       ["Times", `${count(group.count)} (${group.entities.map(([name, times]) => `${count(times)} ${name}`).join(", ")})${group.retried ? `, ${count(group.retried)} retried` : ""}`],
       ["First, last", `${when(group.first)}, ${when(group.last)} ${zone()}`], ["Applications", group.applications.join(", ")], ["Queries", group.queries.join(", ")]];
     const list = facts.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]);
@@ -356,7 +357,7 @@
     const found = data.failures.filter((one) => matches(one.cause, one.error_type, one.location || "", one.applications.join(" "), one.queries.join(" ")));
     const list = found.slice(0, MORE).map((one) => el("details", { class: "failure", "data-count": one.count },
       el("summary", null, `${count(one.count)} × ${one.cause.slice(0, 300)}`,
-        el("span", { class: "times" }, `${[one.label, one.location].filter(Boolean).join(" · ")}${one.label || one.location ? " · " : ""}${when(one.first)}${one.last > one.first ? ` to ${when(one.last)}` : ""}`)),
+        el("span", { class: "times" }, `${[one.label, one.failure_class, one.location].filter(Boolean).map((text) => `${text} · `).join("")}${when(one.first)}${one.last > one.first ? ` to ${when(one.last)}` : ""}`)),
       ...failureBody(one, one.cause.length > 300)));
     if (!list.length) list.push(el("p", { class: "hint" }, data.failures.length ? "No failure matches the search." : "No failures."));
     if (found.length > MORE) list.push(el("p", { class: "hint" }, `${count(found.length - MORE)} more root causes: use the search`));
