@@ -52,14 +52,16 @@ def generated_day(target: Path) -> None:
     target.write_bytes(encode_lines(busy_day().events))
 
 
-def page_picture(chromium: Any, events: Path, target: Path, height: int) -> None:
-    """Take a picture of the report's page."""
+def page_picture(
+    chromium: Any, events: Path, target: Path, height: int, *, width: int = 1200, scheme: str = "light"
+) -> None:
+    """Take a picture of the report's page; a height of 0 is the whole page."""
     page = events.with_suffix(".html")
     command = [sys.executable, "-c", _CLI, "report", str(events), "--sla", "60s", "--html", str(page)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    shown = chromium.new_page(viewport={"width": 1200, "height": height})
+    shown = chromium.new_page(viewport={"width": width, "height": height or 800}, color_scheme=scheme)
     shown.goto(page.as_uri())
-    shown.screenshot(path=target)
+    shown.screenshot(path=target, full_page=not height)
     shown.close()
 
 
@@ -97,6 +99,8 @@ def main() -> int:
         shutil.copy(folder / "demo" / "events.jsonl", folder / "events.jsonl")
         generated_day(folder / "day.jsonl")
         page_picture(chromium, folder / "day.jsonl", target / "report.png", 1_000)
+        page_picture(chromium, folder / "day.jsonl", target / "report-dark.png", 1_000, scheme="dark")
+        page_picture(chromium, folder / "day.jsonl", target / "report-narrow.png", 0, width=360)
         page_picture(chromium, folder / "day.jsonl", _ROOT / "docs" / "images" / "report.png", 620)
         terminal_picture(chromium, ["tail", "--min-severity", "info", "events.jsonl"], folder, target / "tail.png", 60)
         terminal_picture(chromium, ["report", "day.jsonl", "--sla", "60s"], folder, target / "report-terminal.png", 45)

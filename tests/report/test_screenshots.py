@@ -28,8 +28,12 @@ def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
     screenshots.generated_day(day)
     with screenshots.browser() as chromium:
         screenshots.page_picture(chromium, day, tmp_path / "page.png", 620)
+        screenshots.page_picture(chromium, day, tmp_path / "narrow.png", 0, width=360, scheme="dark")
         for lines in (3, 20):
             words = ["tail", "-n", "30", day.name]
             screenshots.terminal_picture(chromium, words, tmp_path, tmp_path / f"{lines}.png", lines)
     assert size_of(tmp_path / "page.png") == (1200, 620)
+    width, height = size_of(tmp_path / "narrow.png")
+    assert width == 360  # a wider page would have a horizontal scroll bar
+    assert height > 2_000
     assert size_of(tmp_path / "20.png")[1] > 2 * size_of(tmp_path / "3.png")[1]

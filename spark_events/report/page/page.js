@@ -121,7 +121,7 @@
       ["Restarts", "number", "restarts"], ["Failures", "number", "failures"], ["Commits", "number", "commits"],
       ["p50", "number", "p50_ms"], ["p95", "number", "p95_ms"], ["p99", "number", "p99_ms"],
       ["Over SLA", "number", "over_sla"], ["Rows/s", "number", "rows_per_second"], ["Lag", "number", "lag_ms"]];
-    const costs = [["Core-hours", "core_hours"], ["Used core-hours", "core_hours_used"], ["Idle core-hours", "core_hours_idle"], ["Cost", "cost"]]
+    const costs = [["Core-h", "core_hours"], ["Used", "core_hours_used"], ["Idle", "core_hours_idle"], ["Cost", "cost"]]
       .filter(([, field]) => subjects().some((one) => one[field] !== null));
     for (const [name, field] of costs) columns.push([name, "number", field]);
     const row = (one) => {
