@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -10,16 +11,25 @@ from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import bare
 
-__all__ = ["hint", "hints"]
+__all__ = ["different", "hint", "hints"]
 
+_SEVERAL = "a function of several rows needs batch_size=…"
+_ONE = "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
+#: Messages about a value of a row that is read like a row, and about a list of rows that is read like one row.
+_OF_A_VALUE = ("object has no attribute", "object is not subscriptable", "string indices must be")
+_OF_A_LIST = ("'list' object has no attribute", "list indices must be integers", "'list' object is not a mapping")
 #: Failures of a function that reads an error page as if it were the answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
 
 
 def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
     """Return the different hints of some failures as sentences for the end of a message; "" if there are none."""
-    found = dict.fromkeys(text for failure in failures if (text := hint(plan, failure)))
-    return "".join(f". Hint: {text}" for text in found)
+    return "".join(f". Hint: {text}" for text in different(plan, failures))
+
+
+def different(plan: Plan, failures: Iterable[RowFailure]) -> list[str]:
+    """Return the different hints of some failures."""
+    return list(dict.fromkeys(text for failure in failures if (text := hint(plan, failure))))
 
 
 def hint(plan: Plan, failure: RowFailure) -> str:
@@ -33,10 +43,35 @@ def hint(plan: Plan, failure: RowFailure) -> str:
         if "json" in called and "raise_for_status" not in called:
             return "the service may have answered with an error status: call raise_for_status() before json()"
     if is_misfit and plan.batch_size is None and failure.message.startswith("the function returned list,"):
-        return "a function of several rows needs batch_size=…"
+        return _SEVERAL
     if plan.batch_size is not None and failure.message.startswith("fn must return a list"):
-        return "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
+        return _ONE
+    if failure.type in ("AttributeError", "TypeError"):
+        iterates = _iterates(plan.fn)
+        if plan.batch_size is None and iterates and any(text in failure.message for text in _OF_A_VALUE):
+            return f"fn iterates over its row, which yields the row's values: {_SEVERAL}"
+        if plan.batch_size is not None and not iterates and failure.message.startswith(_OF_A_LIST):
+            return _ONE
     return ""
+
+
+def _iterates(fn: Any) -> bool:
+    """Return whether a function iterates over its first argument, as a function of several rows does."""
+    code = getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)
+    if code is None or not code.co_argcount:
+        return False
+    rows = code.co_varnames[1 if code.co_varnames[0] == "self" and code.co_argcount > 1 else 0]
+    before = None
+    for step in dis.get_instructions(code):
+        if (
+            step.opname == "GET_ITER"
+            and before is not None
+            and before.opname.startswith("LOAD")
+            and before.argval == rows
+        ):
+            return True
+        before = step
+    return False
 
 
 def _names(fn: Any) -> set[str]:

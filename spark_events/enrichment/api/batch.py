@@ -24,7 +24,7 @@ from spark_events.enrichment.driver.replay import (
     clear_older,
     warn_of_other_definitions,
 )
-from spark_events.enrichment.driver.reports import enrichment_event, judged, post
+from spark_events.enrichment.driver.reports import enrichment_event, judged, post, warn_of_failures
 from spark_events.enrichment.driver.warnings import warn_of_split, warn_of_storage
 from spark_events.enrichment.engine.statistics import merged
 from spark_events.enrichment.settings import Limits, Replay
@@ -68,7 +68,9 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     ledger = ledger_of(plan, request.definition().calls) if limits_of(plan) else None
     with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
         address = None if channel is None else channel.address
-        if channel is None and ledger is not None and limits.driver_channel and not is_connect(df):
+        # With a number given, the user knows of the split.
+        is_silent = limits.driver_channel or limits.concurrent_tasks is None
+        if channel is None and ledger is not None and is_silent and not is_connect(df):
             warn_of_split(df, request.tasks or 1)
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, channel=address))
         settled = settle(lazy, storage, channel)
@@ -79,6 +81,7 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     if error is not None:
         settled.release()
         raise error
+    warn_of_failures(plan, batch, settled.reports)
     held.add(batch, settled.release)
     return _shown(request, settled.df)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect
 from spark_events.enrichment.engine.statistics import merged, summary
-from spark_events.enrichment.hints import hints
+from spark_events.enrichment.hints import different, hints
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Budget
 from spark_events.enrichment.worker.report import PartitionReport, Sample, described, position_of
@@ -27,6 +27,13 @@ _SCOPE = "spark_events.enrich"
 _TYPES_NAMED = 5
 _SAMPLES_NAMED = 3
 _TYPES_IN_EVENT = 20
+
+
+def warn_of_failures(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) -> None:
+    """Log the typical causes of failures that do not fail the batch, once per batch."""
+    failed = sum(report.failed for report in reports)
+    for text in different(plan, (sample.failure for report in reports for sample in report.samples)):
+        _LOG.warning("%s: %s rows have no answer. Hint: %s", batch, f"{failed:,}", text)
 
 
 def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) -> EnrichmentError | None:

@@ -1,4 +1,4 @@
-"""Limits of HTTP clients that are lower than the plan's, which would be a slow or failing batch without a reason."""
+"""Limits of clients that are lower than the plan's, which would be a slow or failing batch without a reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 from spark_events.enrichment.engine.client_errors import families
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["shortcomings"]
+__all__ = ["shortcomings", "used_up"]
+
+#: Share of a client's connections from which on they limit the calls in flight.
+_NEAR = 0.9
 
 
 def shortcomings(resource: Any, plan: Plan) -> list[str]:
@@ -22,30 +25,59 @@ def _parts(resource: Any) -> list[Any]:
     return list((resource if isinstance(resource, dict) else getattr(resource, "__dict__", {})).values())
 
 
-def _of_client(client: Any, plan: Plan) -> Iterator[str]:
+def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
+    """Return warnings about clients whose connections limited a window of the engine.
+
+    Args:
+        resource: the open resource.
+        plan: the plan; a number of calls in flight that the user has bounded is no reason for a warning.
+        used: the largest window of the run.
+    """
+    texts = []
+    for client in (resource, *_parts(resource)):
+        name, allowed, option = _pool_of(client)
+        # With fewer connections than the first window, `shortcomings` has warned already.
+        if isinstance(allowed, int) and plan.window.initial <= allowed < plan.window.max and used >= _NEAR * allowed:
+            texts.append(
+                f"the {name} client allows {allowed:,} connections, which limits calls in flight: raise {option}, or "
+                f"give Limits(max_in_flight=Auto(max={allowed}))"
+            )
+    return texts
+
+
+def _pool_of(client: Any) -> tuple[str, Any, str]:
+    """Return a client's library, its number of connections, and the option that sets it; None: no limit or unknown."""
     kinds = families(client)
     if ("httpx", "AsyncClient") in kinds or ("httpx2", "AsyncClient") in kinds:
         # httpx shows its limits nowhere else; with another version the attribute may be missing.
         pool = getattr(getattr(getattr(client, "_transport", None), "_pool", None), "_max_connections", None)
-        advice = f"give httpx.AsyncClient(limits=httpx.Limits(max_connections={plan.window.initial}))"
-        yield from _of_pool("httpx", pool, plan, advice)
+        return "httpx", pool, "httpx.Limits(max_connections=…)"
+    if ("aiohttp", "ClientSession") in kinds:
+        # 0 means no limit.
+        return "aiohttp", getattr(client.connector, "limit", None) or None, "aiohttp.TCPConnector(limit=…)"
+    if ("asyncpg", "Pool") in kinds:
+        size = getattr(client, "get_max_size", None)
+        return "asyncpg", None if size is None else size(), "asyncpg.create_pool(max_size=…)"
+    if ("psycopg_pool", "AsyncConnectionPool") in kinds:
+        return "psycopg_pool", getattr(client, "max_size", None), "AsyncConnectionPool(max_size=…)"
+    return "", None, ""
+
+
+def _of_client(client: Any, plan: Plan) -> Iterator[str]:
+    name, allowed, option = _pool_of(client)
+    # Without a limit, httpx stores a very large number.
+    if isinstance(allowed, int) and allowed < plan.window.initial:
+        yield (
+            f"the {name} client allows {allowed:,} connections, but {plan.window.initial:,} calls are in flight, "
+            f"so calls wait for a connection: give {option.replace('…', str(plan.window.initial))}"
+        )
+    if name == "httpx":
         seconds = getattr(client.timeout, "read", None)
         yield from _of_time("httpx", seconds, plan, f"give httpx.AsyncClient(timeout={plan.timeout})")
-    elif ("aiohttp", "ClientSession") in kinds:
-        advice = f"give aiohttp.TCPConnector(limit={plan.window.initial})"
-        yield from _of_pool("aiohttp", getattr(client.connector, "limit", None), plan, advice)
+    elif name == "aiohttp":
         seconds = getattr(client.timeout, "total", None)
         advice = f"give aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total={plan.timeout}))"
         yield from _of_time("aiohttp", seconds, plan, advice)
-
-
-def _of_pool(name: str, allowed: Any, plan: Plan, advice: str) -> Iterator[str]:
-    # aiohttp's 0 and httpx's None mean no limit; without a limit httpx stores a very large number.
-    if isinstance(allowed, int) and 0 < allowed < plan.window.initial:
-        yield (
-            f"the {name} client allows {allowed:,} connections, but {plan.window.initial:,} calls are in flight, "
-            f"so calls wait for a connection: {advice}"
-        )
 
 
 def _of_time(name: str, seconds: Any, plan: Plan, advice: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from spark_events.enrichment.engine.assembly import Definition, assemble
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.bulk import Misfit
 from spark_events.enrichment.engine.calls import PENDING, Chunk, RowBatch
-from spark_events.enrichment.engine.client_limits import shortcomings
+from spark_events.enrichment.engine.client_limits import shortcomings, used_up
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
@@ -255,9 +255,7 @@ class Engine:
             resource = RowFailure("resource", "CancelledError", "other code on the event loop cancelled the opening")
         refusal = resource if isinstance(resource, RowFailure) else None
         if refusal is None:
-            for text in shortcomings(resource, plan):
-                self._counts.hints[text] = 1
-                process.warn_once(text)
+            self._warn(process, shortcomings(resource, plan))
         if self._ending:
             # The run ended just as the resource opened: asyncio.wait_for may then return it and lose the cancellation.
             if plan.resource is not None and refusal is None:
@@ -294,10 +292,17 @@ class Engine:
         finally:
             try:
                 await pool.stop()
+                if refusal is None:
+                    self._warn(process, used_up(resource, plan, max(self._counts.windows, default=0)))
             finally:
                 if plan.resource is not None and refusal is None:
                     # A client whose connection broke may not open another one by itself.
                     process.resources.release(key, broken=self._counts.only_unreachable)
+
+    def _warn(self, process: Process, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._counts.hints[text] = 1
+            process.warn_once(text)
 
     def _uncancel(self) -> None:
         uncancel = getattr(self._life, "uncancel", None)  # since Python 3.11

@@ -8,11 +8,12 @@ import pytest
 
 from spark_events import Budget
 from spark_events.enrichment.driver.micro_batch import MicroBatch
-from spark_events.enrichment.driver.reports import enrichment_event, judged
+from spark_events.enrichment.driver.reports import enrichment_event, judged, warn_of_failures
+from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.worker.report import PartitionReport
+from spark_events.enrichment.worker.report import PartitionReport, Sample
 
 
 async def lookup(row: Any) -> Any:
@@ -39,6 +40,21 @@ def test_the_ratios_0_and_1() -> None:
     assert not fails(1, 3, 3)
     assert fails(1e-7, 2, 10_000_000)
     assert not fails(1e-7, 1, 10_000_000)
+
+
+def test_hints_of_a_batch_that_does_not_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """The hints of all partitions are logged, each once; failures without a hint log nothing."""
+    batch, plan = MicroBatch("q", 1), Plan(lookup, on_failure="null")
+
+    def reports(message: str) -> list[PartitionReport]:
+        failure = RowFailure("error", "OutputError", message)
+        return [PartitionReport(part, 3, 2, (Sample(part, 0, failure),), {}, {}) for part in range(2)]
+
+    warn_of_failures(plan, batch, reports("no number"))
+    assert caplog.messages == []
+    warn_of_failures(plan, batch, reports("the function returned list, not a mapping with x"))
+    [message] = caplog.messages
+    assert message.endswith("4 rows have no answer. Hint: a function of several rows needs batch_size=…")
 
 
 @pytest.mark.parametrize("price", [None, 0.002])

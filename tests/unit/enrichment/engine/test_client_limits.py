@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
+import asyncpg
 import httpx
 import pytest
 from enrich_engine import Run
 
-from spark_events.enrichment.engine.client_limits import shortcomings
+from spark_events.enrichment.engine.client_limits import shortcomings, used_up
 from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Auto
 
 
 async def fn(row: Any) -> None: ...
@@ -22,6 +24,15 @@ async def fn(row: Any) -> None: ...
 class Holder:
     def __init__(self, client: Any) -> None:
         self.client = client
+
+
+class Pool:
+    """Double of psycopg's pool, which is not installed."""
+
+    max_size = 100
+
+
+Pool.__module__, Pool.__name__ = "psycopg_pool.pool_async", "AsyncConnectionPool"
 
 
 def wide() -> Any:
@@ -56,6 +67,52 @@ def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: l
     assert len(found) == len(texts)
     for text, part in zip(found, texts, strict=True):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            httpx.AsyncClient,
+            "the httpx client allows 100 connections, which limits calls in flight: raise httpx.Limits",
+        ),
+        (aiohttp.ClientSession, "the aiohttp client allows 100 connections"),
+        (lambda: {"pool": asyncpg.create_pool(min_size=1, max_size=100)}, "the asyncpg client allows 100 connections"),
+        (Pool, "the psycopg_pool client allows 100 connections"),
+        (lambda: aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)), ""),
+        (lambda: "no client", ""),
+    ],
+)
+def test_connections_that_limited_the_window_are_reported(make: Callable[[], Any], text: str) -> None:
+    """A window within 10 % of a client's connections is reported, unless the user has bounded the window."""
+
+    async def of(used: int, window: Any) -> list[str]:
+        return used_up(make(), Plan(fn, max_in_flight=window), used)
+
+    found = asyncio.run(of(90, "auto"))
+    assert len(found) == bool(text)
+    assert "".join(found).startswith(text)
+    assert asyncio.run(of(89, "auto")) == []
+    assert asyncio.run(of(100, Auto(max=100))) == []
+    assert asyncio.run(of(100, 100)) == []
+
+
+def test_a_run_compares_its_largest_window_with_the_client() -> None:
+    """A run reports a client whose connections its window has reached."""
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[httpx.AsyncClient]:
+        async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=30)) as client:
+            yield client
+
+    async def call(row: int, ctx: Any) -> int:
+        return row
+
+    for initial, said in ((28, 1), (20, 0)):
+        # So few rows that the window keeps its first size.
+        run = Run(call, resource=opened, max_in_flight=Auto(initial=initial))
+        assert run.of([1]) == [1]
+        assert len([text for text in run.numbers["hints"] if "limits calls in flight" in text]) == said
 
 
 def test_a_run_counts_the_warnings(caplog: pytest.LogCaptureFixture) -> None:
