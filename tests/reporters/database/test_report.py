@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -65,3 +66,44 @@ def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFix
     errors = capsys.readouterr().err
     assert errors.startswith("spark-events: ")
     assert password is None or password not in errors
+
+
+def _documented(title: str, *, in_postgresql: bool) -> str:
+    """Return the documented statement whose comment begins with this title."""
+    text = (ROOT / "docs" / "reporters" / "database.md").read_text(encoding="utf-8")
+    found = re.search(rf"```sql\n(-- {title}.*?);\n```", text, re.DOTALL)
+    assert found is not None, title
+    return found[1] if in_postgresql else re.sub("->> '(.+?)'", r"""->> '$."\1"'""", found[1])
+
+
+def test_documented_statements_equal_the_report(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """The documented statements on the events table return the numbers of the report."""
+    story = busy_day()
+    password = database.settings.get("password")
+    url = database.settings["url"]
+    config = DatabaseConfig(database_url.parse(url), None if password is None else Secret(password))
+    reporter = DatabaseReporter(config)
+    reporter.open()
+    for first in range(0, len(story.events), 500):
+        reporter.report(story.events[first : first + 500])
+    reporter.close()
+    given = url if password is None else url.replace("@", f":{quote(password, safe='')}@", 1)
+    assert main(["report", given, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+
+    def ask(title: str) -> list[tuple[Any, ...]]:
+        return database.query(_documented(title, in_postgresql=password is not None))
+
+    nightly = next(one for one in report["applications"] if one["name"] == "nightly-report")
+    rows = {row[0]: int(row[1]) for row in ask("Throughput")}
+    assert rows == {query["name"]: query["commits"]["rows"] for query in report["queries"]}
+    watermarks = ask("Watermark")
+    assert len(watermarks) == 100
+    assert all(str(row[2]) < str(row[3]) for row in watermarks)
+    enriched = [tuple(map(_plain, row)) for row in ask("Enrichment")]
+    assert enriched == [("lookup (/jobs/users.py:12)", 17_400, 0)]
+    assert [(row[0], row[1], int(row[2])) for row in ask("Dropped")] == [("nightly-report", "queue-full", 17)]
+    ((name, hours, cost),) = ask("Core-hours")
+    assert (name, float(hours), float(cost)) == ("nightly-report", nightly["core_hours"], nightly["cost"])
+    slow = [int(row[1]) for row in ask("Slow stages")]
+    assert slow == [stage["stage"] for stage in report["slow_stages"]]
