@@ -272,3 +272,46 @@ def test_usage_that_fails_is_reported_and_the_estimate_counts() -> None:
 
 def test_rate_and_number_are_the_same() -> None:
     assert Limits(rate_limit=Rate(5)).requests_per_second == Limits(rate_limit=5).requests_per_second == 5
+
+
+async def granted(limit: float, large: float, seconds: float, small_workers: int = 1) -> tuple[list[float], Job]:
+    """Return the waits of one worker's successive large calls, while other workers make small ones at full load."""
+    job = Job(JobLimits(None, limit), small_workers, 40.0, (300, 300), (1, 1), 0.0, 0.0, 0.5, 1)
+    clock = asyncio.get_running_loop().time
+    waits: list[float] = []
+
+    async def worker() -> None:
+        # After the other workers have used the limit.
+        await asyncio.sleep(MINUTE)
+        share = JobShare(job.limits, Budget(limit, cost=float), clock)
+        running = asyncio.ensure_future(share.run(lambda ask: leased(job.ledger, "large", ask)))
+        try:
+            while True:
+                began = clock()
+                await share.wait(large, again=False)
+                job.uses.append((clock(), large))
+                waits.append(clock() - began)
+                share.ended()
+        finally:
+            running.cancel()
+
+    others = asyncio.ensure_future(job.run(seconds))
+    await asyncio.sleep(0)
+    one = asyncio.ensure_future(worker())
+    await others
+    one.cancel()
+    await asyncio.gather(one, return_exceptions=True)
+    return waits, job
+
+
+@pytest.mark.parametrize(("part", "longest"), [(0.05, 10), (0.5, 65), (1.0, 130)])
+def test_a_large_call_does_not_starve(part: float, longest: float) -> None:
+    """A call waits until its room is free, however many small calls other workers make."""
+    limit, seconds = 90_000.0, 200.0
+    (waits, job), _ = run(granted(limit, part * limit, seconds, small_workers=2))
+    assert waits
+    assert max(waits) <= longest
+    assert most_in_a_window(job.uses, MINUTE) <= limit + 1e-6
+    # Small calls use the room that a large one cannot use yet; a call of the whole limit leaves none.
+    if part < 1:
+        assert sum(amount for _, amount in job.uses) >= 0.9 * limit * seconds / MINUTE

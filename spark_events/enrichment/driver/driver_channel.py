@@ -32,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 16
 _CLOSE_SECONDS = 1.0
+#: Bytes that a connection buffers if tasks ask for leases; with less, asyncio pauses the connection at each ask.
+_ASKS_BYTES = 1 << 16
 #: Spark kills the tasks of an ended job within four seconds.
 _LINGER_SECONDS = 5.0
 
@@ -97,7 +99,9 @@ class DriverChannel:
         self._background.submit(self._stop_all()).result()
 
     async def _open(self, bind: str) -> int:
-        self._server = await asyncio.start_server(self._accept, bind, 0, limit=HELLO_BYTES)
+        self._server = await asyncio.start_server(
+            self._accept, bind, 0, limit=HELLO_BYTES if self._ledger is None else _ASKS_BYTES
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -134,20 +134,25 @@ def _slots_of_connect(df: DataFrame) -> int:
     return _connect_slots[known]
 
 
-def rate_of_a_task(plan: Plan, tasks: int | None, *, leases: bool = False) -> float | None:
-    """Return one task's share of ``rate_limit``, in attempts per second; with ``leases`` only its mean share.
+def names_of_limits(plan: Plan) -> list[str]:
+    """Return the names of the job's limits that a plan has."""
+    names = {"rate_limit": plan.rate_limit, "budget": plan.budget, "max_in_flight_job": plan.max_in_flight_job}
+    return [name for name, value in names.items() if value is not None]
+
+
+def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
+    """Check that the job's limits can be divided among its tasks, and log each task's share.
 
     Raises:
         InvalidPlanError: when the job has limits and the number of concurrent tasks is unknown.
     """
     if tasks is None:
-        if not limits_of(plan):
-            return None
-        names = {"rate_limit": plan.rate_limit, "budget": plan.budget, "max_in_flight_job": plan.max_in_flight_job}
-        raise InvalidPlanError(
-            f"{next(name for name, value in names.items() if value is not None)} applies to the whole job, but Spark "
-            "does not report how many tasks run at a time here: give Limits.concurrent_tasks"
-        )
+        if names := names_of_limits(plan):
+            raise InvalidPlanError(
+                f"{names[0]} applies to the whole job, but Spark does not report how many tasks run at a time here: "
+                "give Limits.concurrent_tasks"
+            )
+        return
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
     most = plan.window.max
@@ -160,7 +165,6 @@ def rate_of_a_task(plan: Plan, tasks: int | None, *, leases: bool = False) -> fl
             " if fewer tasks run at a time, give Limits.concurrent_tasks",
             plan.rate_limit, tasks, 1 / rate,
         )  # fmt: skip
-    return rate
 
 
 def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool = True) -> int | None:
@@ -181,7 +185,7 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
         return None
     tasks = max(1, min(known))
     if warns and not is_bounded and is_limited and tasks != partitions:
-        warn_of_rate(df)
+        warn_of_rate(df, names_of_limits(plan))
     return tasks
 
 

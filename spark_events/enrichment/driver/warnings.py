@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spark_events.enrichment.plan import Plan
@@ -29,14 +29,14 @@ def warn_of_storage(df: DataFrame, storage: str) -> None:
         _warn(df, [*_of_cached_idle_timeout(df)])
 
 
-def warn_of_rate(df: DataFrame) -> None:
-    """Warn that the number of executors has no upper bound."""
+def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
+    """Warn that the number of executors has no upper bound, so these limits may be exceeded."""
     _warn(
         df,
         [
-            "Spark does not report how many executors may still be added: rate_limit is divided by the largest number "
-            "of concurrent tasks so far, and is exceeded if executors are added later; set spark.cores.max on a "
-            "standalone cluster, or give Limits.concurrent_tasks"
+            "Spark does not report how many executors may still be added: the limits of the job "
+            f"({', '.join(limits)}) are divided by the largest number of concurrent tasks so far, and are exceeded if "
+            "executors are added later; set spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
         ],
     )
 

@@ -18,7 +18,7 @@ from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
-from spark_events.enrichment.engine.shared_cache import Codec, SharedCache
+from spark_events.enrichment.engine.shared_cache import Codec, Pause, SharedCache
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.window import Window
@@ -109,7 +109,10 @@ def assemble(
         pool.sharing = Sharing(memory, cache, counts)
         if kept is not None and kept.store is not None and codec is not None:
             place = definition.answers
-            pool.sharing.shared = SharedCache(kept, place, codec, process.resources, counts, pool.looked_up, clock)
+            pause = process.store_pauses.get(kept.store, Pause)
+            pool.sharing.shared = SharedCache(
+                kept, place, codec, process.resources, pause, counts, pool.looked_up, clock
+            )
     return pool
 
 

@@ -137,10 +137,6 @@ class Engine:
         """Add a warning to the counters, for the driver's log; called on the loop."""
         self._counts.hints[text] = 1
 
-    def fail(self, error: BaseException) -> None:
-        """End the run with an error of code that the engine depends on. May be called from any thread."""
-        self._news.put(error)
-
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""
         copies = [(batch, batch.answers.copy()) for batch in tuple(self._held.batches)]

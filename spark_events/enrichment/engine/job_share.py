@@ -101,8 +101,13 @@ class JobShare:
         """Record the end of an attempt, which frees its place."""
         self._in_flight -= 1
         self._serve()
-        if not (self._again or self._first) and self._limits.in_flight is not None:
+        if not (self._again or self._first) and self._limits.in_flight is not None and self._has_spare_places():
             self._news.set()
+
+    def _has_spare_places(self) -> bool:
+        """Return whether there are enough unused places to return them; a few stay for the next calls."""
+        places = self._lease.places
+        return places - self._in_flight > places // 8 or not self._in_flight
 
     def spent(self, grant: Grant, answer: Any, *, several: bool) -> None:
         """Count the usage of an answered attempt, and return or owe the difference to its estimate.
@@ -197,6 +202,8 @@ class JobShare:
             [] if is_last else [cost for queue in (self._again, self._first) for one, cost in queue if not one.done()]
         )
         wanted = 0 if is_last else self._in_flight + len(costs)
+        if not is_last and not self._has_spare_places():
+            wanted = max(wanted, lease.places)
         if limits.in_flight is not None:
             costs = costs[: max(0, lease.places - self._in_flight)]
         first = costs[0] if costs else 0.0

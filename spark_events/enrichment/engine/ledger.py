@@ -12,6 +12,8 @@ The bound is simple: the ledger remembers the amounts of the last minute, plus t
 time, and never lets their sum exceed the limit. A crashed worker returns nothing, so its lease counts as used. Usage
 above an estimate is a debt, added to the current slot: it delays the next leases of all workers. Usage below an
 estimate is returned to the slot of its lease.
+
+The budget is granted in order of waiting: the first call of the worker that waits longest reserves its estimate.
 """
 
 from __future__ import annotations
@@ -151,19 +153,34 @@ class _Window:
         self._free = now
         self._granted: dict[int, float] = {}
 
-    def grant(self, wanted: float, least: float, sharers: int, now: float, *, whole: bool = False) -> float:
+    def grant(
+        self,
+        wanted: float,
+        least: float,
+        sharers: int,
+        now: float,
+        *,
+        whole: bool = False,
+        reserved: float = 0.0,
+        credit_since: float = math.inf,
+    ) -> float:
         """Grant an amount from ``least`` to ``wanted``, or 0 if even the former is too much now.
 
         The credit of the time since the last grants is divided among the sharers. A grant may exceed the credit, and
-        the next one then waits longer.
+        the next one then waits longer. ``reserved`` is the amount of another
+        worker that must fit as early as without this grant. Credit expires after the burst time,
+        but not the credit after ``credit_since``: without that, the wait of a large call would cost throughput.
         """
         while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
             del self._granted[next(iter(self._granted))]
         used = sum(self._granted.values())
         room = self._limit - used
-        self._free = max(self._free, now - self._burst)
-        if self._free > now or (room < least and used > _NOTHING * self._limit):
-            # An amount above the limit, as of an even share, needs a window of its own.
+        if reserved:
+            room = min(room, self._limit - reserved - self._remainder(used, reserved))
+        self._free = max(self._free, min(now - self._burst, credit_since))
+        # An amount above the limit, as of an even share, needs a window of its own.
+        is_empty = not reserved and used <= _NOTHING * self._limit
+        if self._free > now or (room < least and not is_empty):
             return 0.0
         granted = min(wanted, max(least, min(room, (now - self._free) * self._rate / sharers)))
         if whole:
@@ -171,19 +188,31 @@ class _Window:
         self.owe(granted, now)
         return granted
 
+    def _remainder(self, used: float, reserved: float) -> float:
+        """Return how much of the used amount still counts when the reserved amount fits."""
+        for amount in self._granted.values():
+            if used + reserved <= self._limit:
+                break
+            used -= amount
+        return used
+
+    def seconds(self, amount: float) -> float:
+        """Return the time in which this much credit accrues."""
+        return amount / self._rate
+
     def owe(self, amount: float, now: float) -> None:
         """Count an amount that is used now."""
         if amount:
             slot = int(now / _SLOT)
             self._granted[slot] = self._granted.get(slot, 0.0) + amount
-            self._free += amount / self._rate
+            self._free += self.seconds(amount)
 
     def give_back(self, slot: int, amount: float) -> None:
         """Remove an amount from its slot; after the end of its window, it no longer counts anyway."""
         found = min(amount, self._granted.get(slot, 0.0))
         if found > 0:
             self._granted[slot] -= found
-            self._free -= found / self._rate
+            self._free -= self.seconds(found)
 
 
 class Ledger:
@@ -206,6 +235,8 @@ class Ledger:
             self._amount = _Window(limits.amount_per_minute, 60.0, _BURST_OF_AMOUNT, now)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
+        #: Workers that wait for the budget: since when, and the estimate of the first call.
+        self._waits: dict[Hashable, tuple[float, float]] = {}
         #: Places by worker: those that it may use, those that it could use, and the time of its last ask.
         self._held: dict[Hashable, int] = {}
         self._wanted: dict[Hashable, int] = {}
@@ -227,6 +258,9 @@ class Ledger:
                 for slot, amount in ask.unused:
                     self._amount.give_back(slot, amount)
                 self._amount.owe(ask.debt, now)
+                since, _ = self._waits.pop(worker, (now, 0.0))
+                if ask.calls:
+                    self._waits[worker] = since, ask.first
             if self._places is not None:
                 self._held[worker], self._wanted[worker] = ask.held, ask.wanted
                 for other in [one for one in self._held if self._seen[one] < now - _SILENT]:
@@ -238,7 +272,7 @@ class Ledger:
             now, ask = self._clock(), self._asks[worker]
             sharers = sum(one.calls > 0 for one in self._asks.values())
             places = self._place(worker, ask)
-            calls, amount, lacking = self._amounts(ask, sharers, now)
+            calls, amount, lacking = self._amounts(worker, ask, sharers, now)
             if not calls and places <= ask.held and (ask.calls or ask.wanted > ask.held) and not at_once:
                 return None
             del self._asks[worker]
@@ -253,20 +287,34 @@ class Ledger:
             self._forget(worker)
 
     def _forget(self, worker: Hashable) -> None:
-        for known in (self._held, self._wanted, self._seen):
+        for known in (self._held, self._wanted, self._seen, self._waits):
             known.pop(worker, None)
 
-    def _amounts(self, ask: Ask, sharers: int, now: float) -> tuple[int, float, str]:
-        """Return the granted calls and amount, and what prevented more."""
+    def _amounts(self, worker: Hashable, ask: Ask, sharers: int, now: float) -> tuple[int, float, str]:
+        """Return the granted calls and amount, and what prevented more.
+
+        The first call of the worker that waits longest has a reservation. Otherwise small calls of other workers would
+        take all room, and a large call would never start.
+        """
         calls, amount = ask.calls, ask.amount
         if calls and self._amount is not None:
-            amount = self._amount.grant(ask.amount, ask.first, sharers, now)
+            # A worker that asks no more has died or lost its connection.
+            current = [one for one in self._waits if self._seen[one] >= now - LEASE_SECONDS]
+            longest = min(current or [worker], key=lambda one: self._waits[one][0])
+            since, first = self._waits[longest]
+            reserved = 0.0 if longest == worker else first
+            credit_since = max(since, now - self._amount.seconds(first))
+            amount = self._amount.grant(
+                ask.amount, ask.first, sharers, now, reserved=reserved, credit_since=credit_since
+            )
             if amount < ask.first:
                 return 0, 0.0, "budget"
         if calls and self._calls is not None:
             calls = int(self._calls.grant(ask.calls, 1, sharers, now, whole=True))
             if not calls and self._amount is not None:
                 self._amount.give_back(int(now / _SLOT), amount)
+        if calls:
+            self._waits.pop(worker, None)
         lacking = "rate_limit" if calls < ask.calls else "budget" if amount < ask.amount else ""
         return calls, amount if calls else 0.0, lacking
 

@@ -20,6 +20,7 @@ from spark_events.enrichment.engine.ledger import Ledger
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.engine.shared_cache import Pause
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch
 from spark_events.enrichment.engine.window import Window
@@ -70,6 +71,7 @@ class Process:
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()
         self.ledgers: LruCache[Ledger] = LruCache()
+        self.store_pauses: LruCache[Pause] = LruCache()
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:

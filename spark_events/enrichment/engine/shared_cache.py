@@ -7,6 +7,7 @@ earlier chunks are called. Writes that wait for the store leave together.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import itertools
 import time
@@ -20,11 +21,11 @@ from spark_events.enrichment.engine.resources import Resources
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.settings import Cache
 
-__all__ = ["Codec", "SharedCache"]
+__all__ = ["Codec", "Pause", "SharedCache"]
 
 T = TypeVar("T")
 
-#: Seconds without access to the store after an error: a store that answers nothing delays a task by a tenth at most.
+#: Seconds without access to the store after an error, for all tasks of the worker process.
 _PAUSE_SECONDS = 5.0
 _OPEN_SECONDS = 2.0
 _MOST_WRITTEN = 500
@@ -45,6 +46,13 @@ class Codec(Protocol):
         """Return the answer from its bytes."""
 
 
+@dataclasses.dataclass(slots=True)
+class Pause:
+    """Time until which a worker process does not access a store that failed."""
+
+    until: float = 0.0
+
+
 class SharedCache:
     """Access of one run to the store; used by the loop's thread only.
 
@@ -53,6 +61,7 @@ class SharedCache:
         definition: the digest of all that an answer depends on except the request.
         codec: returns the conversion; may raise.
         resources: holds the open store between tasks.
+        pause: shared by the runs of this process that use this store.
         counts: the counters of the run.
         deliver: receives each looked-up batch with the found answers by index, and the other indices.
         clock: monotonic time in seconds.
@@ -64,6 +73,7 @@ class SharedCache:
         definition: str,
         codec: Callable[[], Codec],
         resources: Resources,
+        pause: Pause,
         counts: EngineCounts,
         deliver: Callable[[RowBatch, dict[int, Any], list[int]], None],
         clock: Callable[[], float] = time.monotonic,
@@ -81,7 +91,7 @@ class SharedCache:
         self._clock = clock
         self._codec: Codec | None = None
         self._store: Any = None
-        self._off_until = 0.0
+        self._pause = pause
         self._lookups: deque[tuple[RowBatch, list[int]]] = deque()
         self._pending: dict[str, bytes] = {}
         self._writing: dict[str, bytes] = {}
@@ -95,7 +105,7 @@ class SharedCache:
 
     def put(self, request: Hashable, answer: Any) -> None:
         """Store an answer soon."""
-        if self._codec is None or self._clock() < self._off_until:
+        if self._codec is None or self._is_paused:
             return
         try:
             self._pending[self._prefix + self._codec.key(request)] = self._codec.encode(answer)
@@ -180,13 +190,18 @@ class SharedCache:
         while self._pending:
             keys = list(itertools.islice(self._pending, _MOST_WRITTEN))
             self._writing = answers = {key: self._pending.pop(key) for key in keys}
-            if await self._is_open():
+            # Only lookups open the store: two openings at a time would leave one open.
+            if self._store is not None and not self._is_paused:
                 writing = functools.partial(self._store.set_many, answers, self._cache.ttl)
                 await self._bounded("writing", writing)
             self._writing = {}
 
+    @property
+    def _is_paused(self) -> bool:
+        return self._clock() < self._pause.until
+
     async def _is_open(self) -> bool:
-        if self._clock() < self._off_until:
+        if self._is_paused:
             return False
         if self._store is None:
             self._store = await self._bounded("opening", self._opened, _OPEN_SECONDS)
@@ -224,7 +239,7 @@ class SharedCache:
     def _failed(self, what: str, error: BaseException, *, pause: bool = False) -> None:
         counts = self._counts
         if pause:
-            self._off_until = self._clock() + _PAUSE_SECONDS
+            self._pause.until = self._clock() + _PAUSE_SECONDS
             self._pending.clear()
         if not counts.cache_errors:
             text = f"the cache's store failed ({what}: {type_of(error)}: {message_of(error)}); calls go to the service"

@@ -21,7 +21,12 @@ import redis
 from redis_server import redis_server
 
 from spark_events import Cache, InvalidPlanError, RedisCache
+from spark_events.enrichment.engine.buffer import RowBuffer
+from spark_events.enrichment.engine.calls import Chunk, RowBatch
 from spark_events.enrichment.engine.engine import Definition
+from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.engine.shared_cache import Pause, SharedCache
+from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.answers import AnswerWriter
 from spark_events.enrichment.worker.cached_answers import AnswerCodec
@@ -195,6 +200,57 @@ def test_no_store_fails_a_row(how: str, keyed: bool) -> None:
     assert answers == [2 * one for one in ids]
     assert len(service.called) == 500
     assert counted["cache_errors"] >= 1
+
+
+def test_a_store_that_fails_is_opened_once_in_a_pause() -> None:
+    """Writes do not open the store, and the next task of the process does not try it during the pause."""
+    opened = 0
+
+    @contextlib.asynccontextmanager
+    async def fails() -> AsyncIterator[Odd]:
+        nonlocal opened
+        opened += 1
+        if opened:
+            raise ConnectionError("closed")
+        yield Odd("")
+
+    shared, service = Cache(store=fails), Service()
+    for errors in (1, 0):
+        answers, counted = enriched(service, shared, [1, 2, 3], "paused")
+        assert answers == [2, 4, 6]
+        assert counted["cache_errors"] == errors
+    assert opened == 1
+
+
+def test_writes_do_not_open_the_store() -> None:
+    """After a failed opening and its pause, only a lookup opens the store."""
+    now, opened = 0.0, 0
+
+    @contextlib.asynccontextmanager
+    async def opens() -> AsyncIterator[Odd]:
+        nonlocal opened
+        opened += 1
+        if opened:
+            raise ConnectionError("closed")
+        yield Odd("")
+
+    async def access() -> None:
+        nonlocal now
+        batch = RowBatch(Chunk([1], str, 8, requests=[1]), 0.0, RowBuffer(9, 9, 9, lambda: None))
+        looked_up = asyncio.Event()
+        codec = AnswerCodec(SCHEMA, lambda _: None)
+        cache = SharedCache(
+            Cache(store=opens), "a", lambda: codec, Resources(), Pause(), EngineCounts(),
+            lambda *_: looked_up.set(), lambda: now,
+        )  # fmt: skip
+        cache.look_up(batch, [0])
+        await looked_up.wait()
+        now = 60.0
+        cache.put(1, {"twice": 2})
+        await cache.close(flush=True)
+
+    asyncio.run(access())
+    assert opened == 1
 
 
 def test_answers_of_every_type_survive() -> None:

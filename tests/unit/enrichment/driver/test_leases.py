@@ -11,9 +11,9 @@ from concurrent.futures import Future
 import pytest
 
 from spark_events import Budget
-from spark_events.enrichment.driver.driver_channel import opened_channel
+from spark_events.enrichment.driver.driver_channel import DriverChannel, opened_channel
 from spark_events.enrichment.engine.job_share import JobShare
-from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger
+from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger, leased
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
 
@@ -169,3 +169,54 @@ def test_an_error_of_the_ledger_ends_the_calls() -> None:
             await running
 
     asyncio.run(call())
+
+
+def test_places_are_returned_only_in_larger_numbers() -> None:
+    """Calls that come and go do not ask for each one; the last call returns all places."""
+    limits, asks = JobLimits(in_flight=32), []
+    ledger, returned = Ledger(limits), asyncio.Event()
+
+    async def lease_for(ask: Ask) -> Lease:
+        asks.append(ask)
+        if not ask.wanted and len(asks) > 1:
+            returned.set()
+        return await leased(ledger, 1, ask)
+
+    async def calls() -> None:
+        share = JobShare(limits, None)
+        running = asyncio.ensure_future(share.run(lease_for))
+        await asyncio.gather(*(share.wait(0.0, again=False) for _ in range(32)))
+        before = len(asks)
+        for _ in range(20):
+            share.ended()
+            share.ended()
+            # Longer than the time in which calls collect.
+            await asyncio.sleep(0.01)
+            for _ in range(2):
+                await share.wait(0.0, again=False)
+        assert len(asks) - before <= 2
+        for _ in range(32):
+            share.ended()
+        await returned.wait()
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(calls(), SECONDS))
+
+
+@pytest.mark.parametrize(("ledger", "small"), [(None, True), (Ledger(JobLimits(in_flight=1)), False)])
+def test_a_connection_with_leases_buffers_whole_asks(ledger: Ledger | None, small: bool) -> None:
+    """With the buffer of a hello message, asyncio would pause the connection at each ask."""
+    seen: Future[str] = Future()
+
+    class Channel(DriverChannel):
+        async def _read_hello(self, reader: asyncio.StreamReader) -> TaskAttempt | None:
+            seen.set_result(repr(reader))
+            return await super()._read_hello(reader)
+
+    channel = Channel(ledger)
+    assert channel.open(LOOPBACK, LOOPBACK)
+    try:
+        with socket.create_connection((LOOPBACK, channel.address.port), SECONDS):
+            assert ("limit=64" in seen.result(SECONDS)) == small
+    finally:
+        channel.close()

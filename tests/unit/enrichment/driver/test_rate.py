@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_events import Budget
-from spark_events.enrichment.driver.rate import ledger_of, limits_of, rate_of_a_task, sharing_tasks, tasks_at_a_time
+from spark_events.enrichment.driver.rate import check_tasks, ledger_of, limits_of, sharing_tasks, tasks_at_a_time
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
@@ -198,10 +198,13 @@ def test_without_a_known_limit_past_executors_are_counted(
     for _ in range(2):
         assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == slots
     assert caplog.messages == [
-        "Spark does not report how many executors may still be added: rate_limit is divided by the largest number "
-        "of concurrent tasks so far, and is exceeded if executors are added later; set spark.cores.max on a "
-        "standalone cluster, or give Limits.concurrent_tasks"
+        "Spark does not report how many executors may still be added: the limits of the job (rate_limit) are divided "
+        "by the largest number of concurrent tasks so far, and are exceeded if executors are added later; set "
+        "spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
     ]
+    caplog.clear()
+    tasks_at_a_time(df, Plan(fn, budget=Budget(60, cost=len), max_in_flight_job=9), None)
+    assert "the limits of the job (budget, max_in_flight_job) are divided by" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -234,16 +237,16 @@ def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
     with pytest.raises(
         InvalidPlanError, match=r"does not report how many tasks run at a time here: give Limits\.concurrent_tasks"
     ):
-        rate_of_a_task(plan, tasks_at_a_time(df, plan, None))
-    assert rate_of_a_task(plan, tasks_at_a_time(df, plan, 5)) == 2
-    assert rate_of_a_task(Plan(fn), tasks_at_a_time(df, Plan(fn), None)) is None
+        check_tasks(plan, tasks_at_a_time(df, plan, None))
+    check_tasks(plan, tasks_at_a_time(df, plan, 5))
+    check_tasks(Plan(fn), tasks_at_a_time(df, Plan(fn), None))
 
 
 @pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
 def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
     """A long wait before a task's first call, as with a very large maxExecutors, is logged: the task seems to hang."""
     caplog.set_level("WARNING")
-    assert rate_of_a_task(Plan(fn, rate_limit=20), tasks) == 20 / tasks
+    check_tasks(Plan(fn, rate_limit=20), tasks)
     messages = [
         f"rate_limit=20 is shared by {tasks} concurrent tasks, so each task waits {tasks / 20:.0f} s before its first"
         " call; if fewer tasks run at a time, give Limits.concurrent_tasks"
@@ -263,7 +266,7 @@ def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> Non
     assert sharing_tasks(df, plan, 7, leases=True) == 7
     assert sharing_tasks(df, plan, None, leases=False) is None
     with pytest.raises(InvalidPlanError, match="max_in_flight_job applies to the whole job"):
-        rate_of_a_task(plan, None)
+        check_tasks(plan, None)
     assert caplog.messages == []
 
 
