@@ -12,6 +12,8 @@ __all__ = ["tables"]
 
 _SCAN = re.compile(r"\(\d+\) (Batch)?Scan (?!ExistingRDD|OneRowRelation)(.+)")
 _LOCATION = re.compile(r"Location: \w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
+#: Beginning of the name of a cached table.
+_CACHED = "In-memory table "
 #: Where the arguments of a command name its target, the best first.
 _TARGETS = (
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
@@ -35,12 +37,18 @@ def tables(plan: Sequence[str]) -> tuple[list[str], list[str]]:
                 node = ""
         elif line.startswith("Location: ") and _SCAN.match(node):
             found = _LOCATION.match(line)
-            reads.update(dict.fromkeys(path.strip() for path in found[1].split(",")) if found else {})
+            reads.update(dict.fromkeys(_paths(found[1]) if found else ()))
         elif line.startswith("Arguments: ") and node and not _SCAN.match(node):
             target = next((found[1] for found in (pattern.search(line) for pattern in _TARGETS) if found), None)
             if target:
                 writes[target.replace("`", "")] = None
     return list(reads), list(writes)
+
+
+def _paths(location: str) -> list[str]:
+    """Return the paths of a location; Spark abbreviates further paths to ``... 3 entries``."""
+    paths = (path.strip() for path in location.split(","))
+    return [path for path in paths if not path.startswith("...")]
 
 
 def _scanned(header: str) -> str:
@@ -49,5 +57,7 @@ def _scanned(header: str) -> str:
     if found is None:
         return ""
     name = found[2].partition("[")[0].strip()
+    if name.startswith(_CACHED):
+        return name.removeprefix(_CACHED)
     # "Scan parquet spark_catalog.default.t" has a format before the name, "BatchScan local.db.t[filters=]" has none.
     return name if found[1] or "(" in name else name.partition(" ")[2].strip()

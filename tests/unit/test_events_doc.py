@@ -209,6 +209,7 @@ def summed_up() -> list[Event]:
     totals = {"started": START, "ended": START + 99_999, "slowest_task": 1, "slowest_executor": "1"}
     totals |= {"slowest_host": "h", "run_ms": 9, "gc_ms": 9}
     failure = {"chain": [{"type": "java.io.IOException", "message": "No space left on device"}]}
+    spending = {"spark.enrich.function": "lookup", "spark.enrich.usage": 9, "spark.enrich.cost": 0.5}
     spent = {"id": "7", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
     records = [
         application_start(),
@@ -220,7 +221,7 @@ def summed_up() -> list[Event]:
         {"kind": "job_end", "job_id": 1, "time": START, "failure": failure},
         query_started(),
         query_progress(),
-        {"kind": "added", "event": {**spent, "attributes": {"spark.enrich.cost": 0.5}}},
+        {"kind": "added", "event": {**spent, "attributes": spending}},
         {"kind": "application_totals", "time": START, "final": True, "busy_ms": 1, "core_ms": 2, "cores_now": 4}
         | {"peak_driver_heap_bytes": 1, "peak_executor_heap_bytes": 1},
     ]

@@ -15,7 +15,8 @@ from spark_events.errors import MissingExtraError
 
 _ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_(.+)")
-_COMPACT = ".compact"
+#: End of the name of a part in which Spark keeps only the events of work that had not finished.
+COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"
 #: Databricks writes to ``eventlog`` and rotates it to a name of this format.
 _DATABRICKS = "eventlog"
@@ -118,11 +119,11 @@ def _rolling(folder: Path, entries: list[Path]) -> EventLog:
         if match is None:
             continue
         index = int(match[1])
-        if entry.name.endswith(_COMPACT):
+        if entry.name.endswith(COMPACT):
             # A compacted part replaces all parts before it, which may not have been deleted yet.
             compacted = max(compacted, index)
             parts[index] = entry
-        elif not parts.get(index, entry).name.endswith(_COMPACT):
+        elif not parts.get(index, entry).name.endswith(COMPACT):
             parts[index] = entry
     indexes = sorted(index for index in parts if index >= compacted)
     expected = range(compacted or 1, indexes[-1] + 1) if indexes else range(0)

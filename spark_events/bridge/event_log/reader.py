@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
-from spark_events.bridge.event_log.files import EventLog
+from spark_events.bridge.event_log.files import COMPACT, EventLog
 from spark_events.bridge.event_log.records import LogRecord, LogRecords
 from spark_events.bridge.event_log.shapes import EventKind
 from spark_events.bridge.event_log.sql import SQL_START
@@ -93,6 +93,11 @@ class EventLogReader:
         for name in self.log.missing:
             self.on_damage(f"{self.log.path}: part {name} is missing")
         for path in self.log.files:
+            if path.name.endswith(COMPACT):
+                self.on_damage(
+                    f"{path}: Spark has compacted this part; jobs, stages and tasks that had finished are missing, and"
+                    " the application's summary does not count them"
+                )
             try:
                 with path.open("rb") as file:
                     self._file = file

@@ -146,12 +146,15 @@ class Totals:
         self._stages.get(key, self._ended).add(task, outcome, metrics)
 
     def stage_completed(self, key: tuple[int, int], started: int, ended: int, *, failed: bool) -> StageTotals | None:
-        """Forget a stage attempt; return its totals, or None if its beginning is unknown."""
-        self._counts["stages"] += 1
-        self._counts["stages_failed"] += failed
+        """Count and forget a stage attempt; return its totals.
+
+        Return None if the attempt is unknown: it began before the log, or Spark repeats the end of a barrier stage.
+        """
         stage = self._stages.pop(key, None)
         if stage is None:
             return None
+        self._counts["stages"] += 1
+        self._counts["stages_failed"] += failed
         self._ended.add_all(stage)
         return stage.of_stage(started, ended)
 

@@ -18,6 +18,7 @@ __all__ = ["ApplicationSummaries"]
 
 _HOUR = 3_600_000
 _MOST_QUERIES = 20
+_MOST_FUNCTIONS = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
 #: Failures to remember, so that a job does not count the failure of its stage again.
@@ -28,8 +29,6 @@ _SUMS = (
     *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
     *("output_rows", "shuffle_read_bytes", "shuffle_write_bytes", "spill_memory_bytes", "spill_disk_bytes"),
 )
-#: Attributes of an EnrichmentEvent that are summed up.
-_ENRICHED = ("spark.enrich.usage", "spark.enrich.cost")
 #: Buckets of durations for each doubling; the middle of a bucket is at most 1.1 % from each of its values.
 _BUCKETS = 32
 
@@ -94,8 +93,10 @@ class ApplicationSummaries:
         self._queries: dict[str, _QueryNumbers] = {}
         self._last_batches: OrderedDict[str, int] = OrderedDict()
         self._failures: Counter[str] = Counter()
-        self._failed: OrderedDict[str, int] = OrderedDict()
-        self._enriched: dict[str, int | float] = {}
+        # By fingerprint, the number of failures at each level.
+        self._failed: OrderedDict[str, Counter[int]] = OrderedDict()
+        self._usage: dict[str, int | float] = {}
+        self._enrich_cost: int | float | None = None
         self._observers = {
             "JobFailureEvent": self._failure,
             "DeadlineStatusChangeEvent": self._deadline,
@@ -147,7 +148,8 @@ class ApplicationSummaries:
         details |= {f"spark.summary.failures.{name}": count for name, count in sorted(self._failures.items())}
         for title, numbers in self._queries.items():
             details |= numbers.attributes(title, record.time)
-        details |= self._enriched
+        details |= {f"spark.summary.enrich.{function}.usage": usage for function, usage in self._usage.items()}
+        details["spark.summary.enrich.cost"] = self._enrich_cost
         yield Draft(
             name="ApplicationSummaryEvent",
             class_scope="spark.application",
@@ -181,13 +183,18 @@ class ApplicationSummaries:
         return self._queries.setdefault(title, _QueryNumbers())
 
     def _failure(self, draft: Draft) -> None:
-        """Count a failure, unless it is that of a lower level with the same cause: a job fails with its stage."""
+        """Count a failure; with the same cause, the level that failed most often counts.
+
+        A job fails with its stage, so two stages, their two jobs and their two queries are two failures, in any order.
+        """
         attributes = draft.attributes
         cause = str(attributes.get("failure.fingerprint"))
-        level = _LEVELS.get(str(attributes.get("spark.entity")), 0)
-        if level <= self._failed.pop(cause, 9):
+        levels = self._failed.pop(cause, Counter())
+        before = max(levels.values(), default=0)
+        levels[_LEVELS.get(str(attributes.get("spark.entity")), 0)] += 1
+        if max(levels.values()) > before:
             self._failures[str(attributes.get("failure.class", "UNKNOWN"))] += 1
-        self._failed[cause] = level
+        self._failed[cause] = levels
         if len(self._failed) > _REMEMBERED:
             self._failed.popitem(last=False)
 
@@ -202,10 +209,16 @@ class ApplicationSummaries:
         self._query(title).deadline(rule, is_overdue, draft.observed_ts_millis)
 
     def _enrichment(self, draft: Draft) -> None:
-        for key, value in draft.attributes.items():
-            if key in _ENRICHED and isinstance(value, int | float):
-                name = key.replace("spark.enrich.", "spark.summary.enrich.", 1)
-                self._enriched[name] = self._enriched.get(name, 0) + value
+        attributes = draft.attributes
+        cost, usage = attributes.get("spark.enrich.cost"), attributes.get("spark.enrich.usage")
+        if isinstance(cost, int | float):
+            self._enrich_cost = (self._enrich_cost or 0) + cost
+        if isinstance(usage, int | float):
+            # Each function has its own unit of usage, such as tokens or characters.
+            function = str(attributes.get("spark.enrich.function") or _OTHERS)[:_NAME_LIMIT]
+            if function not in self._usage and len(self._usage) >= _MOST_FUNCTIONS:
+                function = _OTHERS
+            self._usage[function] = self._usage.get(function, 0) + usage
 
 
 def _short(number: float) -> str:

@@ -56,7 +56,8 @@ def _of_tasks(number: int, totals: StageTotals, duration: int, config: SummaryCo
         yield Problem("skew", f"one of {tasks} took {took(slowest)}{where}, {times}", min(slowest - median, duration))
     if totals.spill_disk_bytes >= config.spill_min_size:
         yield Problem("spill", f"its tasks spilled {_sized(totals.spill_disk_bytes)} to disk", 0)
-    if number > config.tiny_tasks_number and median < config.tiny_tasks_duration * 1000:
+    has_succeeded = totals.slowest_task >= 0
+    if has_succeeded and number > config.tiny_tasks_number and median < config.tiny_tasks_duration * 1000:
         share = _share(totals.scheduler_delay_ms + totals.deserialize_ms, totals.task_ms)
         yield Problem("tiny-tasks", f"half of its {tasks} took at most {took(median)}", round(share * duration))
     if totals.largest_input_bytes > config.one_big_partition_size:

@@ -589,7 +589,11 @@ def test_a_compacted_file_replaces_all_earlier_files(tmp_path: Path) -> None:
     (folder / "events_2_local-1.compact").write_text("".join(texts[:2]), encoding="utf-8")
     (log,) = find_logs(folder)
     assert [file.name for file in log.files] == ["events_2_local-1.compact", "events_3_local-1", "events_4_local-1"]
-    assert Reading(folder).records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
+    reading = Reading(folder)
+    assert reading.records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
+    (note,) = reading.complaints
+    assert note.startswith(f"{folder}/events_2_local-1.compact: Spark has compacted this part; jobs, ")
+    assert reading.reader.damaged == 0
 
 
 def test_a_missing_part_is_reported(tmp_path: Path) -> None:

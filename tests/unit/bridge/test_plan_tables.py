@@ -16,6 +16,12 @@ INSERT = "(2) Execute InsertIntoHadoopFsRelationCommand"
         (["(1) Scan parquet spark_catalog.default.t", FILES], ["spark_catalog.default.t"], []),
         (["(1) Scan parquet ", FILES], ["file:/data/a", "file:/data/b"], []),
         (["(1) Scan csv", "Location: InMemoryFileIndex(1 paths)[hdfs://n/a]"], ["hdfs://n/a"], []),
+        (
+            ["(1) Scan csv", "Location: InMemoryFileIndex [file:/data/a, ... 3 entries]"],
+            ["file:/data/a"],
+            [],
+        ),
+        (["(1) Scan In-memory table t", "(2) Scan In-memory table default.u [id#1]"], ["t", "default.u"], []),
         (["(1) BatchScan local.db.t[filters=]", "(2) BatchScan local.db.t"], ["local.db.t"], []),
         (["(1) Scan JDBCRelation(public.t) [numPartitions=1]"], ["JDBCRelation(public.t)"], []),
         (["(1) Scan ExistingRDD", "(2) Scan OneRowRelation", "(3) Range", FILES], [], []),

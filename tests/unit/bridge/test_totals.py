@@ -214,6 +214,13 @@ def test_a_stage_without_a_beginning_has_no_totals(tmp_path: Path) -> None:
     assert of(records, r.ApplicationTotals)[0].totals.tasks == 1
 
 
+def test_a_repeated_end_of_a_stage_counts_once(tmp_path: Path) -> None:
+    """Spark reports the end of a failed barrier stage twice; the second end belongs to no known attempt."""
+    failed = line("StageCompleted", Stage_Info=stage(0, T) | {"Failure Reason": "x"})
+    (totals,) = of(read(tmp_path, submitted(), failed, failed, end(T)), r.ApplicationTotals)
+    assert (totals.stages, totals.stages_failed) == (1, 1)
+
+
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), st.sampled_from([50, 95, 100]))
 def test_quantiles_are_at_most_a_sixteenth_too_small(values: list[int], percent: int) -> None:
     """A quantile is not above the exact one, at most 1/16 below it, and never below the minimum."""

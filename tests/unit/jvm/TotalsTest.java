@@ -4,9 +4,12 @@ import static io.sparkevents.Checks.is;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.inprocess.InProcess;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.queue.Record;
+import io.sparkevents.sidecar.Connection;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -182,6 +185,32 @@ final class TotalsTest {
     driver.listener.onExecutorRemoved(new SparkListenerExecutorRemoved(T + 300, "1", "lost"));
     driver.end(T + 400);
     is(values(driver.only("application_totals"), "core_ms", "cores_now"), (400 + 800 + 400) + " 4");
+  }
+
+  /** Spark reports the end of a failed barrier stage twice; the second end belongs to no known attempt. */
+  @Test
+  void repeatedEndsCountOnce() throws Exception {
+    Driver driver = new Driver(0);
+    StageInfo stage = driver.submit(0);
+    stage.failureReason_$eq(Option.apply("x"));
+    driver.complete(stage, T);
+    driver.complete(stage, T);
+    driver.end(T);
+    is(values(driver.only("application_totals"), "stages", "stages_failed"), "1 1");
+  }
+
+  /** Both senders of records follow the settings: a default of the interface would ignore them. */
+  @Test
+  void sendersOverrideTheDefaultsOfSettings() throws Exception {
+    int defaults = 0;
+    for (Method method : RecordSink.class.getMethods()) {
+      if (method.isDefault()) {
+        defaults++;
+        is(InProcess.class.getMethod(method.getName()).getDeclaringClass(), InProcess.class);
+        is(Connection.class.getMethod(method.getName()).getDeclaringClass(), Connection.class);
+      }
+    }
+    is(defaults, 3);
   }
 
   /** A running application has totals at a stage's or job's end after each interval; they include running stages. */

@@ -137,6 +137,13 @@ def test_tiny_tasks_are_many_and_short(tasks: int, median: int, found: bool) -> 
     assert kinds({"duration_p50_ms": median, "duration_max_ms": median}, tasks=tasks) == ["tiny-tasks"] * found
 
 
+def test_a_stage_without_a_successful_task_has_no_tiny_tasks() -> None:
+    """The median of no tasks is 0, which says nothing about their size."""
+    short = {"duration_p50_ms": 0, "duration_max_ms": 0}
+    assert kinds(short, tasks=6_000) == ["tiny-tasks"]
+    assert kinds(short | {"slowest_task": -1}, tasks=6_000) == []
+
+
 def test_a_slow_task_is_not_skew_if_it_is_short() -> None:
     """A task of 29.999 s, 100 times the median, is not skew, but a task of 30 s is."""
     assert kinds({"duration_p50_ms": 300, "duration_max_ms": 29_999}) == []
@@ -497,14 +504,23 @@ def test_a_failure_of_several_levels_counts_once() -> None:
     disk, value = "java.io.IOException: No space left on device", "java.lang.NumberFormatException: x"
     records = [*failing(1, disk, START), *failing(2, disk, START + 1), *failing(3, value, START + 2)]
     end = application_end("PROGRAM_FAILED", exit_code=1)
-    summary = summaries(*records, end, application_totals())[-1]
-    counts = {
-        key.removeprefix("spark.summary.failures."): value
-        for key, value in summary.attributes.items()
-        if key.startswith("spark.summary.failures.")
-    }
+    counts = failures_of(summaries(*records, end, application_totals())[-1])
     assert counts.pop("DISK_FULL") == 2
     assert list(counts.values()) == [1]
+
+
+def test_failures_of_two_jobs_count_twice_in_any_order() -> None:
+    """Two stages, then their jobs with one cause are two failures, interleaved or not."""
+    one, other = (failing(number, "java.io.IOException: No space left on device", START) for number in (1, 2))
+    mixed = [record for pair in zip(one, other, strict=True) for record in pair]
+    assert failures_of(summaries(*mixed, application_totals())[-1]) == {"DISK_FULL": 2}
+    # Control: one after the other.
+    assert failures_of(summaries(*one, *other, application_totals())[-1]) == {"DISK_FULL": 2}
+
+
+def failures_of(summary: Event) -> dict[str, Any]:
+    prefix = "spark.summary.failures."
+    return {key.removeprefix(prefix): count for key, count in summary.attributes.items() if key.startswith(prefix)}
 
 
 def queries_of(summary: Event) -> dict[str, dict[str, Any]]:
@@ -574,7 +590,7 @@ def test_the_overdue_time_of_a_query() -> None:
 
 
 def test_usage_and_cost_of_enrichments_are_summed() -> None:
-    """Usage and cost of the EnrichmentEvents that the driver makes are summed up; other numbers are not."""
+    """Usage and cost of the EnrichmentEvents that the driver makes count; other numbers do not."""
     counts = EngineCounts()
     counts.usage = 10.0
     report = PartitionReport(0, 5, 0, (), counted(counts, []), {})
@@ -583,7 +599,35 @@ def test_usage_and_cost_of_enrichments_are_summed() -> None:
     records = [{"kind": "added", "at": START, "event": {**made, "id": str(number)}} for number in range(3)]
     [summary] = summaries(*records, application_totals())
     enriched = {key: value for key, value in summary.attributes.items() if key.startswith("spark.summary.enrich")}
-    assert enriched == {"spark.summary.enrich.cost": 0.75, "spark.summary.enrich.usage": 30}
+    assert enriched == {"spark.summary.enrich.cost": 0.75, "spark.summary.enrich.fn.usage": 30}
+
+
+def spent_by(*functions: str, **numbers: float) -> dict[str, Any]:
+    """Return the summary's numbers of enrichments after one batch of each function."""
+    spent = {f"spark.enrich.{name}": number for name, number in numbers.items()}
+    own = {"name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
+    records = [
+        {"kind": "added", "at": START, "event": {"id": str(number), **own, "attributes": attributes}}
+        for number, function in enumerate(functions)
+        for attributes in [{"spark.enrich.function": function, **spent}]
+    ]
+    prefix = "spark.summary.enrich."
+    [summary] = summaries(*records, application_totals())
+    return {key.removeprefix(prefix): value for key, value in summary.attributes.items() if key.startswith(prefix)}
+
+
+def test_cost_is_summed_and_usage_is_summed_per_function() -> None:
+    """Functions have different units of usage, such as tokens and characters, but one currency."""
+    found = spent_by("embed", "translate", "embed", cost=0.25, usage=10, rows=5)
+    assert found == {"cost": 0.75, "embed.usage": 20, "translate.usage": 10}
+    assert spent_by("embed", rows=5) == {}
+
+
+def test_twenty_functions_have_their_own_usage() -> None:
+    """The number of attributes is bounded, however many functions an application calls."""
+    found = spent_by(*(f"f{number}" for number in range(25)), "f0", usage=1)
+    assert len(found) == 21
+    assert (found["f0.usage"], found["f19.usage"], found["(others).usage"]) == (2, 1, 5)
 
 
 # --- event logs ---------------------------------------------------------------------------------

@@ -150,6 +150,11 @@ public final class InProcess implements RecordSink {
   }
 
   @Override
+  public long summaryIntervalMillis() {
+    return settings.summaryIntervalMillis;
+  }
+
+  @Override
   public void hand(Record record) {
     gate.pass(record);
   }

@@ -57,10 +57,16 @@ public final class ApplicationTotals {
     jobsFailed += failed ? 1 : 0;
   }
 
+  /**
+   * Counts an ended stage attempt.
+   *
+   * @param tasks null if the attempt is unknown: it began before the listener, or Spark repeats the end of a barrier
+   *     stage
+   */
   void stageEnded(TaskTotals tasks, boolean failed) {
-    stageAttempts++;
-    stagesFailed += failed ? 1 : 0;
     if (tasks != null) {
+      stageAttempts++;
+      stagesFailed += failed ? 1 : 0;
       ended.addAll(tasks);
     }
   }
