@@ -298,8 +298,10 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
     value and never above the maximum (``event_log/sketch.py``). ``slowest_*`` describe the successful attempt with the
     maximum duration. ``largest_input_bytes`` and ``median_input_bytes`` are input plus shuffle read of one successful
     attempt. ``started`` and ``ended`` are milliseconds since the epoch; ``started`` is 0 if Spark sent no time.
+    ``cpus`` is ``spark.task.cpus``, the number of cores that a task occupies.
     """
 
+    cpus: int = 1
     started: int = 0
     ended: int = 0
     duration_p50_ms: int = 0
@@ -318,9 +320,10 @@ class ApplicationTotals(_Line, frozen=True, kw_only=True):
 
     The shim computes them, so they include micro-batches, whose jobs and stages are not recorded, and survive a restart
     of the sidecar. ``totals`` includes stages that still run. ``jobs`` and ``stages`` count those that ended, with
-    each attempt of a stage. ``busy_ms`` is ``totals.task_ms`` times ``spark.task.cpus``; ``core_ms`` is the integral of
-    the executors' cores over time, in a local application those of the driver. Zero means unknown for ``core_ms``,
-    ``cores_now`` and the peaks of the heap: if the listener was added after executors, or no measurement arrived.
+    each attempt of a stage. ``busy_ms`` is ``spark.task.cpus`` times the sum of ``totals.task_ms`` and the time since
+    the launches of the task attempts that run in running stages; ``core_ms`` is the integral of the executors' cores
+    over time, in a local application those of the driver. Zero means unknown for ``core_ms``, ``cores_now`` and the
+    peaks of memory: if the listener was added after executors, or no measurement arrived.
     """
 
     time: int
@@ -335,6 +338,10 @@ class ApplicationTotals(_Line, frozen=True, kw_only=True):
     cores_now: int = 0
     peak_driver_heap_bytes: int = 0
     peak_executor_heap_bytes: int = 0
+    peak_driver_offheap_bytes: int = 0
+    peak_executor_offheap_bytes: int = 0
+    peak_driver_python_bytes: int = 0
+    peak_executor_python_bytes: int = 0
 
 
 class StageCompleted(_Line, frozen=True, kw_only=True):

@@ -47,7 +47,11 @@ END = {
     "spark.app.outcome_hint",
 }
 #: The event log lacks the heartbeats of executors.
-SUMMARY = {"spark.summary.peak_driver_heap_bytes", "spark.summary.peak_executor_heap_bytes"}
+SUMMARY = {
+    f"spark.summary.peak_{who}_{memory}_bytes"
+    for who in ("driver", "executor")
+    for memory in ("heap", "offheap", "python")
+}
 #: The event log has no time for the end of a query.
 TERMINATED = {"observed_ts_millis"}
 #: In the event log, a job's exception has no frames of the calling thread and no module names.

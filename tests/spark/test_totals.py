@@ -18,7 +18,7 @@ from spark_events.bridge.event_log.reader import EventLogReader
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 #: The driver's clock at the receipt, and the memory that only heartbeats report.
-ONLY_LIVE = ("seq", "at", "peak_driver_heap_bytes", "peak_executor_heap_bytes")
+ONLY_LIVE = ("seq", "at", *(name for name in r.ApplicationTotals.__struct_fields__ if name.startswith("peak_")))
 Both = tuple[list[Any], list[Any]]
 
 

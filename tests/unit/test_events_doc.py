@@ -223,7 +223,11 @@ def summed_up() -> list[Event]:
         query_progress(),
         {"kind": "added", "event": {**spent, "attributes": spending}},
         {"kind": "application_totals", "time": START, "final": True, "busy_ms": 1, "core_ms": 2, "cores_now": 4}
-        | {"peak_driver_heap_bytes": 1, "peak_executor_heap_bytes": 1},
+        | {
+            f"peak_{who}_{memory}_bytes": 1
+            for who in ("driver", "executor")
+            for memory in ("heap", "offheap", "python")
+        },
     ]
     events = translated(Translator(config), records)
     return [event for event in events if event.name != "EnrichmentEvent"]

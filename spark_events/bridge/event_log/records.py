@@ -96,7 +96,7 @@ class LogRecords:
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
         self._work = RunningWork(self._tasks)
-        self._totals = Totals(round(summary_interval * 1_000))
+        self._totals = Totals(round(summary_interval * 1_000), self._tasks)
         self._job_failures = JobFailures()
         self._redaction = Redaction({})
         self._sql = SqlLines(self._redaction)
@@ -271,9 +271,11 @@ class LogRecords:
         else:
             outcome = _outcome(task, reason)
             self._totals.task_ended((line.stage_id, line.stage_attempt_id), task, outcome, line.task_metrics)
-            self._totals.heap(task.executor_id, line.task_executor_metrics)
+            self._totals.peaks(task.executor_id, line.task_executor_metrics)
             self._work.ended(task.task_id, task.finish_time, lost=reason.reason == "ExecutorLostFailure")
-            edges = self._tasks.task_ended(line.stage_id, line.stage_attempt_id, task.index, outcome, task.finish_time)
+            edges = self._tasks.task_ended(
+                *(line.stage_id, line.stage_attempt_id, task.index, outcome, task.launch_time, task.finish_time)
+            )
         return self._stage_tasks(edges) if edges else ()
 
     def _note_failure(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning, task_id: int) -> None:
@@ -315,7 +317,7 @@ class LogRecords:
         return (*edges, removed)
 
     def _stage_peaks(self, line: shapes.StageExecutorMetricsLine) -> None:
-        self._totals.heap(line.executor_id, line.executor_metrics)
+        self._totals.peaks(line.executor_id, line.executor_metrics)
 
     def _sql_start(self, line: bytes) -> Sequence[LogRecord]:
         record = self._sql.start(line)

@@ -192,6 +192,8 @@ class ExecutorPeaks(msgspec.Struct, gc=False):
     """Peaks of an executor's memory."""
 
     heap: int = msgspec.field(name="JVMHeapMemory", default=0)
+    offheap: int = msgspec.field(name="JVMOffHeapMemory", default=0)
+    python: int = msgspec.field(name="ProcessTreePythonRSSMemory", default=0)
 
 
 class StageExecutorMetricsLine(_Core):

@@ -83,6 +83,8 @@ class _TaskAttempt:
         running: number of unfinished tasks with a running attempt.
         finished: number of tasks with a successful attempt.
         failed: number of failed task attempts, without killed attempts.
+        open: number of running task attempts.
+        open_since: sum of the launch times of running task attempts, in milliseconds.
         failures: the exceptions of the failed attempts.
         status: the current status of the stage attempt.
         lost_executor: an executor whose lost output changed the counts, while the time of the loss is unknown.
@@ -90,7 +92,7 @@ class _TaskAttempt:
 
     __slots__ = (
         *("_attempts", "_done", "failed", "failures", "finished", "lost_executor"),
-        *("number", "running", "stage_id", "status", "tasks"),
+        *("number", "open", "open_since", "running", "stage_id", "status", "tasks"),
     )
 
     def __init__(self, stage_id: int, number: int, tasks: int) -> None:
@@ -100,6 +102,8 @@ class _TaskAttempt:
         self.running = 0
         self.finished = 0
         self.failed = 0
+        self.open = 0
+        self.open_since = 0
         self.failures = TaskFailures()
         self.status = _NOT_ALL
         self.lost_executor: str | None = None
@@ -107,8 +111,10 @@ class _TaskAttempt:
         self._attempts: dict[int, int] = {}
         self._done: set[int] = set()
 
-    def started(self, index: int) -> None:
+    def started(self, index: int, launched: int) -> None:
         """Count the start of a task's attempt."""
+        self.open += 1
+        self.open_since += launched
         attempts = self._attempts
         if index in attempts:
             attempts[index] += 1
@@ -117,10 +123,13 @@ class _TaskAttempt:
             if index not in self._done:
                 self.running += 1
 
-    def ended(self, index: int, outcome: Outcome) -> None:
+    def ended(self, index: int, outcome: Outcome, launched: int) -> None:
         """Count the end of a task's attempt."""
         finished = index in self._done
         attempts = self._attempts.get(index, 0)
+        if attempts:
+            self.open -= 1
+            self.open_since -= launched
         if attempts > 1:
             self._attempts[index] = attempts - 1
         elif attempts == 1:
@@ -182,16 +191,18 @@ class TaskCounts:
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
         lost = attempt.date(time)
-        attempt.started(index)
+        attempt.started(index, time)
         return _edges(lost, attempt.edge(time))
 
-    def task_ended(self, stage_id: int, number: int, index: int, outcome: Outcome, time: int) -> Sequence[Edge]:
+    def task_ended(
+        self, stage_id: int, number: int, index: int, outcome: Outcome, launched: int, time: int
+    ) -> Sequence[Edge]:
         """Count the end of a task's attempt."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
         lost = attempt.date(time)
-        attempt.ended(index, outcome)
+        attempt.ended(index, outcome, launched)
         return _edges(lost, attempt.edge(time))
 
     def failures(self, stage_id: int, number: int) -> TaskFailures | None:
@@ -203,6 +214,10 @@ class TaskCounts:
         """Return the numbers of running and of finished tasks of a stage attempt."""
         attempt = self._attempts.get((stage_id, number))
         return (0, 0) if attempt is None else (attempt.running, attempt.finished)
+
+    def open_ms(self, time: int) -> int:
+        """Return the time since the launches of the running task attempts, in milliseconds."""
+        return sum(max(0, attempt.open * time - attempt.open_since) for attempt in self._attempts.values())
 
     def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
         """Undo a finished task whose output was lost with its executor."""

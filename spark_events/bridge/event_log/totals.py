@@ -1,6 +1,6 @@
 """Totals of stage attempts and of the application, as the shim computes them (``TaskTotals.java``).
 
-The peaks of the heap may be lower than those of a live run, because an event log has only the peaks that Spark measured
+The peaks of memory may be lower than those of a live run, because an event log has only the peaks that Spark measured
 at the ends of tasks and, with ``spark.eventLog.logStageExecutorMetrics``, of stages.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from spark_events.bridge.event_log.shapes import EndedTask, EndedTaskOfAnyVersion, ExecutorPeaks, TaskMetrics
 from spark_events.bridge.event_log.sketch import Sketch
-from spark_events.bridge.event_log.tasks import Outcome
+from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.records import ApplicationTotals, StageTotals, TaskTotals
 
 #: The executor of a local application, which is the driver itself.
@@ -77,11 +77,12 @@ class _Sums:
             values[name] //= _NANOS_PER_MILLI
         return values
 
-    def of_stage(self, started: int, ended: int) -> StageTotals:
+    def of_stage(self, started: int, ended: int, cpus: int) -> StageTotals:
         """Return the totals of a stage attempt with these times."""
         slowest = self._slowest
         return StageTotals(
             **self.values(),
+            cpus=cpus,
             started=started,
             ended=ended,
             duration_p50_ms=self._durations.quantile(50),
@@ -101,14 +102,16 @@ class Totals:
 
     Args:
         interval: minimum time between two records, in milliseconds; 0: no record before the application's end.
+        tasks: the running tasks.
 
     Attributes:
         cpus: ``spark.task.cpus``.
     """
 
-    def __init__(self, interval: int) -> None:
+    def __init__(self, interval: int, tasks: TaskCounts) -> None:
         self.cpus = 1
         self._interval = interval
+        self._tasks = tasks
         self._stages: dict[tuple[int, int], _Sums] = {}
         # Of ended stage attempts, and of tasks that ended after their stage.
         self._ended = _Sums()
@@ -117,8 +120,8 @@ class Totals:
         self._core_ms = 0
         self._cores_since = 0
         self._knows_executors = False
-        self._driver_heap = 0
-        self._executor_heap = 0
+        self._driver_peaks = ExecutorPeaks()
+        self._executor_peaks = ExecutorPeaks()
         self._last_record = 0
 
     def started(self, time: int) -> None:
@@ -156,7 +159,7 @@ class Totals:
         self._counts["stages"] += 1
         self._counts["stages_failed"] += failed
         self._ended.add_all(stage)
-        return stage.of_stage(started, ended)
+        return stage.of_stage(started, ended, self.cpus)
 
     def cores(self, now: int, time: int) -> None:
         """Set the number of the executors' cores from this time on."""
@@ -164,12 +167,13 @@ class Totals:
         self._cores_since = max(self._cores_since, time)
         self._cores = now
 
-    def heap(self, executor: str, peaks: ExecutorPeaks | None) -> None:
+    def peaks(self, executor: str, peaks: ExecutorPeaks | None) -> None:
         """Take the memory peaks of an executor."""
-        if peaks is not None and executor == _DRIVER:
-            self._driver_heap = max(self._driver_heap, peaks.heap)
-        elif peaks is not None:
-            self._executor_heap = max(self._executor_heap, peaks.heap)
+        if peaks is not None:
+            highest = self._driver_peaks if executor == _DRIVER else self._executor_peaks
+            highest.heap = max(highest.heap, peaks.heap)
+            highest.offheap = max(highest.offheap, peaks.offheap)
+            highest.python = max(highest.python, peaks.python)
 
     def due(self, at: int, time: int) -> Sequence[ApplicationTotals]:
         """Return the application's totals if the interval has passed."""
@@ -192,9 +196,13 @@ class Totals:
             final=final,
             **self._counts,
             totals=totals,
-            busy_ms=totals.task_ms * self.cpus,
+            busy_ms=(totals.task_ms + self._tasks.open_ms(time)) * self.cpus,
             core_ms=available,
             cores_now=self._cores if available else 0,
-            peak_driver_heap_bytes=self._driver_heap,
-            peak_executor_heap_bytes=self._executor_heap,
+            peak_driver_heap_bytes=self._driver_peaks.heap,
+            peak_executor_heap_bytes=self._executor_peaks.heap,
+            peak_driver_offheap_bytes=self._driver_peaks.offheap,
+            peak_executor_offheap_bytes=self._executor_peaks.offheap,
+            peak_driver_python_bytes=self._driver_peaks.python,
+            peak_executor_python_bytes=self._executor_peaks.python,
         )

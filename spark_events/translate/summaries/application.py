@@ -29,6 +29,11 @@ _SUMS = (
     *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
     *("output_rows", "shuffle_read_bytes", "shuffle_write_bytes", "spill_memory_bytes", "spill_disk_bytes"),
 )
+#: Peaks of memory that are attributes of the same name below ``spark.summary.``; 0 if unknown.
+_PEAKS = (
+    *("peak_driver_heap_bytes", "peak_executor_heap_bytes", "peak_driver_offheap_bytes"),
+    *("peak_executor_offheap_bytes", "peak_driver_python_bytes", "peak_executor_python_bytes"),
+)
 #: Buckets of durations for each doubling; the middle of a bucket is at most 1.1 % from each of its values.
 _BUCKETS = 32
 
@@ -136,8 +141,7 @@ class ApplicationSummaries:
             **{f"spark.summary.{name}": getattr(totals, name) for name in _SUMS},
             "spark.summary.core_hours_used": used,
             "spark.summary.cores": record.cores_now or None,
-            "spark.summary.peak_driver_heap_bytes": record.peak_driver_heap_bytes or None,
-            "spark.summary.peak_executor_heap_bytes": record.peak_executor_heap_bytes or None,
+            **{f"spark.summary.{name}": getattr(record, name) or None for name in _PEAKS},
         }
         cost = hours * self._price if hours and self._price is not None else None
         if hours:

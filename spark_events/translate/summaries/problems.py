@@ -77,7 +77,7 @@ def _of_shares(totals: StageTotals, core_ms: int | None, duration: int, config: 
         text = f"its tasks waited for shuffle data for {waited:.0%} of their run time"
         yield Problem("shuffle-fetch-wait", text, round(waited * duration))
     if core_ms:
-        idle = 1 - _share(totals.task_ms, core_ms)
+        idle = 1 - _share(totals.task_ms * totals.cpus, core_ms)
         if idle * 100 > config.idle_cores_percent:
             text = f"the cores of the executors were idle for {idle:.0%} of its time"
             yield Problem("idle-cores", text, round(idle * duration))

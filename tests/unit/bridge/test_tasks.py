@@ -25,7 +25,7 @@ def start(counted: TaskCounts, index: int) -> str | None:
 
 
 def end(counted: TaskCounts, index: int, outcome: Outcome = Outcome.SUCCEEDED) -> str | None:
-    return only(counted.task_ended(0, 0, index, outcome, T))
+    return only(counted.task_ended(0, 0, index, outcome, T, T))
 
 
 def only(edges: Sequence[Edge]) -> str | None:
@@ -62,7 +62,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
     assert end(stage, 0, Outcome.KILLED) is None
-    assert stage.task_ended(0, 0, 1, Outcome.SUCCEEDED, T) == (
+    assert stage.task_ended(0, 0, 1, Outcome.SUCCEEDED, T, T) == (
         Edge(0, 0, T, FINISHED, tasks=2, running=0, finished=2, failed=0),
     )
     assert stage.completed(0, 0, T) == ((), 0)
@@ -108,7 +108,7 @@ def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> N
     ("happens", "edges"),
     [
         (lambda s: s.task_started(0, 0, 0, T + 60), [(NOT_ALL, T + 60, 1, 0), (ALL, T + 60, 2, 0)]),
-        (lambda s: s.task_ended(0, 0, 1, Outcome.FAILED, T + 60), [(NOT_ALL, T + 60, 1, 0)]),
+        (lambda s: s.task_ended(0, 0, 1, Outcome.FAILED, T, T + 60), [(NOT_ALL, T + 60, 1, 0)]),
         (lambda s: s.completed(0, 0, T + 60)[0], [(NOT_ALL, T + 60, 1, 0)]),
     ],
     ids=["start", "end", "completed"],
@@ -136,7 +136,7 @@ def test_tasks_of_unknown_stages_are_ignored() -> None:
     """Tasks of unknown or finished stages, and impossible task indexes, are ignored."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
-    assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T) == ()
+    assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T, T) == ()
     assert stage.output_lost(0, 1, 0, "7") == ()
     assert start(stage, 1) is None
     assert start(stage, -1) is None
@@ -172,7 +172,7 @@ def test_the_counts_equal_a_simple_model(tasks: int, steps: list[tuple[int, str 
             edges = counted.output_lost(0, 0, index, "7")
         else:
             assert isinstance(step, Outcome)
-            edges = counted.task_ended(0, 0, index, step, T)
+            edges = counted.task_ended(0, 0, index, step, T, T)
         if index < tasks:
             if step == "start":
                 running[index] += 1

@@ -20,6 +20,7 @@ from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 T = 1_000_000
+MEMORY = ("JVMHeapMemory", "JVMOffHeapMemory", "ProcessTreePythonRSSMemory")
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
@@ -129,6 +130,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
         slowest_host="h",
         largest_input_bytes=2_507,
         median_input_bytes=607,
+        cpus=2,
     )
     assert (application.final, application.stages, application.stages_failed, application.busy_ms) == (
         True,
@@ -197,14 +199,44 @@ def test_totals_follow_the_interval(tmp_path: Path, interval: float, found: list
     assert [(one.final, one.jobs, one.stages, one.totals.tasks) for one in totals] == found
 
 
+def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
+    """A running task counts as busy up to the record; after its stage's end, it counts when it ends."""
+    start = {"Launch Time": T, "Executor ID": "e", "Host": "h", "Attempt": 0}
+    started = [
+        line("TaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info={"Task ID": index, "Index": index, **start})
+        for index in (0, 1)
+    ]
+    jobs = [
+        line("JobEnd", Job_ID=0, Completion_Time=T + after, Job_Result={"Result": "JobSucceeded"})
+        for after in (1_000, 2_000)
+    ]
+    records = read(
+        tmp_path,
+        submitted(),
+        *started,
+        ended(0, 300, "Success", None),
+        # The start of this task is missing.
+        ended(3, 40, "Success", None),
+        jobs[0],
+        completed(0, T + 1_500),
+        jobs[1],
+        ended(1, 2_500, "Success", None),
+        end(T + 2_600),
+        interval=1.0,
+    )
+    assert [totals.busy_ms for totals in of(records, r.ApplicationTotals)] == [2 * 1_340, 2 * 340, 2 * 2_840]
+
+
 def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
     """The peaks that Spark writes for stages count, for the driver and for executors."""
     peaks = [
-        line("StageExecutorMetrics", Executor_ID=one, Stage_ID=0, Executor_Metrics={"JVMHeapMemory": heap})
+        line("StageExecutorMetrics", Executor_ID=one, Stage_ID=0, Executor_Metrics=dict.fromkeys(MEMORY, heap))
         for one, heap in (("driver", 7), ("1", 8), ("2", 5))
     ]
     (totals,) = of(read(tmp_path, *peaks, end(T)), r.ApplicationTotals)
     assert (totals.peak_driver_heap_bytes, totals.peak_executor_heap_bytes) == (7, 8)
+    assert (totals.peak_driver_offheap_bytes, totals.peak_executor_offheap_bytes) == (7, 8)
+    assert (totals.peak_driver_python_bytes, totals.peak_executor_python_bytes) == (7, 8)
 
 
 def test_a_stage_without_a_beginning_has_no_totals(tmp_path: Path) -> None:

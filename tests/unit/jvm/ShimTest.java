@@ -48,7 +48,7 @@ final class ShimTest {
     }
 
     void ended(int stage, int index, Stages.Outcome outcome, long time) {
-      stages.taskEnded(stage, 0, index, outcome, UnknownReason$.MODULE$, time);
+      stages.taskEnded(stage, 0, index, outcome, UnknownReason$.MODULE$, 0, time);
     }
 
     /** Returns the records since the last call as texts of the form "status@time running+finished". */
@@ -112,7 +112,7 @@ final class ShimTest {
   }
 
   private static void failed(Recorder checks, int attempt, TaskEndReason reason) {
-    checks.stages.taskEnded(1, attempt, 0, Stages.Outcome.FAILED, reason, 2);
+    checks.stages.taskEnded(1, attempt, 0, Stages.Outcome.FAILED, reason, 0, 2);
   }
 
   private static ExceptionFailure failure(String message) {

@@ -31,6 +31,7 @@ import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
@@ -110,7 +111,7 @@ final class TotalsTest {
         new TaskInfo(index, index, 1, index, T, "e" + index, "h", TaskLocality.PROCESS_LOCAL(), speculative);
     boolean succeeded = reason == Success$.MODULE$ || reason == Resubmitted$.MODULE$;
     task.markFinished(succeeded ? TaskState.FINISHED() : TaskState.FAILED(), T + millis);
-    ExecutorMetrics peaks = new ExecutorMetrics(new long[] {1_000 + index});
+    ExecutorMetrics peaks = new ExecutorMetrics(new long[] {1_000 + index, 2_000 + index});
     driver.listener.onTaskEnd(new SparkListenerTaskEnd(0, 0, "ResultTask", reason, task, peaks, metrics));
   }
 
@@ -155,7 +156,8 @@ final class TotalsTest {
     JsonNode application = driver.only("application_totals");
     is(values(application, "final", "stages", "stages_failed", "busy_ms"), "true 1 0 1880");
     is(values(application.get("totals"), "tasks", "task_ms", "run_ms", "cpu_ms"), "4 940 311 2");
-    is(application.get("peak_executor_heap_bytes").asLong(), 1_003);
+    is(values(application, "peak_executor_heap_bytes", "peak_executor_offheap_bytes"), "1003 2003");
+    is(values(totals, "cpus"), "2");
   }
 
   /** Quantiles are those of the replay's sketch: tests/unit/bridge/test_totals.py has the same numbers. */
@@ -185,6 +187,30 @@ final class TotalsTest {
     driver.listener.onExecutorRemoved(new SparkListenerExecutorRemoved(T + 300, "1", "lost"));
     driver.end(T + 400);
     is(values(driver.only("application_totals"), "core_ms", "cores_now"), (400 + 800 + 400) + " 4");
+  }
+
+  /** A running task counts as busy up to the record; after its stage's end, it counts when it ends. */
+  @Test
+  void runningTasksAreBusyUntilTheirStageEnds() throws Exception {
+    Driver driver = new Driver(1_000);
+    StageInfo stage = driver.submit(0);
+    for (int index = 0; index < 2; index++) {
+      TaskInfo task = new TaskInfo(index, index, 1, index, T, "e", "h", TaskLocality.PROCESS_LOCAL(), false);
+      driver.listener.onTaskStart(new SparkListenerTaskStart(0, 0, task));
+    }
+    ended(driver, 0, 300, Success$.MODULE$, false, null);
+    // The start of this task is missing.
+    ended(driver, 3, 40, Success$.MODULE$, false, null);
+    driver.listener.onJobEnd(new SparkListenerJobEnd(0, T + 1_000, JobSucceeded$.MODULE$));
+    driver.complete(stage, T + 1_500);
+    driver.listener.onJobEnd(new SparkListenerJobEnd(0, T + 2_000, JobSucceeded$.MODULE$));
+    ended(driver, 1, 2_500, Success$.MODULE$, false, null);
+    driver.end(T + 2_600);
+    List<Long> busy = new ArrayList<>();
+    for (JsonNode totals : driver.of("application_totals")) {
+      busy.add(totals.get("busy_ms").asLong());
+    }
+    is(busy, List.of(2 * 1_340L, 2 * 340L, 2 * 2_840L));
   }
 
   /** Spark reports the end of a failed barrier stage twice; the second end belongs to no known attempt. */

@@ -335,6 +335,12 @@ def is_idle(*records: dict[str, Any]) -> bool:
     return "problem.idle-cores" in found.attributes
 
 
+def test_a_task_occupies_the_cores_of_its_setting() -> None:
+    """With two cores per task, tasks of 150 s occupy 300 of 400 core-seconds; with one core, 150."""
+    assert kinds({"task_ms": 150 * SECOND, "cpus": 2}) == []
+    assert kinds({"task_ms": 150 * SECOND, "cpus": 1}) == ["idle-cores"]
+
+
 def test_cores_count_while_their_executor_exists() -> None:
     """The cores of an executor count only for the time in which the executor existed."""
     removed = {"kind": "executor_removed", "executor_id": "2", "at": START, "time": START + 20 * SECOND}

@@ -179,7 +179,7 @@ public final class EventsListener extends SparkListener {
     run(() -> {
       Iterator<ExecutorMetrics> peaks = event.executorUpdates().values().iterator();
       while (peaks.hasNext()) {
-        totals.heap(event.execId(), peaks.next());
+        totals.peaks(event.execId(), peaks.next());
       }
     });
   }

@@ -13,7 +13,8 @@ import org.apache.spark.executor.ExecutorMetrics;
  * times are those of Spark's events, so that a replay computes the same. Used by the listener thread only.
  */
 public final class ApplicationTotals {
-  private static final String HEAP = "JVMHeapMemory";
+  /** Spark's metrics of memory: the heap, other memory of the JVM, and Python processes. */
+  private static final String[] MEMORY = {"JVMHeapMemory", "JVMOffHeapMemory", "ProcessTreePythonRSSMemory"};
 
   private final long interval;
   private final long cpus;
@@ -27,8 +28,8 @@ public final class ApplicationTotals {
   private long coreMillis;
   private long coresSince;
   private boolean knowsExecutors;
-  private long driverHeap;
-  private long executorHeap;
+  private final long[] driverPeaks = new long[MEMORY.length];
+  private final long[] executorPeaks = new long[MEMORY.length];
   private long lastRecord;
 
   /**
@@ -71,6 +72,11 @@ public final class ApplicationTotals {
     }
   }
 
+  /** Returns {@code spark.task.cpus}. */
+  long cpus() {
+    return cpus;
+  }
+
   /** Returns the totals of tasks whose stage is unknown or has ended. */
   TaskTotals ended() {
     return ended;
@@ -88,12 +94,12 @@ public final class ApplicationTotals {
   }
 
   /** Takes the memory peaks of an executor; {@code metrics} may be null. */
-  public void heap(String executor, ExecutorMetrics metrics) {
-    long heap = metrics == null ? 0 : metrics.getMetricValue(HEAP);
-    if (heap > driverHeap && executor.equals(RunningWork.DRIVER)) {
-      driverHeap = heap;
-    } else if (heap > executorHeap && !executor.equals(RunningWork.DRIVER)) {
-      executorHeap = heap;
+  public void peaks(String executor, ExecutorMetrics metrics) {
+    if (metrics != null) {
+      long[] peaks = executor.equals(RunningWork.DRIVER) ? driverPeaks : executorPeaks;
+      for (int i = 0; i < MEMORY.length; i++) {
+        peaks[i] = Math.max(peaks[i], metrics.getMetricValue(MEMORY[i]));
+      }
     }
   }
 
@@ -110,13 +116,18 @@ public final class ApplicationTotals {
   Record record(long time, boolean isFinal, Iterable<Stages.Attempt> running) {
     TaskTotals all = new TaskTotals();
     all.addAll(ended);
-    running.forEach(attempt -> all.addAll(attempt.totals));
+    long open = 0;
+    for (Stages.Attempt attempt : running) {
+      all.addAll(attempt.totals);
+      open += attempt.openMillis(time);
+    }
     Map<String, Object> sums = all.sums();
     long[] counts = {jobs, jobsFailed, stageAttempts, stagesFailed, cores};
-    long busy = all.taskMillis() * cpus;
+    long busy = (all.taskMillis() + open) * cpus;
     long available = knowsExecutors ? coreMillis(time) : 0;
-    driverHeap = Math.max(driverHeap, ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
-    long[] heaps = {driverHeap, executorHeap};
+    driverPeaks[0] = Math.max(driverPeaks[0], ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
+    long[] driver = driverPeaks.clone();
+    long[] executors = executorPeaks.clone();
     return new Record(
         "application_totals",
         isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE,
@@ -125,7 +136,9 @@ public final class ApplicationTotals {
           Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
           Record.write(json, "stages", counts[2], "stages_failed", counts[3], "totals", sums);
           Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[4]);
-          Record.write(json, "peak_driver_heap_bytes", heaps[0], "peak_executor_heap_bytes", heaps[1]);
+          Record.write(json, "peak_driver_heap_bytes", driver[0], "peak_executor_heap_bytes", executors[0]);
+          Record.write(json, "peak_driver_offheap_bytes", driver[1], "peak_executor_offheap_bytes", executors[1]);
+          Record.write(json, "peak_driver_python_bytes", driver[2], "peak_executor_python_bytes", executors[2]);
         });
   }
 }

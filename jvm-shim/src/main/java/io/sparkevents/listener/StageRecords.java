@@ -99,9 +99,10 @@ public final class StageRecords {
       work.ended(stage, task, reason);
     }
     Stages.Outcome outcome = outcome(task, reason);
-    Stages.Attempt attempt = stages.taskEnded(stage, number, task.index(), outcome, reason, task.finishTime());
+    Stages.Attempt attempt =
+        stages.taskEnded(stage, number, task.index(), outcome, reason, task.launchTime(), task.finishTime());
     (attempt == null ? totals.ended() : attempt.totals).add(task, outcome, event.taskMetrics());
-    totals.heap(task.executorId(), event.taskExecutorMetrics());
+    totals.peaks(task.executorId(), event.taskExecutorMetrics());
   }
 
   private static Stages.Outcome outcome(TaskInfo task, TaskEndReason reason) {
@@ -138,7 +139,7 @@ public final class StageRecords {
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
           Record.write(json, "failure_reason", Text.cut(reason), "task_failure", trace);
           Record.write(json, "lost_executor", executor, "lost_host", host);
-          Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time));
+          Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time, totals.cpus()));
         });
   }
 

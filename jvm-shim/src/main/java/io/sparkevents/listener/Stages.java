@@ -59,6 +59,9 @@ public final class Stages {
     /** Unfinished tasks with a running attempt. */
     int runningTasks;
     int finishedTasks;
+    /** Number of running task attempts, and the sum of their launch times. */
+    private int open;
+    private long openSince;
 
     private final boolean makesRecords;
     private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
@@ -87,7 +90,9 @@ public final class Stages {
       this.running = new byte[tasks];
     }
 
-    private void started(int index) {
+    private void started(int index, long launched) {
+      open++;
+      openSince += launched;
       if (running[index]++ == 0 && !finished.get(index)) {
         runningTasks++;
       }
@@ -105,7 +110,16 @@ public final class Stages {
       }
     }
 
-    private void ended(int index, Outcome outcome) {
+    /** Returns the time since the launches of the running task attempts, in milliseconds. */
+    long openMillis(long time) {
+      return Math.max(0, open * time - openSince);
+    }
+
+    private void ended(int index, Outcome outcome, long launched) {
+      if (running[index] > 0) {
+        open--;
+        openSince -= launched;
+      }
       if (running[index] > 0 && --running[index] == 0 && !finished.get(index)) {
         runningTasks--;
       }
@@ -177,7 +191,7 @@ public final class Stages {
     Attempt attempt = find(stageId, number);
     if (attempt != null && index < attempt.tasks) {
       date(attempt, time);
-      attempt.started(index);
+      attempt.started(index, time);
       record(attempt, time);
     }
   }
@@ -187,11 +201,12 @@ public final class Stages {
    *
    * @return the stage attempt; null if it is unknown or has ended
    */
-  public Attempt taskEnded(int stageId, int number, int index, Outcome outcome, TaskEndReason reason, long time) {
+  public Attempt taskEnded(
+      int stageId, int number, int index, Outcome outcome, TaskEndReason reason, long launched, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt != null && index < attempt.tasks) {
       date(attempt, time);
-      attempt.ended(index, outcome);
+      attempt.ended(index, outcome, launched);
       if (outcome == Outcome.FAILED) {
         attempt.note(reason);
       }

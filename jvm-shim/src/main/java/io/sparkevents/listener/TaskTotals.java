@@ -120,8 +120,9 @@ final class TaskTotals {
     return fields;
   }
 
-  Map<String, Object> ofStage(long started, long ended) {
+  Map<String, Object> ofStage(long started, long ended, long cpus) {
     Map<String, Object> fields = sums();
+    fields.put("cpus", cpus);
     fields.put("started", started);
     fields.put("ended", ended);
     fields.put("duration_p50_ms", durations.quantile(50));
