@@ -149,7 +149,7 @@ def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str
     run = runs["starting-badly"].result()
     folder = lab.folder / "badly"
     assert starts(folder) == 5
-    kinds = [record["kind"] for record in records(folder)]
+    kinds = [record["kind"] for record in records(folder) if record["kind"] != "sql_execution_start"]
     # The last sidecar gets the acknowledged records as restore state, then the record at which the second sidecar died.
     assert kinds[:4] == ["application_start", "job_start", "restored", "job_start"]
     assert kinds[-2:] == ["application_end", "goodbye"]

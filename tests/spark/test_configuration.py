@@ -114,7 +114,7 @@ MISTAKES = {
             "expected one of sync, async-queued",
             "set in Spark's configuration",
             "events.reporters: given 'nobody'",
-            "configured are: audit, second",
+            "configured reporters: audit, second",
         ),
     ),
     "broken-file": InvalidSetting(broken_file("false"), ("cannot read", "spark-defaults.conf", "Malformed")),

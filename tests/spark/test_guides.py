@@ -133,5 +133,5 @@ def test_tutorial(tmp_path: Path) -> None:
     assert "orders: application failed" in alarm
     assert "invalid literal for int()" in alarm
     assert "orders.py:4" in alarm
-    assert "Events by reporter: audit" in shown
+    assert "events by reporter: audit" in shown
     assert (tmp_path / "report.html").exists()

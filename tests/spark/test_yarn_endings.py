@@ -164,7 +164,8 @@ def states(folder: Path) -> dict[str, str]:
 def _of_the_application(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
     reported: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [event for event in reported if event["class_scope"] == "spark.application"]
+    summary = "ApplicationSummaryEvent"
+    return [event for event in reported if event["class_scope"] == "spark.application" and event["name"] != summary]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
