@@ -438,6 +438,9 @@ class DriverSession:
         counters = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
+        if _METRICS in settled:
+            # The last metrics include the delivery of the final report.
+            dispatcher.drain(deadline - patience * _REPORT_SHARE / 4, settled)
         dispatcher.stop(deadline)
         self._acknowledge()
         self._telemetry.numbers(dispatcher.counters, at_once=True)
