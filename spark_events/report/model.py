@@ -233,7 +233,7 @@ class SlowStage:
 
     Attributes:
         lost_ms: estimate of the time that the most expensive problem cost.
-        problems: kind and explanation, most expensive first as far as the event tells.
+        problems: kind and explanation of each problem, in the order of the event's attributes.
         text: the sentence of the event.
     """
 

@@ -179,6 +179,8 @@ def test_manifests_are_valid(name: str, version: str) -> None:
     """The manifests are valid against the API schemas, where an unknown field is an error."""
     for document in documents(name):
         kubernetes_validate.validate(document, version, strict=True)
+        with pytest.raises(kubernetes_validate.ValidationError, match="unknownField"):
+            kubernetes_validate.validate({**document, "unknownField": 1}, version, strict=True)
 
 
 def test_kubernetes_fields_of_the_spark_application_are_valid() -> None:

@@ -147,7 +147,7 @@ class _Window:
     def __init__(self, limit: float, period: float, burst: float, now: float) -> None:
         self._limit = limit
         self._kept = period + LEASE_SECONDS
-        #: Evenly spaced grants of this rate never reach the limit, so nobody waits for the end of a minute.
+        #: Grants that are evenly spaced at this rate stay below the limit of every minute.
         self._rate = limit / (self._kept + _SLOT)
         self._burst = burst
         self._free = now

@@ -34,8 +34,8 @@ _PEAKS = (
     *("peak_driver_heap_bytes", "peak_executor_heap_bytes", "peak_driver_offheap_bytes"),
     *("peak_executor_offheap_bytes", "peak_driver_python_bytes", "peak_executor_python_bytes"),
 )
-#: Buckets of durations for each doubling; the middle of a bucket is at most 1.1 % from each of its values.
-_BUCKETS = 32
+#: Buckets of durations for each doubling; the middle of a bucket is at most 0.6 % from each of its values.
+_BUCKETS = 64
 
 
 class _QueryNumbers:
