@@ -54,7 +54,9 @@ def differences(folder: Path, epoch: int) -> list[str]:
     (sdist,) = folder.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(sdist) as archive:
-            archive.extractall(scratch, filter="data")
+            # Debian 12's Python 3.11.2 has no filters.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(scratch)
         (source,) = Path(scratch).iterdir()
         again = Path(scratch, "again")
         command = [sys.executable, "-m", "release", "--once", str(again)]
