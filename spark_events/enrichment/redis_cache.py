@@ -18,12 +18,14 @@ _MISSING = "RedisCache needs redis: pip install 'spark-events[redis]'"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RedisCache:
-    """Store of a :class:`Cache` in one Redis server, as ``cache=RedisCache("redis://cache.internal")``.
+    """Store of a :class:`Cache` in one Redis server.
+
+    Example: ``cache=RedisCache("redis://cache.internal")``.
 
     Args:
         url: address as in redis-py: ``redis://``, ``rediss://`` or ``unix://``. Redis Cluster is not supported, because
-            one read has keys of several slots.
-        prefix: begins every key.
+            one read contains keys of several hash slots.
+        prefix: text at the beginning of every key.
 
     Raises:
         InvalidPlanError: when a value is invalid.

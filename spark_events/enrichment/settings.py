@@ -37,15 +37,15 @@ class Retry:
 
     Args:
         attempts: total number of attempts; 1 means no retry. Attempts that the destination rejects because it receives
-            too many calls (429, 503, 529) do not count, not even with 1: the row is held until
-            ``Limits.total_timeout``. With ``retry=None`` such a row fails at once.
+            too many calls (429, 503, 529) never count, even if ``attempts`` is 1: the engine holds the row until
+            ``Limits.total_timeout``. With ``retry=None``, such a row fails at once.
         initial: seconds before the second attempt.
         max: the longest pause in seconds (a Retry-After from the destination may be longer).
         jitter: upper bound, in seconds, of the random time that is added to a pause.
         on: exception types to retry, or a function of the exception that returns whether to retry. Default: temporary
             errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
         on_result: a function of the call's result that returns whether to retry.
-        on_invalid: whether to retry an answer that does not fit ``output``, as a language model may give.
+        on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer of a language model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
             of the worker process for that time.
 
@@ -88,7 +88,7 @@ class CircuitBreaker:
     open the breaker: calls wait, and one at a time probes the destination. A success closes the breaker. If no probe
     succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Connection
     errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. A destination whose calls
-    time out (also a 504) counts as down only if a probe times out as well, because it may be slow.
+    time out (also a 504) may only be slow, so it counts as down only if a probe times out as well.
 
     Args:
         failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
@@ -112,7 +112,7 @@ class Buffer:
 
     Args:
         rows: maximum number of rows that a task holds until it can return them.
-        bytes: the same limit as an estimated number of bytes.
+        bytes: maximum estimated size of these rows and their answers, in bytes.
         storage: where ``enrich_batch`` stores the settled result: ``local`` on its executors, in memory first;
             ``replicated`` on two executors for each partition (Spark 4); ``reliable`` in the checkpoint directory
             (slower; survives the loss of every executor).
@@ -142,7 +142,8 @@ class Auto:
     Args:
         min: the smallest number.
         max: the largest number.
-        initial: the number of the first task. The default is moved between ``min`` and ``max`` if necessary.
+        initial: the number of calls in flight of the first task. If necessary, the default is adjusted to ``min`` and
+            ``max``.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -179,14 +180,17 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Budget:
-    """Budget of the whole job for calls with different costs, such as an LLM's tokens per minute.
+    """Budget of the whole job, such as an LLM's tokens per minute.
+
+    The calls may have different costs.
 
     Args:
-        per_minute: the most that all calls of a minute may use together, in any unit.
-        cost: a function of the row, as ``fn`` receives it, that returns an estimate of its use. An attempt starts only
-            when the budget has room for its estimate. With ``batch_size``, the estimates of the rows are added.
-        usage: a function of what ``fn`` returned, for one row, that returns the actual use. The difference to the
-            estimate is returned to the budget, or later calls wait for it. None: the estimate counts.
+        per_minute: maximum use of all calls in a minute together, in any unit.
+        cost: a function that receives the row as ``fn`` does, and returns an estimate of the row's use. An attempt
+            starts only when the budget has room for the estimate. With ``batch_size``, the estimates of the rows are
+            added.
+        usage: a function that receives the result of ``fn`` for one row, and returns the actual use. Usage below the
+            estimate is returned to the budget; usage above the estimate delays later calls. None: the estimate counts.
         price_per_1000: price of 1,000 units, for the ``EnrichmentEvent``; None: the event has no price.
 
     Raises:
@@ -214,20 +218,20 @@ class Limits:
     Args:
         max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the number that the
             destination answers best, and a number fixes it.
-        max_in_flight_job: concurrent calls of the whole job, in addition; None: no limit.
+        max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call with all its attempts and pauses; None: no limit.
         rate_limit: attempts per second of the whole job, as a number or a :class:`Rate`; None: no limit.
         budget: budget per minute of the whole job; None: no limit.
         concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
-            with ``enrich``, with Connect, and where executors cannot reach the driver. Required there if Spark does not
-            report it.
+            with ``enrich``, with Connect, and where executors cannot reach the driver. Required in
+            these cases if Spark does not report the number.
         circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
         buffer: space for rows and answers.
-        driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs; it notifies the tasks
-            at once when the batch is abandoned, and leases them the limits of the job. Without it, and with Connect,
-            tasks continue to call until Spark kills them after two to four seconds; Connect on Spark 4.0 does not kill
-            them, so they continue to the end of the batch.
+        driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs. Over this port, the
+            driver stops the tasks at once when the batch is abandoned, and leases them the limits of the job. Without
+            the port, and with Connect, tasks continue their calls until Spark kills the tasks after two to four
+            seconds. Connect on Spark 4.0 does not kill the tasks, so the calls continue to the end of the batch.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -273,18 +277,19 @@ class Limits:
 
     @property
     def requests_per_second(self) -> float | None:
-        """The number of ``rate_limit``."""
+        """Attempts per second in ``rate_limit``; None: no limit."""
         return self.rate_limit.requests_per_second if isinstance(self.rate_limit, Rate) else self.rate_limit
 
 
 class CacheStore(Protocol):
-    """Answers that worker processes share, as :class:`.RedisCache` has them; used by one event loop.
+    """Store of answers that worker processes share, such as a :class:`.RedisCache`.
 
-    A method that raises, or takes longer than ``Cache.timeout``, costs calls but never fails a row.
+    One event loop uses a store. If a method raises, or takes longer than ``Cache.timeout``, the engine calls the
+    service, and no row fails.
     """
 
     async def get_many(self, keys: Sequence[str]) -> Sequence[bytes | None]:
-        """Return the stored bytes of each key, in order; None where there are none."""
+        """Return the stored bytes of each key, in order; None for an unknown key."""
 
     async def set_many(self, answers: Mapping[str, bytes], ttl: float) -> None:
         """Store bytes by key for ``ttl`` seconds."""
@@ -295,10 +300,11 @@ StoreOpener: TypeAlias = Callable[[], AbstractAsyncContextManager[CacheStore]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cache:
-    """Answers that equal rows share: within a task, and for ``ttl`` seconds in the worker process or in a store.
+    """Answers that equal rows share.
 
-    Each combination of function, resource, output, and column names and types has its own answers. The least recently
-    used answer is evicted.
+    Equal rows share an answer within a task, and for ``ttl`` seconds within the worker process or a store. Each
+    combination of function, resource, output, and column names and types has its own answers. The least recently used
+    answer is evicted.
 
     Args:
         by: the columns that identify a request; rows of one partition that are equal in them share one call. For one
@@ -308,9 +314,9 @@ class Cache:
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager of a :class:`CacheStore`, such as a
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
-        version: part of the keys in ``store``. The code of modules that the function imports is not part of them: if
-            it changes the answers, change the version.
-        timeout: seconds for an access to ``store``; after that, the call goes to the service.
+        version: part of the keys in ``store``. The code of imported modules is not part of the keys: if a change of
+            this code changes the answers, change the version.
+        timeout: seconds for one access to ``store``; afterwards, the engine calls the service.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.

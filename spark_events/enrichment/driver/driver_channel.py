@@ -4,7 +4,7 @@ Each batch of ``enrich_batch`` has its own channel while it runs: the driver's t
 tasks when the wait ends. A lazy enrichment has none: no thread waits for its jobs.
 
 Tasks also report their attempt, so the driver knows whether two attempts may have stored a result. If the job has
-limits, tasks lease parts of them.
+limits, tasks lease parts of the limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 16
 _CLOSE_SECONDS = 1.0
-#: Bytes that a connection buffers if tasks ask for leases; with less, asyncio pauses the connection at each ask.
+#: Size of a connection's buffer if tasks request leases; with a smaller buffer, asyncio pauses at each request.
 _ASKS_BYTES = 1 << 16
 #: Spark kills the tasks of an ended job within four seconds.
 _LINGER_SECONDS = 5.0
@@ -142,7 +142,7 @@ class DriverChannel:
     async def _give_leases(
         self, ledger: Ledger, attempt: TaskAttempt, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer the asks of a task until its connection ends."""
+        """Answer the lease requests of a task until its connection closes."""
         try:
             for number in itertools.count():
                 ask = Ask.from_bytes(await self.address.read_ask(reader, attempt, number))

@@ -1,4 +1,4 @@
-"""Limits of a job: leased to its tasks, or divided by the number of tasks that run concurrently."""
+"""Limits of a job, leased to its tasks or divided among concurrent tasks."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
 _LONG_SECONDS = 10.0
 
 
-#: Ledgers of this application, by function and limits: the micro-batches of a stream share them.
+#: Ledgers of this application, by function and limits; the micro-batches of a stream share one ledger.
 _ledgers: LruCache[Ledger] = LruCache()
 _ledgers_lock = threading.Lock()
 #: Slots of Connect servers, by session id.
 _connect_slots: dict[str, int] = {}
-#: Rows of the DataFrame whose default partitioning shows the slots of a Connect server.
+#: Number of rows of the DataFrame whose default partitions are counted as the slots of a Connect server.
 _PROBE_ROWS = 100_000
 
 
@@ -99,13 +99,16 @@ def ledger_of(plan: Plan, calls: str) -> Ledger:
 
 
 def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool) -> int | None:
-    """Return the number of tasks that share the job's limits if the driver cannot lease them; None if unknown.
+    """Return the number of tasks that share the job's limits without leases.
+
+    Return None if the number is unknown.
 
     Args:
         df: the DataFrame in call order.
         plan: the plan.
         given: the caller's number.
-        leases: whether the driver leases the limits to all tasks that reach it; a number is then assumed if necessary.
+        leases: whether the driver leases the limits to the tasks that reach its port; an unknown number is then
+            replaced by the current number of slots.
     """
     if given is not None or not limits_of(plan):
         return tasks_at_a_time(df, plan, given)
@@ -121,9 +124,10 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
 
 
 def _slots_of_connect(df: DataFrame) -> int:
-    """Return the task slots of a Connect server now, which are its default number of partitions.
+    """Return the current number of task slots of a Connect server.
 
-    Connect has no API for it, so a job of a few milliseconds counts the partitions, once in a session.
+    The number is the server's default number of partitions. Connect has no API for this number, so a job of a few
+    milliseconds counts the partitions, once per session.
     """
     session = df.sparkSession
     known = str(session.session_id)  # type: ignore[attr-defined]
@@ -141,7 +145,7 @@ def names_of_limits(plan: Plan) -> list[str]:
 
 
 def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
-    """Check that the job's limits can be divided among its tasks, and log each task's share.
+    """Check that tasks can share the job's limits, and log the share of a task.
 
     Raises:
         InvalidPlanError: when the job has limits and the number of concurrent tasks is unknown.

@@ -1,4 +1,7 @@
-"""Part of the job's limits that a task may use, leased from a :class:`Ledger` on the driver or in this process."""
+"""Share of the job's limits that one task may use.
+
+A :class:`Ledger`, on the driver or in this process, leases the share to the task.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,26 @@ from spark_events.enrichment.settings import Budget
 
 __all__ = ["Grant", "JobShare"]
 
-#: Seconds in which calls collect before the next ask, and the longest time between two asks.
+#: Seconds in which calls accumulate before a lease request, and maximum seconds between two requests.
 _COLLECTS, _LONGEST = 0.005, 1.0
-#: Most slots of time in one ask; the rest follows in the next one.
+#: Maximum number of time slots in one request; the next request contains the rest.
 _MOST_SLOTS = 500
 
 
 class Grant(NamedTuple):
-    """Permission for one attempt: its estimate, and the slot of the lease in which the estimate counts."""
+    """Permission for one attempt.
+
+    ``cost`` is the estimate for the attempt. The estimate counts in ``slot``, the time slot of the lease.
+    """
 
     slot: int
     cost: float
 
 
 class JobShare:
-    """Lets attempts of one task start within the job's limits; used by the loop's thread only.
+    """Admission of one task's attempts within the job's limits.
+
+    Used by the loop's thread only.
 
     Args:
         limits: the limits of the whole job.
@@ -38,9 +46,9 @@ class JobShare:
         clock: monotonic time in seconds.
 
     Attributes:
-        lacking: the limit that calls wait for, for the statistics.
-        used: sum of the usage of answered attempts, as estimated if unknown.
-        problem: why the usage of an answer is unknown; "" while it is known.
+        lacking: the limiting factor that calls wait for; reported in the statistics.
+        used: sum of the usage of answered attempts; the estimate replaces an unknown usage.
+        problem: the reason why the usage of an answer is unknown; "" if every usage is known.
     """
 
     def __init__(self, limits: JobLimits, budget: Budget | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +71,7 @@ class JobShare:
         """Return the estimate for a call.
 
         Raises:
-            ValueError: when the user's function returns no valid number, or more than the whole budget.
+            ValueError: when the user's function returns an invalid value, or a number above the whole budget.
         """
         if self._budget is None:
             return 0.0
@@ -98,24 +106,29 @@ class JobShare:
         self.ended()
 
     def ended(self) -> None:
-        """Record the end of an attempt, which frees its place."""
+        """Record that an attempt is no longer in flight."""
         self._in_flight -= 1
         self._serve()
         if not (self._again or self._first) and self._limits.in_flight is not None and self._has_spare_places():
             self._news.set()
 
     def _has_spare_places(self) -> bool:
-        """Return whether there are enough unused places to return them; a few stay for the next calls."""
+        """Return whether the task should return part of its calls in flight.
+
+        The task keeps a few unused ones for its next calls.
+        """
         places = self._lease.places
         return places - self._in_flight > places // 8 or not self._in_flight
 
     def spent(self, grant: Grant, answer: Any, *, several: bool) -> None:
-        """Count the usage of an answered attempt, and return or owe the difference to its estimate.
+        """Count the usage of an answered attempt.
+
+        Usage below the estimate is returned to the ledger; usage above the estimate is a debt.
 
         Args:
             grant: the permission of the attempt.
             answer: the result of the function.
-            several: whether it is a list of one result for each row.
+            several: whether ``answer`` is a list of one result for each row.
         """
         budget, used = self._budget, grant.cost
         if budget is None:
@@ -142,7 +155,7 @@ class JobShare:
             return False
         if limits.calls_per_second is None and limits.amount_per_minute is None:
             return True
-        # Rounding of sums must not leave a call without its last fraction of a token.
+        # Sums are rounded: a missing fraction of a token must not block a call.
         return lease.calls >= 1 and lease.amount * (1 + 1e-9) >= cost and self._clock() < self._expires
 
     def _take(self, cost: float) -> Grant:
@@ -152,7 +165,7 @@ class JobShare:
         return Grant(lease.slot, cost)
 
     def _serve(self) -> None:
-        """Let waiting attempts start, as far as the lease allows."""
+        """Admit waiting attempts, as far as the lease allows."""
         while queue := self._again or self._first:
             waiting, cost = queue[0]
             if not waiting.done():
@@ -162,11 +175,11 @@ class JobShare:
             queue.popleft()
 
     async def run(self, lease_for: Callable[[Ask], Awaitable[Lease]]) -> None:
-        """Ask for leases while calls wait, and return what is not used; ends only by cancellation."""
+        """Request leases while calls wait, and return unused amounts, until cancelled."""
         try:
             await self._run(lease_for)
         except Exception as error:
-            # An error of the ledger ends the run, because its calls would wait forever.
+            # After an error of the ledger, waiting calls fail; otherwise they would wait forever.
             for waiting, _ in (*self._again, *self._first):
                 if not waiting.done():
                     waiting.set_exception(error)
@@ -176,7 +189,7 @@ class JobShare:
         while True:
             self._news.clear()
             asked = self._clock()
-            # The ledger decides after it was asked, so a lease expires no later than the ledger assumes.
+            # The ledger grants the lease after `asked`, so the lease expires here no later than the ledger assumes.
             self._lease, self._expires = await lease_for(self.ask()), asked + LEASE_SECONDS
             self.lacking = self._lease.lacking
             self._serve()
@@ -188,7 +201,10 @@ class JobShare:
             await asyncio.sleep(_COLLECTS)
 
     def ask(self, *, is_last: bool = False) -> Ask:
-        """Return the next ask, which returns the rest of the current lease; ``is_last`` asks for nothing."""
+        """Return the next request, which returns the rest of the current lease.
+
+        With ``is_last``, the request asks for no new lease.
+        """
         lease, limits = self._lease, self._limits
         self._lease = lease._replace(calls=0, amount=0.0)
         if limits.amount_per_minute is not None and lease.amount:

@@ -1,19 +1,19 @@
 """Limits of a whole job, leased to its workers in small amounts.
 
-A worker asks for the calls that wait now; the ledger leases what the limits allow. Calls per second and the budget per
-minute are amounts: a lease must be used within :data:`LEASE_SECONDS` after it was asked for, and its remainder is
-returned. Calls in flight are places, which a worker holds until it reports fewer.
+A worker requests leases for its waiting calls; the ledger leases as much as the limits allow. Calls per second and the
+budget per minute are amounts: a worker must use a lease within :data:`LEASE_SECONDS` after its request, and returns the
+unused part. Calls in flight (``places``) are not used up: a worker keeps its number until it reports a smaller number.
 
     worker                                  ledger
-    Ask(calls, amount, unused, debt) -----> counts what is returned and owed, waits for credit
+    Ask(calls, amount, unused, debt) -----> counts unused amounts and debts, waits for credit
     starts calls  <------------------------ Lease(slot, calls, amount, places)
 
-The bound is simple: the ledger remembers the amounts of the last minute, plus the lifetime of a lease, by slots of
-time, and never lets their sum exceed the limit. A crashed worker returns nothing, so its lease counts as used. Usage
-above an estimate is a debt, added to the current slot: it delays the next leases of all workers. Usage below an
-estimate is returned to the slot of its lease.
+The ledger stores the amounts of the last minute, plus the lifetime of a lease, by time slot. It never grants more than
+the limit minus their sum. A crashed worker returns nothing, so its lease counts as used. Usage above an estimate is a
+debt: the ledger adds the debt to the current slot, which delays the next leases of all workers. Usage below an estimate
+is returned to the slot of its lease.
 
-The budget is granted in order of waiting: the first call of the worker that waits longest reserves its estimate.
+The longest-waiting worker has priority for the budget: the ledger reserves the estimate of its first call.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from typing import NamedTuple
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "leased"]
 
-#: Seconds from an ask until its lease expires.
+#: Seconds from a lease request until the lease expires.
 LEASE_SECONDS = 1.0
-#: Length of a slot of time, in seconds.
+#: Length of a time slot, in seconds.
 _SLOT = 0.25
-#: Least number of calls in a window; windows of lower rates are longer than a minute.
+#: Minimum number of calls in a window; for low rates, a window is longer than a minute.
 _LEAST_CALLS = 10
-#: Seconds of the limit that may be leased at once after a time of less use.
+#: Credit that an idle job saves up, in seconds of the limit.
 _BURST_OF_CALLS, _BURST_OF_AMOUNT = 0.1, 1.0
-#: Seconds between two attempts to lease for up to ten waiting workers, and the longest time until an answer.
+#: Polling interval for up to ten waiting workers, and maximum time until an answer, in seconds.
 _TICK, _LONGEST = 0.02, 0.25
-#: Share of a limit that is a rounding error.
+#: Fraction of a limit; smaller amounts are rounding errors.
 _NOTHING = 1e-9
-#: Seconds of silence after which a worker's places are free.
+#: Seconds without a request after which the ledger frees a worker's calls in flight.
 _SILENT = 10.0
 
 
@@ -63,7 +63,7 @@ class JobLimits:
         return self != JobLimits()
 
     def share(self, tasks: int) -> JobLimits:
-        """Return an even share for each of some tasks; at least one call may be in flight in each."""
+        """Return the even share of one task, with at least one call in flight."""
         calls, amount, places = self.calls_per_second, self.amount_per_minute, self.in_flight
         return JobLimits(
             None if calls is None else calls / tasks,
@@ -73,18 +73,18 @@ class JobLimits:
 
 
 class Ask(NamedTuple):
-    """What a worker asks for and returns.
+    """Lease request of a worker, with the unused parts of earlier leases.
 
     Attributes:
-        calls: number of calls that wait and have a place.
-        amount: sum of their estimates.
-        first: estimate of the first one; less is useless.
-        held: places that the worker uses or may use now.
-        wanted: places that it could use.
-        slot: slot of the previous lease.
-        unused_calls: calls that the previous lease did not need.
-        unused: amounts that were not used, by slot.
-        debt: amount that was used in addition to estimates.
+        calls: number of waiting calls that the limit of calls in flight permits.
+        amount: sum of the estimates of these calls.
+        first: estimate of the first of these calls; a smaller amount is useless.
+        held: number of calls that the worker has or may have in flight now.
+        wanted: number of calls in flight that the worker could use.
+        slot: time slot of the previous lease.
+        unused_calls: number of calls in the previous lease that did not start.
+        unused: unused amounts, by time slot.
+        debt: usage above the estimates.
     """
 
     calls: int = 0
@@ -108,14 +108,14 @@ class Ask(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Lease: the calls that a worker may start in one time slot.
+    """Calls that a worker may start, all counted in one time slot.
 
     Attributes:
-        slot: slot of time in which the amounts count.
+        slot: time slot in which the amounts count.
         calls: number of calls that may start.
         amount: sum of the estimates of these calls.
-        places: calls that may be in flight from now on, until the next lease.
-        lacking: the limit that prevented more: ``rate_limit``, ``budget``, ``max_in_flight_job``, or "".
+        places: maximum number of calls in flight, until the next lease.
+        lacking: the limiting factor: ``rate_limit``, ``budget``, ``max_in_flight_job``, or "".
     """
 
     slot: int = 0
@@ -135,19 +135,19 @@ class Lease(NamedTuple):
 
 
 class _Window:
-    """Amounts granted in the last seconds; pure.
+    """Amounts granted within a sliding period, without a clock of its own.
 
     Args:
-        limit: the most that may be granted within a period.
-        period: its seconds.
-        burst: seconds of the limit that may be granted at once.
+        limit: maximum sum of the grants within a period.
+        period: length of the period, in seconds.
+        burst: maximum saved-up credit, in seconds of the limit.
         now: the current time.
     """
 
     def __init__(self, limit: float, period: float, burst: float, now: float) -> None:
         self._limit = limit
         self._kept = period + LEASE_SECONDS
-        #: Grants that are evenly spaced at this rate stay below the limit of every minute.
+        #: Evenly spaced grants at this rate stay below the limit in every period.
         self._rate = limit / (self._kept + _SLOT)
         self._burst = burst
         self._free = now
@@ -164,12 +164,12 @@ class _Window:
         reserved: float = 0.0,
         credit_since: float = math.inf,
     ) -> float:
-        """Grant an amount from ``least`` to ``wanted``, or 0 if even the former is too much now.
+        """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
 
-        The credit of the time since the last grants is divided among the sharers. A grant may exceed the credit, and
-        the next one then waits longer. ``reserved`` is the amount of another
-        worker that must fit as early as without this grant. Credit expires after the burst time,
-        but not the credit after ``credit_since``: without that, the wait of a large call would cost throughput.
+        The sharers divide the credit that has accrued since the last grants. A grant may exceed the credit; the next
+        grant then waits longer. ``reserved`` is the amount of another worker, which this grant must not delay. Credit
+        expires after the burst time, except credit accrued after ``credit_since``: without this exception, the wait of
+        a large call would cost throughput.
         """
         while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
             del self._granted[next(iter(self._granted))]
@@ -178,7 +178,7 @@ class _Window:
         if reserved:
             room = min(room, self._limit - reserved - self._remainder(used, reserved))
         self._free = max(self._free, min(now - self._burst, credit_since))
-        # An amount above the limit, as of an even share, needs a window of its own.
+        # An amount above the limit (possible with an even share) needs an empty window.
         is_empty = not reserved and used <= _NOTHING * self._limit
         if self._free > now or (room < least and not is_empty):
             return 0.0
@@ -189,7 +189,7 @@ class _Window:
         return granted
 
     def _remainder(self, used: float, reserved: float) -> float:
-        """Return how much of the used amount still counts when the reserved amount fits."""
+        """Return the part of the used amount that counts when the reserved one fits."""
         for amount in self._granted.values():
             if used + reserved <= self._limit:
                 break
@@ -197,7 +197,7 @@ class _Window:
         return used
 
     def seconds(self, amount: float) -> float:
-        """Return the time in which this much credit accrues."""
+        """Return the number of seconds in which this credit accrues."""
         return amount / self._rate
 
     def owe(self, amount: float, now: float) -> None:
@@ -208,7 +208,7 @@ class _Window:
             self._free += self.seconds(amount)
 
     def give_back(self, slot: int, amount: float) -> None:
-        """Remove an amount from its slot; after the end of its window, it no longer counts anyway."""
+        """Remove an amount from its slot, unless the slot has left the window."""
         found = min(amount, self._granted.get(slot, 0.0))
         if found > 0:
             self._granted[slot] -= found
@@ -216,7 +216,7 @@ class _Window:
 
 
 class Ledger:
-    """Leases the limits of one job; may be used by several threads.
+    """Thread-safe ledger that leases the limits of one job.
 
     Args:
         limits: the limits.
@@ -235,9 +235,9 @@ class Ledger:
             self._amount = _Window(limits.amount_per_minute, 60.0, _BURST_OF_AMOUNT, now)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
-        #: Workers that wait for the budget: since when, and the estimate of the first call.
+        #: By worker that waits for the budget: start of the wait, and estimate of the first call.
         self._waits: dict[Hashable, tuple[float, float]] = {}
-        #: Places by worker: those that it may use, those that it could use, and the time of its last ask.
+        #: By worker: calls that it may have in flight, calls in flight that it could use, and time of its last request.
         self._held: dict[Hashable, int] = {}
         self._wanted: dict[Hashable, int] = {}
         self._seen: dict[Hashable, float] = {}
@@ -248,7 +248,7 @@ class Ledger:
         return len(self._asks)
 
     def ask(self, worker: Hashable, ask: Ask) -> None:
-        """Register what a worker asks for, and count what it returns; :meth:`lease` answers."""
+        """Register a worker's request and count the amounts that it returns."""
         with self._lock:
             now = self._clock()
             self._asks[worker], self._seen[worker] = ask, now
@@ -267,7 +267,10 @@ class Ledger:
                     self._forget(other)
 
     def lease(self, worker: Hashable, *, at_once: bool) -> Lease | None:
-        """Return a lease for the last ask, or None if there is none yet and ``at_once`` is False."""
+        """Return a lease for the worker's last request, or None.
+
+        None means that the limits allow no lease yet, and that ``at_once`` is False.
+        """
         with self._lock:
             now, ask = self._clock(), self._asks[worker]
             sharers = sum(one.calls > 0 for one in self._asks.values())
@@ -281,7 +284,7 @@ class Ledger:
             return Lease(int(now / _SLOT), calls, amount, places, lacking)
 
     def leave(self, worker: Hashable) -> None:
-        """Free the places of a worker that has ended; the rest of its lease counts as used."""
+        """Free the calls in flight of a disconnected worker; its lease counts as used."""
         with self._lock:
             self._asks.pop(worker, None)
             self._forget(worker)
@@ -291,14 +294,14 @@ class Ledger:
             known.pop(worker, None)
 
     def _amounts(self, worker: Hashable, ask: Ask, sharers: int, now: float) -> tuple[int, float, str]:
-        """Return the granted calls and amount, and what prevented more.
+        """Return the granted calls, their amount, and the limiting factor.
 
-        The first call of the worker that waits longest has a reservation. Otherwise small calls of other workers would
-        take all room, and a large call would never start.
+        The ledger reserves budget for the first call of the longest-waiting worker. Otherwise small calls of other
+        workers would use up the budget, and a large call would never start.
         """
         calls, amount = ask.calls, ask.amount
         if calls and self._amount is not None:
-            # A worker that asks no more has died or lost its connection.
+            # A worker without recent requests has died or lost its connection.
             current = [one for one in self._waits if self._seen[one] >= now - LEASE_SECONDS]
             longest = min(current or [worker], key=lambda one: self._waits[one][0])
             since, first = self._waits[longest]
@@ -319,14 +322,17 @@ class Ledger:
         return calls, amount if calls else 0.0, lacking
 
     def _place(self, worker: Hashable, ask: Ask) -> int:
-        """Return the places of a worker: a fair share, and no more than others have reported as free."""
+        """Return the number of calls that a worker may have in flight.
+
+        The number is the fair share, and never exceeds the number that the other workers have reported as free.
+        """
         if self._places is None:
             return 0
         fair = self._fair(worker)
         if fair > ask.held:
             free = self._places - sum(self._held.values()) + self._held[worker]
             fair = self._held[worker] = max(ask.held, min(fair, free))
-        # A smaller share is free for others as soon as the worker reports it.
+        # If the share has shrunk, others may use the difference once the worker reports its smaller number.
         return fair
 
     def _fair(self, worker: Hashable) -> int:
@@ -342,12 +348,12 @@ class Ledger:
 
 
 async def leased(ledger: Ledger, worker: Hashable, ask: Ask) -> Lease:
-    """Return the lease for an ask, as soon as there is one; an empty one after a fraction of a second."""
+    """Return the lease for a request; an empty one after a fraction of a second."""
     ledger.ask(worker, ask)
     clock = asyncio.get_running_loop().time
     latest = clock() + _LONGEST
     while True:
-        # Polls, because time gives credit, and channels with loops of their own share the ledger.
+        # Polling is necessary: credit accrues with time, and channels with other event loops share the ledger.
         lease = ledger.lease(worker, at_once=clock() >= latest)
         if lease is not None:
             return lease

@@ -1,4 +1,4 @@
-"""Classes as the output, and the conversion of their instances to mappings."""
+"""Classes as ``output``, and the conversion of their instances to mappings."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _MOST_ERRORS = 5
 
 
 def is_model(output: Any) -> bool:
-    """Return whether this is a class from which columns can be derived."""
+    """Return whether ``output`` is a class from which columns can be derived."""
     return isinstance(output, type) and (
         dataclasses.is_dataclass(output) or hasattr(output, "__required_keys__") or hasattr(output, "model_validate")
     )
 
 
 def converter(model: type | None) -> Callable[[Any], Any] | None:
-    """Return a function that converts a result to a mapping, or to a failure if the model rejects it.
+    """Return a function that converts a result to a mapping.
 
-    The mapping's names and types are checked later, as those of every answer.
+    If the model rejects the result, the function returns a failure. As for every answer, the engine checks the names
+    and types of the mapping later.
 
     Args:
         model: a dataclass, a TypedDict or a Pydantic model; None: results are mappings.
@@ -40,7 +41,7 @@ def _validated(model: Any, result: Any) -> Any:
     except ValueError as error:
         if type(error).__name__ != "ValidationError":
             raise
-        # Not the messages, which may contain the values.
+        # Omits the messages, which may contain values.
         errors: Any = error.errors(include_url=False, include_input=False, include_context=False)  # type: ignore[attr-defined]
         wrong = [f"{'.'.join(map(str, one['loc'])) or 'the whole'} ({one['type']})" for one in errors]
         more = f" and {len(wrong) - _MOST_ERRORS} more" if len(wrong) > _MOST_ERRORS else ""
@@ -50,7 +51,7 @@ def _validated(model: Any, result: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return dataclass instances, at any depth, as dictionaries."""
+    """Convert dataclass instances, at any depth, to dictionaries."""
     if isinstance(value, (str, bytes)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

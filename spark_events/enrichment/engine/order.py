@@ -1,4 +1,4 @@
-"""Order in which answered rows leave the engine: that of the rows, or that of the answers."""
+"""Order in which answered rows leave the engine: input order or answer order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ __all__ = ["Answered", "Ordered", "Unordered"]
 
 #: Answered rows with their answers.
 Answered: TypeAlias = tuple[Chunk | Part, list[Any]]
-#: Fewer rows are not worth the cost of returning them to Spark, unless the buffer is full.
+#: Minimum number of rows to return to Spark, because each return has a cost; fewer if the buffer is full.
 _LEAST_ROWS = 1_000
 _SHARES = 8
 
 
 class Ordered:
-    """Admitted batches; each leaves when it and all batches before it are answered. Used by the caller's thread.
+    """Admitted batches that leave in input order; used by the caller's thread.
+
+    A batch leaves when the batch and all earlier batches are answered.
 
     Attributes:
         batches: the batches that have not left, in order of admission.
@@ -39,9 +41,9 @@ class Ordered:
 
 
 class Unordered(Ordered):
-    """Admitted batches; each row leaves when it is answered.
+    """Admitted batches whose rows leave in the order of their answers.
 
-    Rows leave together: when one thousand (or an eighth of a smaller buffer) are answered, or when a batch is complete.
+    Rows leave in groups: when 1,000 rows (or an eighth of a smaller buffer) are answered, or when a batch is complete.
     If the chunks have keys, a row leaves only after all earlier rows of its key.
     """
 
@@ -53,7 +55,7 @@ class Unordered(Ordered):
     def pop(self) -> Answered | None:
         buffer = self._buffer
         while True:
-            # Set before `settled` is read, so that either this thread sees an answer or the loop's thread wakes it.
+            # Set before `settled` is read: either this thread sees an answer, or the loop's thread wakes this thread.
             buffer.wanted = self._seen + self._share()
             if self._walk is None:
                 if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
@@ -93,17 +95,17 @@ class Unordered(Ordered):
 
 
 def part_of(batch: RowBatch, rows: Sequence[int]) -> Chunk | Part:
-    """Return the batch's chunk, or a part of it if there are not all rows."""
+    """Return the batch's chunk, or a part of the chunk if rows are missing."""
     return batch.chunk if len(rows) == len(batch.rows) else Part(batch.chunk, rows)
 
 
 def _answered_rows(batch: RowBatch, blocked: set[Hashable]) -> Sequence[int]:
-    """Remove the rows that may leave from the batch's open rows, and return them.
+    """Take the rows that may leave out of the batch's open rows.
 
     Args:
         batch: the batch.
-        blocked: the keys of earlier rows that stay; receives those of this batch. Later batches must be read later,
-            because the loop's thread stores answers meanwhile.
+        blocked: the keys of earlier rows that stay; the function adds the keys of this batch's rows that stay. Batches
+            must be read in order, because the loop's thread stores answers meanwhile.
     """
     answers, keys, given = batch.answers, batch.chunk.keys, batch.open
     if keys is None:

@@ -1,7 +1,8 @@
-"""Answers in a store that worker processes share; an error or a slow store costs calls, never rows.
+"""Answers in a store that worker processes share.
 
-Lookups run one after another, so that rows are called in order of admission. While the store answers, the rows of
-earlier chunks are called. Writes that wait for the store leave together.
+If the store fails or is slow, the engine calls the service; no row fails for this reason. Lookups run one after
+another, so that calls start in order of admission. While a lookup waits for the store, calls for the rows of earlier
+chunks run. Writes that wait for the store are sent together.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 _PAUSE_SECONDS = 5.0
 _OPEN_SECONDS = 2.0
 _MOST_WRITTEN = 500
-#: Further answers are dropped while the store is slow.
+#: Maximum number of answers that wait for a write; beyond this number, the oldest answer is dropped.
 _MOST_PENDING = 10_000
 
 
@@ -48,7 +49,7 @@ class Codec(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Pause:
-    """Time until which a worker process does not access a store that failed."""
+    """Period in which a worker process does not access a failed store."""
 
     until: float = 0.0
 
@@ -58,12 +59,12 @@ class SharedCache:
 
     Args:
         cache: the store, the time limit and the lifetime of answers.
-        definition: the digest of all that an answer depends on except the request.
-        codec: returns the conversion; may raise.
+        definition: the digest of everything, except the request, that determines an answer.
+        codec: a function that returns the conversion; may raise.
         resources: holds the open store between tasks.
-        pause: shared by the runs of this process that use this store.
+        pause: the pause that all runs of this process with this store share.
         counts: the counters of the run.
-        deliver: receives each looked-up batch with the found answers by index, and the other indices.
+        deliver: receives each looked-up batch, the found answers by index, and the indices without an answer.
         clock: monotonic time in seconds.
     """
 
@@ -99,12 +100,12 @@ class SharedCache:
         self._closing = False
 
     def look_up(self, batch: RowBatch, indices: list[int]) -> None:
-        """Look for the answers of these rows, after those of earlier batches."""
+        """Look up the answers of these rows, after the lookups of earlier batches."""
         self._lookups.append((batch, indices))
         self._start("lookups", self._look)
 
     def put(self, request: Hashable, answer: Any) -> None:
-        """Store an answer soon."""
+        """Enqueue an answer for the store."""
         if self._codec is None or self._is_paused:
             return
         try:
@@ -118,7 +119,10 @@ class SharedCache:
         self._start("writes", self._write)
 
     async def close(self, *, flush: bool) -> None:
-        """End all access; ``flush`` first writes pending answers, for a bounded time."""
+        """Stop all access to the store.
+
+        With ``flush``, first write pending answers, for at most ``Cache.timeout``.
+        """
         writes = self._tasks.get("writes")
         if flush and writes is not None:
             await asyncio.wait({writes}, timeout=self._cache.timeout)
@@ -190,7 +194,7 @@ class SharedCache:
         while self._pending:
             keys = list(itertools.islice(self._pending, _MOST_WRITTEN))
             self._writing = answers = {key: self._pending.pop(key) for key in keys}
-            # Only lookups open the store: two openings at a time would leave one open.
+            # Only lookups open the store: of two concurrent openings, one would never be closed.
             if self._store is not None and not self._is_paused:
                 writing = functools.partial(self._store.set_many, answers, self._cache.ttl)
                 await self._bounded("writing", writing)
@@ -212,7 +216,10 @@ class SharedCache:
         return await self._resources.acquire(self._place, self._open_it, _OPEN_SECONDS)
 
     async def _bounded(self, what: str, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T | None:
-        """Return the result of an access, or None after an error or the time limit, however the store behaves."""
+        """Return the result of an access, or None after an error or the time limit.
+
+        The time limit applies even if the store ignores cancellation.
+        """
 
         async def tried() -> T | None:
             try:
