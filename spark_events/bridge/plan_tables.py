@@ -1,6 +1,7 @@
-"""Tables and paths in the description of a physical plan, in Spark's ``formatted`` mode (its default).
+"""Tables and paths in the description of a physical plan.
 
-The shim and the reader of event logs select the lines; both send the same lines, so that one parser is enough.
+The description has Spark's mode ``formatted``, the default. The shim and the reader of event logs select the same lines
+of the description, so one parser is enough.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ __all__ = ["tables"]
 
 _SCAN = re.compile(r"\(\d+\) (Batch)?Scan (?!ExistingRDD|OneRowRelation)(.+)")
 _LOCATION = re.compile(r"Location: \w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
-#: Beginning of the name of a cached table.
+#: Prefix of the name of a cached table.
 _CACHED = "In-memory table "
-#: Where the arguments of a command name its target, the best first.
+#: Patterns of the target in the arguments of a command, the most reliable pattern first.
 _TARGETS = (
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
     re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
@@ -24,7 +25,10 @@ _TARGETS = (
 
 
 def tables(plan: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the tables and paths that a plan reads and those that it writes, each once."""
+    """Return the tables and paths that a plan reads, and those that it writes.
+
+    Each name occurs once.
+    """
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     node = ""
@@ -46,18 +50,18 @@ def tables(plan: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _paths(location: str) -> list[str]:
-    """Return the paths of a location; Spark abbreviates further paths to ``... 3 entries``."""
+    """Return the paths of a location; Spark ends a long list with ``... 3 entries``."""
     paths = (path.strip() for path in location.split(","))
     return [path for path in paths if not path.startswith("...")]
 
 
 def _scanned(header: str) -> str:
-    """Return the table of a scan; the empty string if the node is no scan or scans paths."""
+    """Return the table of a scan; "" if the node is not a scan or scans paths."""
     found = _SCAN.match(header)
     if found is None:
         return ""
     name = found[2].partition("[")[0].strip()
     if name.startswith(_CACHED):
         return name.removeprefix(_CACHED)
-    # "Scan parquet spark_catalog.default.t" has a format before the name, "BatchScan local.db.t[filters=]" has none.
+    # "Scan parquet spark_catalog.default.t" has a format before the name; "BatchScan local.db.t[filters=]" does not.
     return name if found[1] or "(" in name else name.partition(" ")[2].strip()

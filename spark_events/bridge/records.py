@@ -58,10 +58,11 @@ PROTOCOL = 1
 
 
 class Hello(_Line, frozen=True, kw_only=True):
-    """First line: protocol, settings, application name, driver process, and the predecessors' state.
+    """First line of the pipe.
 
-    ``version`` is the version of the jar; empty if the shim does not run from its jar. ``sequence`` is the number of
-    the first event. ``before`` has the counters and circuit breaker states of the predecessors.
+    The line has the protocol, the settings, the application's name, the driver's process and the state of the earlier
+    sidecars. ``version`` is the version of the jar; empty if the shim does not run from its jar. ``sequence`` is the
+    number of the first event. ``before`` has the counters and circuit breaker states of the earlier sidecars.
     """
 
     protocol: int
@@ -75,9 +76,10 @@ class Hello(_Line, frozen=True, kw_only=True):
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):
-    """Last line, after which the driver waits ``within_ms`` milliseconds for the sidecar's end.
+    """Last line of the pipe.
 
-    ``dropped`` is the number of records that were dropped before they reached this sidecar or a predecessor.
+    Afterwards, the driver waits ``within_ms`` milliseconds for the exit of the sidecar. ``dropped`` is the number of
+    records that were dropped before they reached this sidecar or an earlier sidecar.
     """
 
     within_ms: int
@@ -85,7 +87,7 @@ class Goodbye(_Line, frozen=True, kw_only=True):
 
 
 class Restored(_Line, frozen=True, kw_only=True):
-    """Record that a predecessor has already reported, sent again to restore the state."""
+    """Record that an earlier sidecar has reported, repeated to restore the state."""
 
     record: msgspec.Raw
 
@@ -110,18 +112,23 @@ class ExceptionLink(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Exception: the chain from the outermost exception to the root cause, and the stack trace as Java prints it."""
+    """Exception with its causes.
+
+    ``chain`` begins with the outermost exception and ends with the root cause. ``trace`` is the stack trace as Java
+    prints it.
+    """
 
     chain: list[ExceptionLink]
     trace: str = ""
 
 
 class ApplicationStart(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationStart`` with the submitted program; ``time`` is in milliseconds since the epoch.
+    """``SparkListenerApplicationStart`` with the submitted program.
 
-    ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, if spark-submit read it
-    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys. ``links`` are web
-    addresses and the run that submitted the application, with the names in :data:`LINKS`.
+    ``time`` is in milliseconds since the epoch. ``command`` is ``sun.java.command``. ``main_class`` is the class whose
+    main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
+    application's setting keys. ``links`` are web addresses and the run that submitted the application, with the names
+    in :data:`LINKS`.
     """
 
     app_id: str | None
@@ -194,8 +201,8 @@ class JobEnd(_Line, frozen=True, kw_only=True):
 class SqlExecutionStart(_Line, frozen=True, kw_only=True):
     """``SparkListenerSQLExecutionStart`` of an execution outside micro-batches.
 
-    ``root_id`` and ``description`` are those of the outermost enclosing execution. ``plan`` has the lines of the
-    physical plan's description that name tables and paths, redacted and at most 4,096 characters together.
+    ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` has the lines of the physical
+    plan's description that name tables and paths. The lines are redacted and have at most 4,096 characters in total.
     """
 
     execution_id: int
@@ -240,7 +247,10 @@ class StageSubmitted(_Line, frozen=True, kw_only=True):
 
 
 class StageTasks(_Line, frozen=True, kw_only=True):
-    """Change of a stage attempt's status, with its task counts; ``failed`` counts task attempts."""
+    """Change of a stage attempt's status, with the numbers of its tasks.
+
+    ``failed`` is the number of failed task attempts.
+    """
 
     stage_id: int
     attempt: int
@@ -253,13 +263,13 @@ class StageTasks(_Line, frozen=True, kw_only=True):
 
 
 class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the task attempts that ended, times in milliseconds.
+    """Sums over the task attempts that ended; times in milliseconds.
 
-    ``failed`` and ``killed`` count attempts, ``speculative`` those that Spark started as a second copy; ``retried_ms``
-    is the time from launch to finish of failed and killed attempts. ``task_ms`` is that time of all attempts: what they
-    occupied of the executors' cores. Spark sends no metrics of an attempt whose executor was lost, so the other sums
-    lack that attempt. ``scheduler_delay_ms`` is computed as in Spark's UI. ``peak_execution_memory`` is the maximum
-    of one attempt, in bytes.
+    ``failed``, ``killed`` and ``speculative`` count attempts; Spark starts a speculative attempt as a second copy.
+    ``task_ms`` is the time from launch to finish of all attempts, during which they occupy cores of the executors.
+    ``retried_ms`` is the same time of failed and killed attempts. Spark sends no metrics of an attempt whose executor
+    was lost, so the other sums do not include this attempt. ``scheduler_delay_ms`` is computed as in Spark's UI.
+    ``peak_execution_memory`` is the maximum of one attempt, in bytes.
     """
 
     tasks: int = 0
@@ -292,13 +302,14 @@ class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageTotals(TaskTotals, frozen=True, kw_only=True):
-    """Totals of a stage attempt, from its submission to its completion; later ends of its tasks are not included.
+    """Totals of a stage attempt, from its submission to its completion.
 
-    Durations are times from launch to finish of successful task attempts. A quantile is at most 6.25 % above the exact
-    value and never above the maximum (``event_log/sketch.py``). ``slowest_*`` describe the successful attempt with the
-    maximum duration. ``largest_input_bytes`` and ``median_input_bytes`` are input plus shuffle read of one successful
-    attempt. ``started`` and ``ended`` are milliseconds since the epoch; ``started`` is 0 if Spark sent no time.
-    ``cpus`` is ``spark.task.cpus``, the number of cores that a task occupies.
+    Tasks that finish later are not included. Durations are times from launch to finish of successful task attempts.
+    Quantiles are at most 6.25 % above the exact value and never above the maximum (``event_log/sketch.py``).
+    ``slowest_*`` describe the successful attempt with the maximum duration. ``largest_input_bytes`` and
+    ``median_input_bytes`` are input plus shuffle read of one successful attempt. ``started`` and ``ended`` are
+    milliseconds since the epoch; ``started`` is 0 if Spark sent no time. ``cpus`` is ``spark.task.cpus``, the number of
+    cores that a task occupies.
     """
 
     cpus: int = 1
@@ -316,14 +327,15 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
 
 
 class ApplicationTotals(_Line, frozen=True, kw_only=True):
-    """Cumulative totals of the application, at its end (``final``) and every ``events.summary.interval``.
+    """Cumulative totals of the application.
 
-    The shim computes them, so they include micro-batches, whose jobs and stages are not recorded, and survive a restart
-    of the sidecar. ``totals`` includes stages that still run. ``jobs`` and ``stages`` count those that ended, with
-    each attempt of a stage. ``busy_ms`` is ``spark.task.cpus`` times the sum of ``totals.task_ms`` and the time since
-    the launches of the task attempts that run in running stages; ``core_ms`` is the integral of the executors' cores
-    over time, in a local application those of the driver. Zero means unknown for ``core_ms``, ``cores_now`` and the
-    peaks of memory: if the listener was added after executors, or no measurement arrived.
+    The shim sends them at the application's end (``final``) and every ``events.summary.interval``. The shim computes
+    the totals, so they include micro-batches, whose jobs and stages are not recorded, and survive a restart of the
+    sidecar. ``totals`` includes running stages. ``jobs`` and ``stages`` count the jobs and stage attempts that ended.
+    ``busy_ms`` is ``spark.task.cpus`` times the sum of two times: ``totals.task_ms``, and the time since launch of all
+    running task attempts in running stages. ``core_ms`` is the integral of the number of executor cores over time; a
+    local application has the cores of the driver. Zero means unknown for ``core_ms``, ``cores_now`` and the peaks of
+    memory: the listener was added after executors, or no measurement arrived.
     """
 
     time: int
@@ -345,12 +357,12 @@ class ApplicationTotals(_Line, frozen=True, kw_only=True):
 
 
 class StageCompleted(_Line, frozen=True, kw_only=True):
-    """``SparkListenerStageCompleted``; a stage attempt without a failure reason has succeeded.
+    """Record of a ``SparkListenerStageCompleted``.
 
-    ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``, the number of consecutive attempts that may fail.
-    ``task_failure`` is the stack trace of a task of this attempt that failed with the reason as its message.
-    ``lost_executor`` and ``lost_host`` identify the executor whose shuffle output a task could not fetch.
-    ``totals`` is None if the stage began before the listener was added.
+    A stage attempt without a failure reason has succeeded. ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``,
+    the number of consecutive attempts that may fail. ``task_failure`` is the stack trace of a task of this attempt that
+    failed with the reason as its message. ``lost_executor`` and ``lost_host`` identify the executor whose shuffle
+    output a task could not fetch. ``totals`` is None if the stage began before the listener was added.
     """
 
     stage_id: int
@@ -458,7 +470,10 @@ class Inspection(_Line, frozen=True, kw_only=True):
 
 
 class StageWaited(_Line, frozen=True, kw_only=True):
-    """Wait of a stage attempt's tasks from ``since`` to ``time``, while no task of any stage ran; only in a replay."""
+    """Wait of a stage attempt's tasks while no task of any stage ran.
+
+    The wait lasted from ``since`` to ``time``. Only a replay has this record.
+    """
 
     stage: RunningStage
     since: int
@@ -508,7 +523,10 @@ class QueryProgress(_Line, frozen=True, kw_only=True):
 
 
 class AddedEvent(msgspec.Struct, frozen=True):
-    """Event of a user's program; the program assigns ``id``, which is unique in the application."""
+    """Event of a user's program.
+
+    The program assigns ``id``, which is unique in the application.
+    """
 
     id: str
     name: str

@@ -11,10 +11,10 @@ _REPLACEMENT = "*********(redacted)"
 
 
 class Redaction:
-    """Redact texts by the pattern of the application, applied to key and value.
+    """Redaction of texts with the application's pattern, applied to key and value.
 
-    Spark redacts the properties in a log, and thereby also a pattern that matches its own text. If the pattern is
-    unknown for this reason or is invalid in Python, every text is redacted that Spark did not redact itself.
+    Spark redacts the properties in a log, including a pattern that matches its own text. If the pattern is unknown for
+    this reason, or is invalid in Python, every text that Spark has not redacted is replaced.
 
     Args:
         properties: the Spark properties in the log.
@@ -23,7 +23,7 @@ class Redaction:
     def __init__(self, properties: Mapping[str, str]) -> None:
         pattern = _compiled(properties.get(_SETTING, _SPARK_DEFAULT))
         self._matches_text = re.compile("").search if pattern is None else pattern.search
-        # Spark has redacted the properties of jobs; redacting the ids among them would hide what a job belongs to.
+        # Spark has already redacted the properties of jobs. Redacted ids would hide the query or execution of a job.
         self._matches_property = (re.compile(_SPARK_DEFAULT, re.ASCII) if pattern is None else pattern).search
         self._name_is_redacted = properties.get("spark.app.name") == _REPLACEMENT
 
@@ -36,7 +36,10 @@ class Redaction:
         return _REPLACEMENT if self._matches_property(key) or self._matches_property(value) else value
 
     def application_name(self, name: str) -> str:
-        """Return the application's name, or the replacement; Spark redacts the name only among the properties."""
+        """Return the application's name, or the replacement.
+
+        Spark redacts the name only among the properties.
+        """
         return _REPLACEMENT if self._name_is_redacted else self.job_property("spark.app.name", name)
 
 

@@ -1,10 +1,12 @@
-"""Histogram for quantiles, with the integer arithmetic of the shim (``Sketch.java``)."""
+"""Histogram for quantiles; same integer arithmetic as ``Sketch.java`` in the shim."""
 
 from __future__ import annotations
 
 
 class Sketch:
-    """Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too small.
+    """Histogram with 16 buckets for each power of two.
+
+    Its quantiles are at most 6.25 % too small.
 
     Attributes:
         max: the largest value; 0 without values.
@@ -32,9 +34,10 @@ class Sketch:
             self.max = value
 
     def quantile(self, percent: int) -> int:
-        """Return the lower bound of the bucket that contains the quantile, at least the minimum; 0 without values.
+        """Return a quantile: the lower bound of its bucket; 0 without values.
 
-        With the lower bound, a task of exactly five times the median is skewed; the upper bound would miss this task.
+        The result is never below the minimum. The lower bound detects the skew of a task with exactly five times the
+        median duration; the upper bound would miss this task.
         """
         rank = (percent * self._total + 99) // 100
         for bucket in sorted(self._counts):

@@ -21,7 +21,7 @@ _MOST_RUNNING = 4_096
 #: Texts in the description that Spark gives the executions of a micro-batch.
 _RUN = "\nrunId = "
 _BATCH = "\nbatch = "
-#: Limits in characters: of a description that is kept at all, of all its selected lines, and of one of them.
+#: Limits in characters: of a description that is read, of its selected lines in total, and of one line.
 _LONGEST_PLAN = 1 << 20
 _MOST_OF_PLAN = 4_096
 _LONGEST_LINE = 512
@@ -32,7 +32,9 @@ _NAMED = re.compile(
 
 
 class SqlLines:
-    """Converter for starts outside micro-batches, failures, and the first success after a failure.
+    """Converter for the lines of SQL executions.
+
+    It converts starts outside micro-batches, failures, and the first success after a failure.
 
     Attributes:
         redaction: redaction of descriptions and plans.
@@ -45,7 +47,7 @@ class SqlLines:
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
     def start(self, line: bytes) -> SqlExecutionStart | None:
-        """Return the record of an execution's start; None for an execution of a micro-batch.
+        """Return the record of an execution's start; None in a micro-batch.
 
         The reader cuts very long lines, so the record may lack the plan and the time. If the description was cut off,
         there is no record.
@@ -97,7 +99,10 @@ class SqlLines:
         return cut(self.redaction.text("spark.job.description", description))
 
     def _names_of(self, plan: str) -> list[str]:
-        """Return the lines of a plan's description that name tables and paths, for ``plan_tables.py``."""
+        """Return the lines of a plan's description that name tables and paths.
+
+        ``plan_tables.py`` parses these lines.
+        """
         lines = []
         left = _MOST_OF_PLAN
         is_named = False

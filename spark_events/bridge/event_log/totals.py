@@ -1,7 +1,8 @@
-"""Totals of stage attempts and of the application, as the shim computes them (``TaskTotals.java``).
+"""Totals of stage attempts and of the application.
 
-The peaks of memory may be lower than those of a live run, because an event log has only the peaks that Spark measured
-at the ends of tasks and, with ``spark.eventLog.logStageExecutorMetrics``, of stages.
+The shim computes the same totals in a live run (``TaskTotals.java``). The peaks of memory may be lower than in a live
+run: an event log has only the peaks that Spark measured when a task finished, and, with
+``spark.eventLog.logStageExecutorMetrics``, when a stage completed.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from spark_events.bridge.event_log.sketch import Sketch
 from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.records import ApplicationTotals, StageTotals, TaskTotals
 
-#: The executor of a local application, which is the driver itself.
+#: Executor id of the driver, which is the executor of a local application.
 _DRIVER = "driver"
 _NAMES = TaskTotals.__struct_fields__
-#: Spark measures these two in nanoseconds.
+#: Sums that Spark measures in nanoseconds.
 _NANOS = ("cpu_ms", "shuffle_write_ms")
 _NANOS_PER_MILLI = 1_000_000
 _NO_METRICS = TaskMetrics()
 
 
 class _Sums:
-    """Sums over ended task attempts, in the order of the fields of :class:`TaskTotals`."""
+    """Sums over ended task attempts, in the order of :class:`TaskTotals`."""
 
     __slots__ = ("_durations", "_inputs", "_peak", "_slowest", "_sums")
 
@@ -36,7 +37,10 @@ class _Sums:
         self._slowest: EndedTask | EndedTaskOfAnyVersion | None = None
 
     def add(self, task: EndedTask | EndedTaskOfAnyVersion, outcome: Outcome, given: TaskMetrics | None) -> None:
-        """Add an ended attempt; Spark has no metrics of some attempts, such as after the loss of the executor."""
+        """Add an ended attempt.
+
+        ``given`` is None if Spark has no metrics, for example after the loss of the executor.
+        """
         metrics = _NO_METRICS if given is None else given
         duration = max(0, task.finish_time - task.launch_time)
         read, write = metrics.shuffle_read_metrics, metrics.shuffle_write_metrics
@@ -98,7 +102,9 @@ class _Sums:
 
 
 class Totals:
-    """Totals of the running stage attempts and of the application, at the current line of a log.
+    """Totals of the running stage attempts and of the application.
+
+    The totals belong to the current line of the log.
 
     Args:
         interval: minimum time between two records, in milliseconds; 0: no record before the application's end.
@@ -113,7 +119,7 @@ class Totals:
         self._interval = interval
         self._tasks = tasks
         self._stages: dict[tuple[int, int], _Sums] = {}
-        # Of ended stage attempts, and of tasks that ended after their stage.
+        # Sums of ended stage attempts, and of tasks that ended after their stage.
         self._ended = _Sums()
         self._counts = dict.fromkeys(("jobs", "jobs_failed", "stages", "stages_failed"), 0)
         self._cores = 0
@@ -125,7 +131,10 @@ class Totals:
         self._last_record = 0
 
     def started(self, time: int) -> None:
-        """Begin the first interval; the application's executors are known, because they are added later."""
+        """Begin the first interval.
+
+        From now on, all executors are known, because Spark adds executors later.
+        """
         self._last_record = time
         self._knows_executors = True
 
@@ -145,7 +154,10 @@ class Totals:
         outcome: Outcome,
         metrics: TaskMetrics | None,
     ) -> None:
-        """Add an ended attempt to its stage attempt, or to the application if the stage is unknown or has ended."""
+        """Add an ended task attempt to its stage attempt.
+
+        If the stage attempt is unknown or has ended, add the task attempt to the application.
+        """
         self._stages.get(key, self._ended).add(task, outcome, metrics)
 
     def stage_completed(self, key: tuple[int, int], started: int, ended: int, *, failed: bool) -> StageTotals | None:
@@ -168,7 +180,7 @@ class Totals:
         self._cores = now
 
     def peaks(self, executor: str, peaks: ExecutorPeaks | None) -> None:
-        """Take the memory peaks of an executor."""
+        """Include the memory peaks of an executor."""
         if peaks is not None:
             highest = self._driver_peaks if executor == _DRIVER else self._executor_peaks
             highest.heap = max(highest.heap, peaks.heap)

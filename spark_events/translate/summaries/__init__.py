@@ -1,1 +1,1 @@
-"""Summaries of stages and of the application: why it was slow, and what it cost."""
+"""Summaries of stages and of the application: causes of slowness, and cost."""

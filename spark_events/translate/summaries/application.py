@@ -1,4 +1,7 @@
-"""Events that sum up the application: work, failures, core-hours, memory, bytes, cost and streaming queries."""
+"""Events with the totals of an application.
+
+The totals cover work, failures, core-hours, memory, bytes, cost and streaming queries.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _MOST_QUERIES = 20
 _MOST_FUNCTIONS = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
-#: Failures to remember, so that a job does not count the failure of its stage again.
+#: Maximum number of remembered causes (a failed job must not count the failure of its stage again) and query runs.
 _REMEMBERED = 1_024
 _LEVELS = {"stage": 1, "job": 2, "sql": 3, "query": 4, "application": 5}
 #: Sums of the tasks that are attributes of the same name below ``spark.summary.``.
@@ -34,12 +37,12 @@ _PEAKS = (
     *("peak_driver_heap_bytes", "peak_executor_heap_bytes", "peak_driver_offheap_bytes"),
     *("peak_executor_offheap_bytes", "peak_driver_python_bytes", "peak_executor_python_bytes"),
 )
-#: Buckets of durations for each doubling; the middle of a bucket is at most 0.6 % from each of its values.
+#: Number of buckets per doubling of the duration; a value is at most 0.6 % from the middle of its bucket.
 _BUCKETS = 64
 
 
 class _QueryNumbers:
-    """Numbers of a query over its runs."""
+    """Numbers of a query over all its runs."""
 
     def __init__(self) -> None:
         self._batches: Counter[int] = Counter()
@@ -52,7 +55,10 @@ class _QueryNumbers:
         self._batches[round(_BUCKETS * math.log2(max(1, took_ms)))] += 1
 
     def deadline(self, rule: str, is_overdue: bool, at: int) -> None:
-        """Note a change of a deadline; times in which several deadlines are overdue count once."""
+        """Record a change of a deadline's status.
+
+        Time in which several deadlines are overdue counts once.
+        """
         if is_overdue:
             self._overdue_since.setdefault(rule, at)
         elif (began := min(self._overdue_since.values(), default=None)) is not None:
@@ -84,8 +90,8 @@ class _QueryNumbers:
 class ApplicationSummaries:
     """Summaries of the application at its end and once per interval.
 
-    The driver counts jobs, stages, tasks and cores. The sidecar counts failures by class, queries and enrichments, and
-    counts from its own start.
+    The driver counts jobs, stages, tasks and cores. The sidecar counts failures by class, queries and enrichments since
+    its own start.
 
     Args:
         config: the price of a core-hour.
@@ -98,7 +104,7 @@ class ApplicationSummaries:
         self._queries: dict[str, _QueryNumbers] = {}
         self._last_batches: OrderedDict[str, int] = OrderedDict()
         self._failures: Counter[str] = Counter()
-        # By fingerprint, the number of failures at each level.
+        # Number of failures at each level, by fingerprint of the cause.
         self._failed: OrderedDict[str, Counter[int]] = OrderedDict()
         self._usage: dict[str, int | float] = {}
         self._enrich_cost: int | float | None = None
@@ -109,7 +115,7 @@ class ApplicationSummaries:
         }
 
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
-        """Count a committed batch; make no event."""
+        """Count a committed batch; report no event."""
         progress = record.progress
         if is_commit(progress) and progress.batch_id > self._last_batches.get(progress.run_id, -1):
             self._last_batches[progress.run_id] = progress.batch_id
@@ -187,9 +193,10 @@ class ApplicationSummaries:
         return self._queries.setdefault(title, _QueryNumbers())
 
     def _failure(self, draft: Draft) -> None:
-        """Count a failure; with the same cause, the level that failed most often counts.
+        """Count a failure once, although it occurs at several levels.
 
-        A job fails with its stage, so two stages, their two jobs and their two queries are two failures, in any order.
+        A job fails with its stage: two stages, their two jobs and their two queries are two failures, in any order.
+        Therefore, of all failures with one cause, only the level with the most failures counts.
         """
         attributes = draft.attributes
         cause = str(attributes.get("failure.fingerprint"))

@@ -1,4 +1,4 @@
-"""Reasons why a stage was slow, judged from the totals of its tasks."""
+"""Reasons why a stage was slow, derived from the totals of its tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problem(NamedTuple):
 
     Attributes:
         text: a clause for a sentence.
-        lost_ms: estimate of the stage's time that the problem cost; 0 if the totals do not show it.
+        lost_ms: estimated time that the problem cost the stage; 0 if the totals do not allow an estimate.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 
 def problems(tasks: int, totals: StageTotals, core_ms: int | None, config: SummaryConfig) -> list[Problem]:
-    """Return the problems of a stage attempt, those that cost most time first.
+    """Return the problems of a stage attempt, the largest loss of time first.
 
     Args:
         tasks: number of the stage's tasks.

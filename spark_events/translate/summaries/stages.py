@@ -1,4 +1,4 @@
-"""Events that sum up the tasks of a stage attempt and name the reasons why it was slow."""
+"""Events with the totals of a stage attempt and the reasons why it was slow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOTALS = (
     *("output_rows", "shuffle_read_bytes", "shuffle_read_rows", "shuffle_write_bytes", "shuffle_write_rows"),
     *("shuffle_write_ms", "spill_memory_bytes", "spill_disk_bytes", "largest_input_bytes", "median_input_bytes"),
 )
-#: Totals of the successful task attempts; unknown if there is none.
+#: Totals of the successful task attempts; unknown if no attempt succeeded.
 _OF_SUCCESSES = (
     *("duration_p50_ms", "duration_p95_ms", "duration_max_ms", "slowest_task", "slowest_attempt"),
     *("slowest_executor", "slowest_host"),
@@ -34,7 +34,7 @@ class StageSummaries:
     Args:
         config: the thresholds of problems.
         executors: supplies the cores.
-        queries: a running query may use cores unseen, because stages of micro-batches are not recorded.
+        queries: supplies whether a query runs; its micro-batches may use cores, but their stages are not recorded.
         executions: supplies sources and targets of SQL executions.
     """
 
@@ -49,21 +49,21 @@ class StageSummaries:
         self._executors = executors
         self._queries = queries
         self._executions = executions
-        # Running stage attempts, and whether another one ran at the same time.
+        # By running stage attempt: whether another attempt has run at the same time.
         self._shared: dict[tuple[int, int], bool] = {}
 
     def submitted(self, key: tuple[int, int]) -> None:
-        """Note that a stage attempt runs."""
+        """Record that a stage attempt runs."""
         if self._shared:
             self._shared = dict.fromkeys(self._shared, True)
         self._shared[key] = len(self._shared) > 0
 
     def forget(self, key: tuple[int, int]) -> bool:
-        """Forget a stage attempt; return whether it had the executors for itself."""
+        """Forget a stage attempt; return whether no other work ran meanwhile."""
         return not self._shared.pop(key, True) and not self._queries.running()
 
     def of(self, record: StageCompleted, title: str, clause: str, origin: Origin) -> Draft | None:
-        """Return the summary of a stage attempt that has ended; None without totals.
+        """Return the summary of an ended stage attempt; None without totals.
 
         Args:
             record: the attempt's end.

@@ -9,8 +9,8 @@ import org.apache.spark.executor.ExecutorMetrics;
 /**
  * Cumulative totals of the application: {@code ApplicationTotals} in {@code records.py}.
  *
- * <p>Kept here and not in the sidecar, so that they include micro-batches and survive a restart of the sidecar. All
- * times are those of Spark's events, so that a replay computes the same. Used by the listener thread only.
+ * <p>The shim computes the totals, so they include micro-batches and survive a restart of the sidecar. All times are
+ * times of Spark's events, so a replay computes the same totals. Used by the listener thread only.
  */
 public final class ApplicationTotals {
   /** Spark's metrics of memory: the heap, other memory of the JVM, and Python processes. */
@@ -18,7 +18,7 @@ public final class ApplicationTotals {
 
   private final long interval;
   private final long cpus;
-  /** Of ended stage attempts, and of tasks that ended after their stage. */
+  /** Sums of ended stage attempts, and of tasks that ended after their stage. */
   private final TaskTotals ended = new TaskTotals();
   private long jobs;
   private long jobsFailed;
@@ -47,7 +47,7 @@ public final class ApplicationTotals {
     cpus = found;
   }
 
-  /** Begins the first interval; the application's executors are known, because they are added later. */
+  /** Begins the first interval. From now on, all executors are known, because Spark adds executors later. */
   public void started(long time) {
     lastRecord = time;
     knowsExecutors = true;
@@ -93,7 +93,7 @@ public final class ApplicationTotals {
     return coreMillis + cores * Math.max(0, time - coresSince);
   }
 
-  /** Takes the memory peaks of an executor; {@code metrics} may be null. */
+  /** Includes the memory peaks of an executor; {@code metrics} may be null. */
   public void peaks(String executor, ExecutorMetrics metrics) {
     if (metrics != null) {
       long[] peaks = executor.equals(RunningWork.DRIVER) ? driverPeaks : executorPeaks;
@@ -103,7 +103,7 @@ public final class ApplicationTotals {
     }
   }
 
-  /** Returns whether the interval has passed, and begins the next one. */
+  /** Returns whether the interval has passed, and if so, begins the next interval. */
   boolean isDue(long time) {
     if (interval == 0 || time - lastRecord < interval) {
       return false;

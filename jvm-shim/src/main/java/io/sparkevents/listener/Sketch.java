@@ -5,8 +5,8 @@ import java.util.Arrays;
 /**
  * Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too small.
  *
- * <p>A replay uses the same integer arithmetic ({@code sketch.py}). At most 4 KB, because there are fewer than 1,000
- * buckets.
+ * <p>A replay uses the same integer arithmetic ({@code sketch.py}). The histogram needs at most 4 KB, because it has
+ * fewer than 1,000 buckets.
  */
 final class Sketch {
   private int[] counts = new int[32];
@@ -29,7 +29,7 @@ final class Sketch {
     return max;
   }
 
-  /** Returns the lower bound of the bucket that contains the quantile, at least the minimum; 0 without values. */
+  /** Returns the lower bound of the bucket of a quantile, but at least the minimum; 0 without values. */
   long quantile(int percent) {
     if (total == 0) {
       return 0;
@@ -44,7 +44,7 @@ final class Sketch {
     return max;
   }
 
-  /** Returns the bucket of a value: the value itself below 32, then its highest five bits and their position. */
+  /** Returns the bucket of a value: below 32 the value itself, then its highest five bits and their position. */
   private static int bucket(long value) {
     if (value < 16) {
       return (int) Math.max(0, value);

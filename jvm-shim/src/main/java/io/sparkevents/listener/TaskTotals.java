@@ -10,11 +10,11 @@ import org.apache.spark.scheduler.TaskInfo;
 /**
  * Sums over the ended task attempts of a stage attempt, with quantiles of their durations and inputs.
  *
- * <p>{@code StageTotals} in {@code records.py} defines the values; a replay computes the same ({@code totals.py}). Used
- * by the listener thread; after the stage's end, it does not change, and the writer thread reads it.
+ * <p>{@code StageTotals} in {@code records.py} defines the values; a replay ({@code totals.py}) computes equal values.
+ * The listener thread updates the sums until the stage's end; afterwards the writer thread reads them.
  */
 final class TaskTotals {
-  /** Names of the sums. The first six need no metrics; then follows the order of {@link #add(TaskMetrics)}. */
+  /** Names of the sums. The first six need no metrics; the last ones have the order of {@link #add(TaskMetrics)}. */
   private static final String[] NAMES = {
     "tasks", "failed", "killed", "speculative", "task_ms", "retried_ms", "scheduler_delay_ms", "getting_result_ms",
     "run_ms", "cpu_ms", "gc_ms", "deserialize_ms", "result_serialize_ms", "result_bytes",
@@ -25,7 +25,7 @@ final class TaskTotals {
   };
   private static final int FIRST_OF_METRICS = 8;
   private static final int PEAK = NAMES.length - 1;
-  /** Spark measures these two in nanoseconds. */
+  /** Indices of the sums that Spark measures in nanoseconds. */
   private static final int CPU = 9;
   private static final int SHUFFLE_WRITE = 23;
 
@@ -40,7 +40,7 @@ final class TaskTotals {
   /**
    * Adds an ended attempt.
    *
-   * @param metrics null if Spark has none, such as after the loss of the executor
+   * @param metrics null if Spark has no metrics, for example after the loss of the executor
    */
   void add(TaskInfo task, Stages.Outcome outcome, TaskMetrics metrics) {
     long finish = task.finishTime();
