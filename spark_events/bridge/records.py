@@ -305,7 +305,7 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
     """Totals of a stage attempt, from its submission to its completion.
 
     Tasks that finish later are not included. Durations are times from launch to finish of successful task attempts.
-    Quantiles are at most 6.25 % above the exact value and never above the maximum (``event_log/sketch.py``).
+    Quantiles are at most 6.25 % below the exact value and never below the minimum (``event_log/sketch.py``).
     ``slowest_*`` describe the successful attempt with the maximum duration. ``largest_input_bytes`` and
     ``median_input_bytes`` are input plus shuffle read of one successful attempt. ``started`` and ``ended`` are
     milliseconds since the epoch; ``started`` is 0 if Spark sent no time. ``cpus`` is ``spark.task.cpus``, the number of
