@@ -5,31 +5,26 @@ import contextlib
 
 import aiohttp
 
-from spark_events import Retry, enrich_batch
-
-
-class TokenExpiredError(ConnectionError):
-    """Answer 401 of the service, after which the next attempt logs in again."""
+from spark_events import enrich_batch
 
 
 def enriched(df, url, user, password):
     @contextlib.asynccontextmanager
     async def open_client():
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
-            yield {"session": session, "token": "", "lock": asyncio.Lock()}
+            yield session, asyncio.Lock(), set()
 
     async def lookup(row, ctx):
-        client = ctx.resource
-        async with client["lock"]:  # one login for all calls that wait
-            if not client["token"]:
-                async with client["session"].post("/login", json={"user": user, "password": password}) as answer:
-                    client["token"] = (await answer.json())["token"]
-        token = client["token"]
-        async with client["session"].get(f"/scores/{row.id}", headers={"Authorization": f"Bearer {token}"}) as answer:
-            if answer.status == 401:
-                client["token"] = "" if client["token"] == token else client["token"]
-                raise TokenExpiredError
-            answer.raise_for_status()
-            return {"score": (await answer.json())["score"]}
+        (session, lock, tokens), account = ctx.resource, {"user": user, "password": password}
+        for last in (False, False, False, False, True):  # a new token may expire before it is used
+            async with lock:  # one login for all calls that wait
+                if not tokens:
+                    login = await session.post("/login", json=account, raise_for_status=True)
+                    tokens.add((await login.json())["token"])
+                (token,) = tokens
+            async with session.get(f"/scores/{row.id}", headers={"Authorization": f"Bearer {token}"}) as answer:
+                if answer.status != 401 or last:
+                    return answer.raise_for_status() or {"score": (await answer.json())["score"]}
+            tokens.discard(token)
 
-    return enrich_batch(df, lookup, output="score double", resource=open_client, retry=Retry(attempts=5, initial=0.05))
+    return enrich_batch(df, lookup, output="score double", resource=open_client)

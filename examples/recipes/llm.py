@@ -6,21 +6,15 @@ import openai
 
 from spark_events import Budget, Limits, OnFailure, enrich_batch
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"topic": {"enum": ["billing", "outage", "other"]}, "urgent": {"type": "boolean"}},
-    "required": ["topic", "urgent"],
-    "additionalProperties": False,
-}
+FIELDS = {"topic": {"enum": ["billing", "outage", "other"]}, "urgent": {"type": "boolean"}}
+SCHEMA = {"type": "object", "properties": FIELDS, "required": [*FIELDS], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "ticket", "strict": True, "schema": SCHEMA}}
 
 
 def enriched(df, base_url, api_key, model, tokens_per_minute):
     async def classify(row, ctx):
-        answer = await ctx.resource.chat.completions.create(
-            model=model,
-            messages=[{"role": "user", "content": f"Classify this ticket: {row.text}"}],
-            response_format={"type": "json_schema", "json_schema": {"name": "t", "strict": True, "schema": SCHEMA}},
-        )
+        ask = [{"role": "user", "content": f"Classify this ticket: {row.text}"}]
+        answer = await ctx.resource.chat.completions.create(model=model, messages=ask, response_format=FORMAT)
         return {**json.loads(answer.choices[0].message.content), "tokens": answer.usage.total_tokens}
 
     # About four characters are a token; the prompt and an answer are about 50.

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from spark_events import Limits, enrich_batch
+from spark_events import CircuitBreaker, Limits, Retry, enrich_batch
 
 CONNECTIONS = 8  # per worker process; PostgreSQL's max_connections limits the sum over all workers
 
@@ -17,12 +17,13 @@ def enriched(df, dsn):
         by_id = {one["id"]: {"name": one["name"], "balance": float(one["balance"])} for one in found}
         return [by_id.get(row.id, {"name": None, "balance": None}) for row in rows]
 
-    # A failover or a lost connection is retried. An error in the SQL statement fails the batch immediately.
+    # Calls are retried during a failover of up to 90 s. An error in the SQL statement fails the batch immediately.
     return enrich_batch(
         df,
         lookup,
         output="name string, balance double",
         resource=open_pool,
         batch_size=100,
-        limits=Limits(max_in_flight=CONNECTIONS),
+        limits=Limits(max_in_flight=CONNECTIONS, circuit_breaker=CircuitBreaker(give_up_after=90)),
+        retry=Retry(attempts=100, max=2),
     )

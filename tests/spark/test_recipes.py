@@ -15,10 +15,12 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
-from fakes import ROOT
+from fakes import ROOT, eventually
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from reporters.peers.postgresql import PASSWORD, PostgreSQL
+
+from spark_events import EnrichmentError
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
@@ -37,6 +39,10 @@ def recipe(name: str) -> ModuleType:
     return module
 
 
+#: Tokens of one answer, and the quota of tokens in 5 s: the budget allows 250, the rest allows for a busy machine.
+TOKENS, QUOTA, QUOTA_SECONDS = 25, 400, 5
+
+
 class Service:
     """Services that the recipes call, which count the requests."""
 
@@ -44,18 +50,24 @@ class Service:
         self.logins = 0
         self.expired = 0
         self.uses: dict[str, int] = {}
-        self.rejections = 0
+        self.asked = 0
+        self.over_quota = 0
+        self.spent: list[float] = []
         self.legacy: list[str] = []
         self.bulk: list[int] = []
         self.url = ""
 
-    async def login(self, _: web.Request) -> web.Response:
+    async def login(self, request: web.Request) -> web.Response:
+        if (await request.json())["password"] == "wrong":
+            return web.json_response({"token": "wrong"})
         self.logins += 1
         return web.json_response({"token": f"t{self.logins}"})
 
     async def score(self, request: web.Request) -> web.Response:
         """Answer ten requests for each token, and further requests with 401."""
         token = request.headers["Authorization"]
+        if token == "Bearer wrong":
+            raise web.HTTPUnauthorized
         self.uses[token] = self.uses.get(token, 0) + 1
         if self.uses[token] > 10:
             self.expired += 1
@@ -63,17 +75,21 @@ class Service:
         return web.json_response({"score": int(request.match_info["id"]) / 2})
 
     async def completions(self, request: web.Request) -> web.Response:
-        """Answer like an OpenAI-compatible server, and reject every fifth request."""
+        """Answer like an OpenAI-compatible server with a quota of tokens; the fifth request is rejected in any case."""
         body = await request.json()
         schema = body["response_format"]["json_schema"]["schema"]
         assert set(schema["required"]) == {"topic", "urgent"}
-        self.rejections += 1
-        if self.rejections % 5 == 0:
+        self.asked += 1
+        now = time.monotonic()
+        is_over = TOKENS * sum(now - QUOTA_SECONDS < spent for spent in self.spent) > QUOTA - TOKENS
+        self.over_quota += is_over
+        if is_over or self.asked == 5:
             raise web.HTTPTooManyRequests(headers={"Retry-After": "0", "x-ratelimit-remaining-tokens": "0"})
+        self.spent.append(now)
         text = body["messages"][0]["content"]
         content = json.dumps({"topic": "outage" if "down" in text else "billing", "urgent": "down" in text})
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-        usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
+        usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": TOKENS}
         answer = {"id": "c1", "object": "chat.completion", "created": int(time.time()), "model": body["model"]}
         return web.json_response({**answer, "choices": [choice], "usage": usage})
 
@@ -126,12 +142,11 @@ def service() -> Iterator[Service]:
 
 
 def test_recipes_are_short() -> None:
-    """A recipe has at most 30 lines of code."""
+    """A recipe has at most 30 lines."""
     recipes = sorted(RECIPES.glob("*.py"))
     assert len(recipes) == 5
     for path in recipes:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        assert len(lines) <= 30, path
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 30, path
 
 
 def test_an_expired_token_is_renewed(spark: SparkSession, service: Service) -> None:
@@ -140,6 +155,13 @@ def test_an_expired_token_is_renewed(spark: SparkSession, service: Service) -> N
     assert [row.score for row in out.orderBy("id").collect()] == [number / 2 for number in range(40)]
     assert service.logins >= 4
     assert service.expired > 0
+
+
+def test_expired_tokens_do_not_count_as_an_outage(spark: SparkSession, service: Service) -> None:
+    """With a wrong password, rows fail with the status 401; the circuit breaker does not open."""
+    with pytest.raises(EnrichmentError, match="401") as raised:
+        recipe("expiring_token").enriched(spark.range(0, 40, 1, 1), service.url, "ada", "wrong").collect()
+    assert {sample.failure.kind for sample in raised.value.samples} == {"error"}
 
 
 def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
@@ -159,16 +181,51 @@ def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
     assert (rows[499].name, rows[499].balance) == (None, None)
 
 
+def test_a_failover_of_postgresql_does_not_fail_the_batch(spark: SparkSession) -> None:
+    """If the server is down for longer than the circuit breaker's default, every row still has its answer."""
+    server = PostgreSQL()
+    outages: list[float] = []
+
+    def restart() -> None:
+        calls = "select 1 from pg_stat_activity where query like 'select id, name%' and state = 'active'"
+        eventually(lambda: server.psql(calls), what="a query of the batch")
+        server.stop()
+        began = time.monotonic()
+        time.sleep(12)  # the failover
+        server.start()
+        outages.append(time.monotonic() - began)
+
+    try:
+        server.start()
+        server.psql(
+            "create table held (id bigint primary key, name text, balance numeric)",
+            "insert into held select n, 'n' || n, n * 10 from generate_series(0, 3999) n",
+            # A query of a hundred rows takes two seconds.
+            "create view accounts as select id, name || pg_sleep(0.02)::text as name, balance from held",
+        )
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        dsn = f"postgresql://ada:{quote(PASSWORD, safe='')}@127.0.0.1:{server.port}/events"
+        rows = recipe("postgresql").enriched(spark.range(0, 4000, 1, 2), dsn).orderBy("id").collect()
+        restarting.join()
+    finally:
+        server.remove()
+    assert outages
+    assert outages[0] > 10
+    assert [(row.name, row.balance) for row in rows] == [(f"n{n}", n * 10.0) for n in range(4000)]
+
+
 def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) -> None:
-    """Rejected requests are repeated, and each row has its structured answer and its number of tokens."""
+    """Each row has its structured answer and its tokens, and the budget keeps the calls below the quota."""
     texts = spark.createDataFrame(
         [(n, "db is down" if n % 2 else "an invoice") for n in range(20)], "id int, text string"
     )
-    good, dead = recipe("llm").enriched(texts, f"{service.url}/v1", "key", "small", 60_000)
+    good, dead = recipe("llm").enriched(texts, f"{service.url}/v1", "key", "small", 3_000)
     rows = good.orderBy("id").collect()
     assert [(row.topic, row.urgent, row.tokens) for row in rows] == [("billing", False, 25), ("outage", True, 25)] * 10
     assert dead.count() == 0
-    assert service.rejections > 20
+    assert (service.asked, service.over_quota) == (21, 0)
+    assert service.spent[-1] - service.spent[0] >= 0.8 * (20 * TOKENS - 100) / 50
 
 
 def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) -> None:
