@@ -1,6 +1,6 @@
-"""Circuit breaker of one reporter: pause attempts at a failing destination.
+"""Circuit breaker of one reporter: it pauses attempts while the destination fails.
 
-While the breaker is open, events wait in the mailbox and are not discarded. The open time grows as FLIP-545 proposes.
+While the breaker is open, the mailbox keeps the events. The open time grows as FLIP-545 proposes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from spark_events.config import integer, option, positive_duration
 
 
 class BreakerState(enum.Enum):
-    """CLOSED passes events, OPEN holds them, HALF_OPEN passes one batch as a test."""
+    """State of the breaker: CLOSED passes events, OPEN holds them, HALF_OPEN passes one batch as a test."""
 
     CLOSED = "closed"
     HALF_OPEN = "half-open"
@@ -44,8 +44,8 @@ class BreakerConfig:
 class Breaker:
     """Count consecutive failures, and decide when the next attempt is allowed.
 
-    Event rates are low, so a failure ratio over a window of calls would still include failures from an hour ago. The
-    breaker only decides; it neither waits nor calls the reporter.
+    The breaker counts failures in a row instead of a failure ratio: event rates are low, so a window of calls could
+    include failures from an hour ago. The breaker only decides; the caller waits and calls the reporter.
 
     Args:
         config: the number of failures that opens the breaker, and the open times.
@@ -72,7 +72,7 @@ class Breaker:
     def attempt(self) -> None:
         """Record the start of an attempt; an open breaker whose time has expired becomes half-open.
 
-        A drain also makes attempts while the breaker is open; failures of these attempts do not extend the open time.
+        A drain also makes attempts while the breaker is open. Their failures do not extend the open time.
         """
         if self.state is BreakerState.OPEN and not self.pause():
             self._become(BreakerState.HALF_OPEN, "testing the destination with one batch")

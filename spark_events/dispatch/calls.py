@@ -1,4 +1,4 @@
-"""Calls of a reporter's methods, guarded against misbehaving reporter code."""
+"""Calls of a reporter's methods, with protection against faulty reporter code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import text_of
 from spark_events.reporters.reporter import Reporter
 
-#: Upper limit for the batch size that a reporter's class sets.
+#: Upper limit for the batch size that a reporter's class may set.
 _MOST = 1_000_000
-#: Maximum length of an error text in characters, so that a quoted response cannot fill the log or an event.
+#: Maximum length of an error text, in characters. A quoted response must not fill the log or an event.
 _MOST_TEXT = 2000
 
-#: Upper limit for the linger time that a reporter's class sets, in seconds; a larger value is probably in milliseconds.
+#: Upper limit for the linger time that a reporter's class may set, in seconds. A larger value is probably meant in
+#: milliseconds.
 _LONGEST_LINGER = 60.0
 #: Upper limit for the pause that a destination requests, in seconds.
 _LONGEST_PAUSE = 3600.0
@@ -43,7 +44,7 @@ async def end(rest: Awaitable[None]) -> None:
 
 
 class _NoExit:
-    """Turn attempts to exit the process into errors, so that the delivery continues."""
+    """Convert attempts to exit the process into errors, so that the delivery continues."""
 
     def __enter__(self) -> None: ...
 
@@ -52,13 +53,13 @@ class _NoExit:
             return
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"the reporter tried to end its process: {describe(error)}") from error
-        # Callers catch only Exception, so convert any other error too.
+        # Callers catch only Exception, so convert any other BaseException too.
         raise RuntimeError(
             f"the reporter raised a BaseException that is not an Exception: {describe(error)}"
         ) from error
 
 
-# This context manager has no state, so all calls share one instance.
+# One shared instance serves all calls, because this context manager has no state.
 _no_exit = _NoExit()
 
 
@@ -81,10 +82,10 @@ def linger_of(reporter: Reporter) -> float:
 
 
 def asked_pause(error: BaseException) -> float | None:
-    """Return the pause in seconds that the error requests; None without a request."""
+    """Return the pause in seconds that the error requests; None if the error requests no pause."""
     # A user-defined error class may lack the attribute, or set it to any value.
     asked = getattr(error, "retry_after", None) if isinstance(error, ThrottledError) else None
-    # Apply the limit before the conversion because a large integer would overflow a float.
+    # Apply the limit before the conversion, because converting a very large integer to float would overflow.
     return float(min(max(asked, 0.0), _LONGEST_PAUSE)) if is_seconds(asked) else None
 
 
@@ -94,7 +95,7 @@ def _unchanged(text: str) -> str:
 
 def describe(error: BaseException, hide: Callable[[str], str] = _unchanged) -> str:
     """Return the type and message of an error, with secrets hidden."""
-    # Hide secrets before shortening the text, so that no part of a secret remains.
+    # Hide secrets before shortening the text; shortening first could leave a part of a secret.
     text = hide(text_of(error, 100 * _MOST_TEXT))[:_MOST_TEXT]
     if isinstance(error, asyncio.TimeoutError) and not text:
         return "no answer within the timeout"

@@ -23,21 +23,21 @@ from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
 Store: TypeAlias = Mailbox | Spool
-#: Factory of stores. Its arguments are two callbacks: the first wakes the worker, the second reports progress.
+#: Factory of stores. It takes two callbacks: the first wakes the worker, the second reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
-#: Events of at least this severity, such as failures, do not linger for a larger batch.
+#: Minimum severity of events that are sent without a linger time, such as failures.
 _PRESSING = Severity.WARN
 _LOG = logging.getLogger(__name__)
-#: A reporter that accepts a batch within this time, in seconds, is fast; the dispatcher waits up to this time for space
-#: in its mailbox.
+#: Longest time in which a fast reporter accepts a batch, in seconds. The dispatcher waits up to this time for space in
+#: the mailbox of a fast reporter.
 _QUICK_SECONDS = 0.01
-#: Grace period for a cancelled attempt, in seconds; a call that exceeds it is considered to block its thread.
+#: Grace period for a cancelled attempt, in seconds. A call that takes longer counts as blocking its thread.
 _GRACE_SECONDS = 0.5
-#: Maximum number of blocked threads per reporter; beyond it, no replacement starts. Blocked threads may use CPU time
-#: and slow down other reporters.
+#: Maximum number of blocked threads per reporter; beyond it, the delivery starts no replacement. Blocked threads may
+#: use CPU time and slow down other reporters.
 _MOST_HUNG = 4
-#: Fill level of a mailbox that causes a warning, and the level below which the warning is armed again.
+#: Fill level of a mailbox that causes a warning, and the lower level that allows the next warning.
 _NEARLY_FULL, _HALF_FULL = 0.9, 0.5
 #: Interval at which a drain checks for a dead destination, in seconds.
 _LOOK_SECONDS = 0.1
@@ -94,7 +94,8 @@ class Delivery:
     ) -> None:
         self.name = name
         self._hide = hide
-        # At most half of the mailbox is in flight, so a new event of higher priority can still displace a waiting one.
+        # Send at most half of the mailbox at once, so that a new event of higher priority can still displace a waiting
+        # event.
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
         self._make = make
         self._hooks = hooks or Hooks()
@@ -111,8 +112,8 @@ class Delivery:
         self._unreplaced = False
         self._warned_of_fullness = False
         self._draining = False
-        # Number of events accepted since the worker last fetched a batch, and whether they are due without further
-        # linger.
+        # Number of events accepted since the worker last fetched a batch, and whether the worker must send them without
+        # further linger.
         self._untaken = 0
         self._is_due = False
         self._hung: list[Worker] = []
@@ -122,7 +123,7 @@ class Delivery:
         self._stop_trying_at = float("inf")
         self.hung = 0
         self.timeouts = 0
-        # Create the first reporter here, so that an error of its constructor is raised to the caller.
+        # Create the first reporter here, so that the caller gets an error of the reporter's constructor.
         first = made(make)
         self._worker = self._successor(lambda: first)
 
@@ -144,7 +145,7 @@ class Delivery:
             self._worker.wake()
 
     def _end_linger(self, chosen: Entries) -> bool:
-        """Return whether the new events end the linger time of the queued events."""
+        """Return whether the new events end the linger time, so that the worker sends the queue now."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
         if self._is_due or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
@@ -155,8 +156,9 @@ class Delivery:
     def wait_for_room(self, weight: int) -> None:
         """Wait briefly for a fast reporter, to avoid shedding in a burst.
 
-        The dispatcher does not wait for a slow or failing reporter, because that would delay the other reporters. After
-        a wait without success, the dispatcher waits again only once the reporter has accepted a batch quickly.
+        A wait for a slow or failing reporter would delay the other reporters, so the dispatcher waits only for a fast
+        reporter. If a wait ends without space, the dispatcher waits again only after the reporter has accepted a batch
+        quickly.
         """
         if self.is_durable:
             self.store.wait_for_room(weight, _QUICK_SECONDS)
@@ -186,8 +188,8 @@ class Delivery:
     def wait_until_settled(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds until all events are settled.
 
-        During a drain, the wait for a dead destination ends with the last attempt. While the reporter fails, events
-        that are safe on disk count as settled.
+        During a drain, the wait for a dead destination ends after the last attempt. If the reporter fails, events that
+        are safe on disk count as settled.
 
         Returns:
             Whether all events are settled.
@@ -233,10 +235,10 @@ class Delivery:
         with self._lock:
             worker = self._worker
             fault = None if self._deadline is not None else self._fault(worker, now)
-            # The thread recovered before a replacement could be started.
+            # The blocked thread has recovered, so it needs no replacement.
             self._unreplaced = self._unreplaced and fault is not None
             alive = [hung for hung in self._hung if hung.is_alive]
-            # At the limit, start the next replacement only after one of the blocked threads has ended.
+            # At the limit, start no replacement until one of the blocked threads has ended.
             if fault is None or len(alive) >= _MOST_HUNG or not self._replace(*fault):
                 return
             worker.retry_loop.abandon()
@@ -285,15 +287,15 @@ class Delivery:
         return "blocks its thread, which is abandoned", f"for {busy:.1f} s"
 
     def _replace(self, what: str, how: str) -> bool:
-        """Replace the current worker; return whether the replacement has started."""
+        """Replace the current worker; return True if the replacement has started."""
         if not self._unreplaced:
-            # Count the failure before the first attempt to start a replacement, and only once.
+            # Count the failure before the first attempt to start a replacement, and only at that attempt.
             self._breaker.failed(f"{what}: {how}")
         try:
             successor = self._successor(self._make)
             successor.start()
         except Exception as error:
-            # The system may have no free file descriptors or threads; the next check retries.
+            # The system may have no free file descriptors or threads; the next check tries again.
             if not self._unreplaced:
                 self._unreplaced = True
                 _LOG.error(
@@ -308,9 +310,9 @@ class Delivery:
         return True
 
     def begin_drain(self) -> None:
-        """Begin to drain: end pauses early, and try to reach a dead destination once more.
+        """Begin to drain: end pauses early, and call a dead destination one last time.
 
-        The last attempt is limited to 2 s.
+        This last attempt may take 2 s.
         """
         with self._lock:
             if not self._draining:
@@ -322,7 +324,7 @@ class Delivery:
 
     @property
     def _is_dead(self) -> bool:
-        # If the events are safe on disk, the destination counts as dead after a single failure.
+        # If the events are safe on disk, a single failure is enough to treat the destination as dead.
         return self._worker.retry_loop.is_dead or (self.is_durable and self._worker.retry_loop.in_failure)
 
     def _limit(self) -> None:
@@ -341,7 +343,7 @@ class Delivery:
         return min(self._stop_by, self._stop_trying_at)
 
     def _drop_rest(self) -> None:
-        """Drop the remaining events of a dead destination, except events in a spool."""
+        """Drop the remaining events for a dead destination, except the events in a spool."""
         if not self.is_durable:
             self.store.close(self._stop_trying_at)
 
@@ -359,7 +361,7 @@ class Delivery:
             self._worker.request_stop(self._ends_at)
 
     def join(self) -> None:
-        """Wait until the worker ends or the deadline passes, then drop the undelivered events."""
+        """Wait until the worker ends or the deadline passes, then drop all undelivered events."""
         deadline = time.monotonic() if self._deadline is None else self._deadline
         self._worker.join(max(0.0, min(self._ends_at, deadline) - time.monotonic()))
         dropped = self._close(deadline)
@@ -372,8 +374,8 @@ class Delivery:
     def dismiss(self) -> None:
         """Stop the delivery immediately, without waiting for its thread.
 
-        No call follows the call in progress. The user requested the removal, so the undelivered events are dropped
-        without an error in the log.
+        The call in progress is the last one. The user requested the removal, so the log has no error about the dropped
+        events.
         """
         now = time.monotonic()
         self.request_stop(now)
@@ -404,11 +406,11 @@ class Delivery:
             return self.store.take(most)
 
     def is_due(self, worker: Worker) -> bool:
-        """Return whether the queued events are due without further linger; called by the worker."""
+        """Return whether the worker must send the queued events without further linger; called by the worker."""
         return self._is_due or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether no event is left for this worker; called by the worker."""
+        """Return whether this worker has no more events to deliver; called by the worker."""
         return worker is not self._worker or self._closed or self.store.is_exhausted()
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:

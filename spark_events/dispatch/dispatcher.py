@@ -122,15 +122,16 @@ class AsyncQueuedDispatcher:
                 with self._watching(f"reporter {delivery.name}"):
                     delivery.check(time.monotonic())
             with self._watching("the dispatcher"):
-                # The driver waits only slightly longer than the timeout, so run the next check as soon as a reporter
-                # can be late.
+                # The driver waits only slightly longer than the timeout, so check again as soon as a reporter can be
+                # late.
                 pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
                 self._on_watch()
 
     @contextlib.contextmanager
     def _watching(self, subject: str) -> Iterator[None]:
-        """Suppress errors of a check, so that the other checks still run; log the first error of each checked
-        reporter.
+        """Suppress errors of a check, so that the other checks still run.
+
+        The log gets the first error of each checked reporter.
         """
         try:
             yield
@@ -175,7 +176,7 @@ class AsyncQueuedDispatcher:
         together = Entries(entries)
         for delivery in self._deliveries if together else ():
             delivery.wait_for_room(together.weight)
-        # progress() takes the same lock, so it never counts records whose events have not reached every mailbox.
+        # progress() takes the same lock, so it counts a record only after the record's events are in every mailbox.
         with self._lock:
             for delivery in self._deliveries if together else ():
                 delivery.put(together)
@@ -183,7 +184,7 @@ class AsyncQueuedDispatcher:
 
     def progress(self) -> DeliveryProgress:
         """Return the current progress of the reporters."""
-        # Compute both numbers in a single pass because the sidecar calls this method after every batch.
+        # Compute both numbers in one pass, because the sidecar calls this method after every batch.
         with self._lock:
             completed = answered = self._dispatched
             for delivery in self._deliveries:
@@ -212,7 +213,8 @@ class AsyncQueuedDispatcher:
         """
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
-        # Join deliveries with a spool first because they still have to write their remaining events to disk.
+        # Join deliveries with a spool first, because they have to write their remaining events to disk before the
+        # deadline.
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
         self._stopped.set()
@@ -237,9 +239,10 @@ def create(
 class SyncReporters:
     """Set of reporters that the driver currently waits for.
 
-    The driver does not wait for a late reporter until that reporter has caught up, nor for a reporter whose circuit
-    breaker is not closed. An unreachable destination therefore delays the driver by at most one timeout, not by one per
-    record. Only the driver waits; the sidecar itself never blocks on reporters.
+    After a reporter was late, the driver waits for it again only when it has caught up. The driver also does not wait
+    while the reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by
+    one timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself never blocks on
+    reporters.
 
     Args:
         deliveries: the deliveries of the reporters in the set.
@@ -274,7 +277,7 @@ class SyncReporters:
         left = {delivery: self._timeout - delivery.store.unanswered_for() for delivery in self._deliveries}
         late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
         for delivery in self._deliveries:
-            # The driver does not wait for a reporter whose breaker is not closed, so no timeout is counted.
+            # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
             if delivery.name in late - self._late and not delivery.is_held_back:
                 delivery.timeouts += 1
                 self._name(delivery.name)

@@ -13,9 +13,11 @@ import msgspec
 from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT
 
-#: A mailbox limits the total weight of its events: an event weighs 1, plus 1 for each full 32 KiB.
+#: Bytes per unit of weight. An event weighs 1, plus 1 for each full 32 KiB; a mailbox limits the total weight of its
+#: events.
 WEIGHT_BYTES = 32 * 1024
-#: Names of events that are shed last, whatever their severity: job status, job failures and reports of lost events.
+#: Names of events that a full mailbox drops last, whatever their severity: job status, job failures, reports of lost
+#: events.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100
 _WEIGHT = attrgetter("weight")
@@ -26,9 +28,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event in transit to the reporters.
 
     Attributes:
-        record: the number of the record that produced the event; 0 without a record.
+        record: the number of the record that produced the event; 0 if no record did.
         event: the event.
-        weight: its share of a mailbox's capacity; more than 1 for a large event.
+        weight: the units of a mailbox's capacity that the event uses; more than 1 for a large event.
         at: the creation time of the entry, in nanoseconds of ``time.monotonic_ns``.
         order: a sequence number that increases from entry to entry.
     """
@@ -41,9 +43,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entries(tuple[Entry, ...]):
-    """Entries that are dispatched together.
+    """Batch of entries that the dispatcher adds to all mailboxes.
 
-    All mailboxes receive the same object, so each property is computed once, for the first mailbox, and cached.
+    All mailboxes receive the same object. Each property is computed once, when the first mailbox needs it, and cached.
     """
 
     @cached_property
@@ -66,7 +68,7 @@ class Entries(tuple[Entry, ...]):
 
 
 def priority_of(event: Event) -> int:
-    """Return the priority of an event; the lowest priority is shed first."""
+    """Return the priority of an event; a full mailbox sheds the lowest priority first."""
     return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
 
 

@@ -18,7 +18,7 @@ class Counts(NamedTuple):
     ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment.
 
     Attributes:
-        accepted: enqueued events, including events of a predecessor on disk.
+        accepted: enqueued events, including the events that an earlier process left on disk.
         delivered: events that the reporter has acknowledged.
         dropped: dropped events by reason.
         held: events that exist only in this process.
@@ -50,13 +50,13 @@ def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
 class Mailbox:
     """Bounded FIFO mailbox of one reporter.
 
-    A full mailbox sheds the events of the lowest priority, oldest first. Each priority has its own queue, so the event
-    to shed is found without a search. The oldest event is the oldest among the heads of the queues. Record numbers
-    never decrease from one entry to the next, so the oldest event also has the oldest record.
+    A full mailbox sheds the events of the lowest priority, oldest first. Each priority has its own queue, so shedding
+    needs no search. The oldest event of the mailbox is the oldest of the queues' first events. Record numbers never
+    decrease from one entry to the next, so the oldest event also has the lowest record number.
 
     Args:
         capacity: the maximum total weight of the events, events in flight included.
-        lock: guards the counters; a store that contains this mailbox passes its own lock.
+        lock: guards the counters. A store that contains this mailbox passes its own lock.
     """
 
     is_durable = False
@@ -75,13 +75,16 @@ class Mailbox:
         self._dropped: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Prepare the store, on its own thread if necessary; a mailbox needs no preparation."""
+        """Prepare the store, on a thread of the store if necessary; a mailbox needs no preparation."""
 
     def check(self) -> None:
-        """Check the store's external resources; called several times a second. A mailbox has none."""
+        """Check the store's external resources; a mailbox has none. Called several times a second."""
 
     def put(self, entries: Entries) -> bool:
-        """Append entries without waiting; return whether the mailbox was empty, so that the worker must be woken."""
+        """Append entries without waiting; return True if the caller must wake the worker.
+
+        The worker has to be woken if the mailbox was empty.
+        """
         if not entries:
             return False
         with self._lock:
@@ -119,7 +122,8 @@ class Mailbox:
             self._in_flight = taken
             while heads := sorted((queue for queue in self._queues.values() if queue), key=lambda one: one[0].order):
                 queue = heads[0]
-                # Events of this queue are the oldest until its head is newer than the head of the next queue.
+                # This queue contains the oldest events, until its first event is newer than the first event of the next
+                # queue.
                 until = heads[1][0].order if len(heads) > 1 else float("inf")
                 while queue and queue[0].order < until:
                     most -= queue[0].weight
@@ -199,7 +203,7 @@ class Mailbox:
             return min((entry.record for entry in self._heads()), default=None)
 
     def _heads(self) -> Sequence[Entry]:
-        """Return a few entries, the oldest unsettled entry among them."""
+        """Return a few entries, including the oldest unsettled entry."""
         return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
 
     def wait_until_answered(self, timeout: float) -> bool:
@@ -212,12 +216,12 @@ class Mailbox:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait until this weight fits without shedding; return False after ``timeout`` seconds."""
+        """Wait until events of this weight fit without shedding; return False after ``timeout`` seconds."""
         with self._lock:
             return self._settled.wait_for(lambda: self._weight + weight <= self._capacity, timeout)
 
     def close(self, deadline: float) -> None:
-        """Save as many events as possible by the deadline, and drop the rest as ``shutdown``.
+        """Save as many events as possible by the deadline; drop the other events with reason ``shutdown``.
 
         Args:
             deadline: in seconds of ``time.monotonic``.

@@ -1,4 +1,4 @@
-"""Call a reporter's methods, and retry each call until it succeeds or the deadline passes."""
+"""Calls of a reporter's methods; each call is retried until it succeeds or the deadline passes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from spark_events.reporters.reporter import Reporter
 
 _LOG = logging.getLogger(__name__)
 
-#: Reason for dropping events when the deadline leaves no time for retries.
+#: Reason for dropped events when the deadline leaves no time for a retry.
 SHUTDOWN = "shutdown"
-#: Time limit for a call of the constructor in seconds; the first call, during startup, has no limit.
+#: Time limit for a call of the constructor, in seconds. The first call, during startup, has no limit.
 _MAKING_SECONDS = 30.0
-#: Number of consecutive unanswered attempts after which a destination counts as dead; a single unanswered attempt may
+#: Number of consecutive attempts without an answer after which a destination counts as dead. A single such attempt may
 #: be due to a lost connection.
 _DEAD_AFTER = 2
 #: The longest pause between two attempts during a drain, in seconds.
@@ -36,8 +36,8 @@ class WorkerNotifier:
 
     Several notifications before the next wait count as one.
 
-    Waking an event loop needs a system call and two iterations of the loop, and costs four times as much as waking a
-    thread that waits for a lock. Therefore the worker's thread waits for a lock, without running its loop, until the
+    To wake an event loop takes a system call and two iterations of the loop. That costs four times as much as waking a
+    thread that waits for a lock. Therefore the worker's thread waits for a lock and does not run its loop, unless the
     reporter has tasks or connections in the loop.
 
     Args:
@@ -89,16 +89,16 @@ class WorkerNotifier:
 class RetryLoop:
     """Make the attempts of one worker, sequentially.
 
-    Only the worker's thread may use this object, except for methods that say otherwise. tenacity makes the retries,
-    with jitter, and is used only after a first failure. A permanent error drops the events, a throttled error requests
-    a pause, and any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks
+    Only the worker's thread may use this object, except where a method says otherwise. After a first failure, the
+    tenacity library makes the retries, with jitter. A permanent error drops the events, a throttled error requests a
+    pause, and any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks
     the thread cannot be cancelled; see :meth:`abandon`.
 
     Args:
         name: the reporter's name in the configuration.
         config: batch sizes, timeouts and retry intervals.
         breaker: the reporter's circuit breaker, which attempts on other threads may also change.
-        work: the notifier that wakes the worker when events arrive or a stop is requested.
+        work: the notifier that wakes the worker for new events and for a stop.
         describe: returns an error as text without secrets.
         on_failure: called after each failed attempt.
 
@@ -136,16 +136,16 @@ class RetryLoop:
         # Number of consecutive failed attempts without an answer; a request for a pause counts as an answer.
         self._unanswered = 0
         self._asks_for_pause = False
-        # Number of further attempts that may fail; None for no limit.
+        # Number of further attempts that may fail before the loop stops retrying; None for no limit.
         self._failures_left: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
         self._jitter = min(config.retry_initial, config.retry_max)
-        # Use a separate generator, so that the random numbers of the user's program stay reproducible.
+        # Use a random generator of our own: the random numbers of the user's program stay reproducible.
         self._random = random.Random()
 
     @property
     def is_over(self) -> bool:
-        """Whether all further attempts are ruled out."""
+        """Whether the loop makes no further attempts."""
         return self.abandoned or self._failures_left == 0 or time.monotonic() >= self._deadline
 
     @property
@@ -159,7 +159,7 @@ class RetryLoop:
         return is_held_back or self._unanswered >= _DEAD_AFTER
 
     def end_with_next_failure(self) -> None:
-        """Allow one more failed attempt; the current attempt counts.
+        """Allow one more failed attempt; an attempt in progress counts as this one.
 
         Called on another thread.
         """
@@ -172,7 +172,7 @@ class RetryLoop:
         return self._draining
 
     def begin_drain(self) -> None:
-        """Begin to drain: end pauses early to use the remaining time for attempts.
+        """Begin to drain: end pauses early, to use the time for attempts.
 
         Any thread may call this method.
         """
@@ -191,15 +191,18 @@ class RetryLoop:
         self.begin_drain()
 
     def abandon(self) -> None:
-        """Abandon the worker's thread and ignore its results; called on another thread."""
+        """Abandon the worker's thread and ignore its results.
+
+        Called on another thread.
+        """
         self.abandoned = True
         self.end_by(0.0)
 
     def make(self, constructor: Callable[[], Reporter], loop: asyncio.AbstractEventLoop) -> Reporter | None:
         """Create the reporter, with retries; return None if the deadline passes.
 
-        The constructor runs in the worker's thread, where it cannot block other reporters, and outside the event loop,
-        as during startup. An error of the constructor rejects no events.
+        The constructor runs in the worker's thread, so that it cannot block other reporters. As during startup, it runs
+        outside the event loop. An error of the constructor drops no events.
 
         Args:
             constructor: creates the reporter.
@@ -235,7 +238,7 @@ class RetryLoop:
 
         Args:
             call: calls the reporter's method.
-            verb: describes a failure of this method in the log.
+            verb: the words for a failure of this method in the log.
             proves: whether success closes the breaker even if the previous attempt did not fail.
 
         Returns:
@@ -252,7 +255,7 @@ class RetryLoop:
             except Exception as error:
                 await self._retry(call, verb, error)
         except PermanentError as error:
-            # The destination works: its answer rejects these events.
+            # The destination answered, so it works; it rejects these events.
             self._breaker.succeeded()
             self._note_answer()
             self.rejected = error.rejected if isinstance(error.rejected, int) else None
@@ -262,7 +265,7 @@ class RetryLoop:
         except Exception:
             if not self.is_over:
                 raise
-            # The failed attempt was already counted and logged.
+            # This failed attempt is already counted and logged.
             return SHUTDOWN
         if (proves or self.in_failure) and not self._slow:
             self._breaker.succeeded()
@@ -313,19 +316,19 @@ class RetryLoop:
         self.busy_since = time.monotonic()
         self._slow = False
         try:
-            # A synchronous method is complete when it returns, so there is nothing to await or cancel.
+            # A synchronous method has finished when it returns, so there is nothing to await or to cancel.
             if (rest := begin(call)) is not None:
-                # The reporter's connections may also need the event loop between calls.
+                # Keep the event loop running between calls too, because the reporter's connections may need it.
                 self._work.wait_in_loop()
                 await asyncio.wait_for(end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
-            # The dispatcher never cancels a delivery, so the reporter has cancelled its own task.
+            # The dispatcher never cancels a delivery, so this cancellation comes from the reporter.
             raise RuntimeError("cancelled by the reporter itself") from error
         finally:
             took = time.monotonic() - self.busy_since
             self.busy_since = None
         if took > self._config.timeout and not self.abandoned:
-            # The call blocked the event loop, so the timeout could not cancel it; the call succeeded, but counts as a
+            # The call blocked the event loop, so the timeout could not cancel it. The call succeeded but counts as a
             # timeout.
             self._slow = True
             self._on_failure()
@@ -337,14 +340,14 @@ class RetryLoop:
         if not self.in_failure and not self.abandoned:
             self.in_failure = True
             _LOG.error("reporter %s: %s; holding its events and retrying: %s", self._name, verb, why)
-        # Log the reason before counting the failure, so that the log explains a changed counter.
+        # Log the reason before counting the failure, so that every change of the counter has an explanation in the log.
         self._on_failure()
         return why
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         asked = None if error is None else asked_pause(error)
-        # A requested pause never shortens the backoff. A retry date in the past counts as no request.
+        # A requested pause never shortens the backoff; a requested time in the past is ignored.
         return max(self._backoff(state), asked or 0.0, self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
@@ -354,7 +357,7 @@ class RetryLoop:
         """Pause for this time; a drain ends the pause early."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            # Clear before checking for a drain, so that a notification after the check ends the wait.
+            # Clear the signal before checking for a drain: a notification after the check then ends the wait.
             self._work.clear()
             if self._draining:
                 break

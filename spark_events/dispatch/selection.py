@@ -1,4 +1,4 @@
-"""Select the events and attributes of a reporter, in the syntax of Flink."""
+"""Selection of events and attributes for a reporter, in Flink's syntax."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class SelectionConfig:
 
 
 class Selection:
-    """Select events by a :class:`SelectionConfig`, without changing other reporters' events."""
+    """Select the events of one reporter and add its attributes, without changing other reporters' events."""
 
     def __init__(self, config: SelectionConfig) -> None:
         self._config = config
@@ -153,7 +153,7 @@ class Selection:
         return severity >= self._min_severity
 
     def of(self, entries: Entries) -> Entries:
-        """Return the selected entries, with this reporter's attributes."""
+        """Return the selected entries, with the attributes that this reporter adds."""
         if entries.has_heartbeat and not self._heartbeats:
             entries = Entries(entry for entry in entries if entry.event.name != HEARTBEAT)
         if self._everything:
@@ -165,7 +165,7 @@ class Selection:
 
     def _accepts(self, event: Event) -> bool:
         if event.name == HEARTBEAT:
-            # Heartbeats for other reporters were removed before this call.
+            # The caller has already removed the heartbeats for other reporters.
             return True
         if event.severity < self._min_severity and not (
             self._recoveries and event.attributes.get("incident.role") == "recovery"
@@ -180,7 +180,7 @@ class Selection:
             verdict = any(f.matches(scope, name) for f in self._config.includes) and not any(
                 f.matches(scope, name) for f in self._config.excludes
             )
-            # Limit the cache: there are few kinds of events, but a program may generate event names.
+            # Limit the cache: events usually have few names, but a program may generate names.
             if len(self._verdicts) < 1_000:
                 self._verdicts[kind] = verdict
         return verdict

@@ -1,4 +1,4 @@
-"""Delivery counters and breaker changes, for reports and for the driver's metrics."""
+"""Delivery counters and breaker changes, for the sidecar's reports and the driver's metrics."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class DeliveryCounters:
         delivered: events that the reporter has acknowledged.
         dropped: dropped events by reason: ``mailbox-full``, ``rejected``, ``shutdown``, ``spool-full``,
             ``spool-corrupt``.
-        held: waiting events and events in flight that would be lost with the process.
+        held: waiting events and events in flight that exist only in memory, so a crash would lose them.
         spooled: waiting events and events in flight that are safe on disk.
         failures: attempts that raised an error or took too long.
-        hung: threads that were abandoned because the reporter blocked them.
+        hung: number of threads that were abandoned because the reporter blocked them.
         timeouts: how often the driver waited for this reporter until the timeout.
         latency: duration of the last batch in seconds, retries included.
         oldest_age: seconds since the oldest unsettled event was accepted; 0 without one.
@@ -79,9 +79,8 @@ def with_those_before(
 ) -> dict[str, dict[str, int]]:
     """Return the totals over all sidecars of an application.
 
-    The current counters already include the events that a predecessor held when it died, because the driver sent them
-    again, and its events on disk. Therefore only the failures, timeouts, delivered and dropped events of the
-    predecessors are added.
+    The current counters already include the events of earlier sidecars that are on disk, or that the driver has sent
+    again. Therefore only the earlier sidecars' failures, timeouts, delivered and dropped events are added.
 
     Args:
         counters: the current counters from :func:`account`.
@@ -100,7 +99,7 @@ def with_those_before(
 
 
 def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
-    """Return the counters in the form of the driver's metrics."""
+    """Return the counters in the format of the driver's metrics."""
     return {
         "accepted": one.accepted,
         "delivered": one.delivered,
@@ -128,7 +127,7 @@ _STATS_SECONDS = 0.25
 class ReporterChange(NamedTuple):
     """Change of a reporter's circuit breaker, or a reporter that is disabled.
 
-    ``old`` is None for a reporter that was never enabled; ``at`` is the time in milliseconds since the epoch.
+    ``old`` is None for a reporter that was never enabled. ``at`` is the time in milliseconds since the epoch.
     """
 
     reporter: str
@@ -139,9 +138,9 @@ class ReporterChange(NamedTuple):
 
 
 class DispatcherTelemetry:
-    """Collect breaker changes from any thread for the main thread, and send counters.
+    """Collect breaker changes from all threads for the main thread, and send counters.
 
-    The main thread turns the changes into events.
+    The main thread makes events from the changes.
 
     Args:
         wake: wakes the main thread.
@@ -156,13 +155,13 @@ class DispatcherTelemetry:
         self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
-        # Lock because two threads send numbers: a different thread sends the last numbers.
+        # Two threads send numbers, because the last numbers are sent by another thread; the lock keeps their order.
         self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
         """Record a breaker change; called on the reporter's thread.
 
-        The main thread then creates the event for this change.
+        The main thread then makes the event for this change.
         """
         self._changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()
@@ -182,7 +181,7 @@ class DispatcherTelemetry:
             counters: returns the current counters by reporter.
             at_once: whether to ignore the interval.
         """
-        # Read and send under one lock, so that older numbers are never sent after newer numbers.
+        # Read and send the counters under one lock, so that newer numbers are always sent last.
         with self._sending:
             now = time.monotonic()
             if at_once or now - self._last_sent >= _STATS_SECONDS:

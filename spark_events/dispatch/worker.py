@@ -1,4 +1,4 @@
-"""Thread and event loop of one reporter, isolated from the threads of other reporters."""
+"""Thread and event loop of one reporter; a slow reporter does not affect other reporters."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class EventSource(Protocol):
         """Return the error as text without secrets."""
 
     def take(self, worker: Worker, most: int) -> list[Event]:
-        """Return the oldest events; an empty list for a replaced worker."""
+        """Return the oldest events; an empty list if the worker has been replaced."""
 
     def is_due(self, worker: Worker) -> bool:
-        """Return whether the queued events are due without further linger."""
+        """Return whether the worker must send the queued events without further linger."""
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether no event is left; if events are left, the source wakes the worker later."""
+        """Return whether no event is left. If events are left, the source will wake the worker."""
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """Settle the events in flight as delivered or dropped.
@@ -69,7 +69,7 @@ class Worker:
         can_linger: whether events may wait to form a larger batch.
         batch_size: the maximum number of events of the next call.
         retry_loop: makes the attempts, and holds their results.
-        death: the error that ended the thread; None without an error.
+        death: the error that ended the thread; None if no error ended it.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Worker:
         self._make = make
         self._config = config
         self.batch_size = config.batch_size
-        # Assume a linger time until the reporter is created and its own value is known.
+        # Wait for a larger batch until the reporter exists; its class then sets the linger time.
         self.can_linger = config.batch_linger != 0
-        # Time at which the linger time ends; None if no event waits, 0.0 if more events wait than fit in one batch.
+        # End of the current linger time; None if no event waits, 0.0 if the waiting events exceed one batch.
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
-        # The thread closes its event loop. If a worker never starts, as in `spark-events check`, close the loop at
-        # exit: otherwise the garbage collector closes the loop's sockets, and the loop logs an error.
+        # The thread closes its event loop. A worker that never starts, as in `spark-events check`, closes the loop at
+        # exit. Otherwise the garbage collector would close the loop's sockets, and the loop would log an error.
         self._close_unstarted = weakref.finalize(self, self._loop.close)
         self._work = WorkerNotifier(self._loop)
         self.retry_loop = RetryLoop(
@@ -107,7 +107,7 @@ class Worker:
         Args:
             now: the current time in seconds of ``time.monotonic``.
         """
-        # Read the limit first: a constructor has a longer limit than the call that follows it.
+        # Read the limit first: a constructor has a longer limit than the call that follows the constructor.
         patience = self.retry_loop.patience
         since = self.retry_loop.busy_since
         return (0.0 if since is None else now - since), patience
@@ -122,7 +122,7 @@ class Worker:
         try:
             self._thread.start()
         except RuntimeError:
-            # The thread closes its loop when it ends; without a thread, close the loop's descriptors here.
+            # Without a thread, close the loop here, because otherwise the thread closes the loop when it ends.
             self._loop.close()
             raise
 
@@ -131,7 +131,7 @@ class Worker:
         self._work.notify()
 
     def request_stop(self, deadline: float) -> None:
-        """Request a stop once no event is left, or at the deadline.
+        """Request a stop when no event is left, or at the deadline.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -151,32 +151,32 @@ class Worker:
             if reporter is not None:
                 self._loop.run_until_complete(self._deliver(reporter))
         except BaseException as error:
-            # The reporter may have stopped its event loop, for example. Tasks that remain in the loop must not deliver
-            # events any more.
+            # For example, the reporter may have stopped its event loop. Its remaining tasks must not deliver events any
+            # more.
             self.retry_loop.abandon()
             death = self._source.describe(error)
         unwind(self._loop)
         self._loop.close()
-        # Set this attribute last because the delivery then starts another thread.
+        # Set this attribute last, because the delivery starts another thread when it is set.
         self.death = death
 
     async def _deliver(self, reporter: Reporter) -> None:
         retry_loop = self.retry_loop
-        # A successful open does not close the breaker: a reporter that hangs in every batch also opens after each
-        # replacement.
+        # A successful open does not close the breaker, because a reporter that hangs in every batch also opens after
+        # each replacement.
         opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
-            # The events stay on disk until the reporter can be opened again; no drain waits for them.
+            # The events stay on disk until the reporter can be opened again. A drain does not wait for these events.
             retry_loop.in_failure = True
             return
         if len(asyncio.all_tasks()) > 1:
-            # The reporter has started a task, so keep the event loop running between calls.
+            # The reporter has started a task, so the event loop must run between calls too.
             self._work.wait_in_loop()
         while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
-            # A reporter that cannot be opened drops its events immediately, so that no caller waits for them.
+            # Drop the events of a reporter that cannot be opened, so that no caller waits for them.
             dropped = await self._report(reporter, events) if opened is None else opened
-            # Ignore the number of rejected events of a failed open: no event was delivered.
+            # The error of the failed open may contain a number of rejected events; ignore it because no event was sent.
             rejected = retry_loop.rejected if opened is None else None
             self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
@@ -188,7 +188,7 @@ class Worker:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
-        # Copy the list for each attempt, so that a reporter may modify its list without losing events.
+        # Pass a copy of the list to each attempt; a reporter that modifies its list then loses no events.
         return await self.retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self, reporter: Reporter) -> list[Event]:
@@ -201,10 +201,10 @@ class Worker:
                 waited = True
                 continue
             if events := self._source.take(self, self.batch_size):
-                # More events than one batch are waiting, so send the next batch without linger.
+                # More events wait than fit in one batch, so send the next batch without a linger time.
                 self._lingers_until = None if self._source.is_exhausted(self) else 0.0
                 if not waited:
-                    # Yield to the reporter's other tasks in this event loop, even if events arrive without a pause.
+                    # Let the reporter's other tasks in this event loop run, even if events arrive without a pause.
                     await asyncio.sleep(0)
                 return events
             if self.retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):

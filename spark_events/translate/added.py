@@ -1,4 +1,4 @@
-"""Events that a program adds itself, completed with the attributes of the application and its query."""
+"""Events that a program adds itself, with the attributes of the application and the query."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["added"]
 
-#: The event of :func:`spark_events.enrich_batch`, which uses the same way as the events of the program.
+#: Scope of the event that :func:`spark_events.enrich_batch` adds; the event is sent like a program's own events.
 _ENRICHMENT = "EnrichmentEvent"
 _QUERY = "spark.streaming.query.id"
 
 
 def added(record: Added, queries: Queries) -> Iterator[Draft]:
-    """Return the program's event, with the name of its query if the event has a query id.
+    """Return the event that the program added; add the query's name if the event has a query id.
 
     Raises:
         InvalidEventError: when the record does not describe a valid event.
@@ -25,7 +25,7 @@ def added(record: Added, queries: Queries) -> Iterator[Draft]:
     given = record.event
     run = queries.of_query(str(given.attributes.get(_QUERY, "")))
     of_query = {} if run is None else present(run.scope_variables)
-    # The program's attributes have precedence: a late event may belong to an earlier run of its query.
+    # The program's attributes override the query's attributes, because a late event may belong to an earlier run.
     builder = EventBuilder(given.class_scope, given.name).set_attributes({**of_query, **given.attributes})
     event = builder.set_severity(given.severity).set_body(given.body or given.name).build()
     yield Draft(

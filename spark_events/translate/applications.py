@@ -1,4 +1,4 @@
-"""Start and end of the application, with its outcome as far as it is known."""
+"""Start and end of the application, and its outcome if it is known."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from spark_events.translate.user_code import UserCode
 __all__ = ["Applications"]
 
 _SCOPE = "spark.application"
-#: Maximum number of running queries and jobs named in a body.
+#: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
 
-# Status and sentence for each way in which the shim saw the driver end. FINISHED and FAILED require a known outcome.
+# Status and sentence for each kind of end that the shim detects. FINISHED and FAILED require a known outcome.
 _ENDINGS = {
     "STOPPED": ("FINISHED", "finished: its own code stopped it"),
     "RETURNED": ("FINISHED", "finished: its main method returned"),
@@ -42,7 +42,7 @@ _ENDINGS = {
     "SIGHUP": ("CANCELLED", "was cancelled by SIGHUP (its terminal closed)"),
     "EXITED": ("ENDED", "ended: its code called System.exit; its outcome is unknown"),
 }
-# Endings for which Spark's exit code 0 is certain.
+# Kinds of end for which exit code 0 from Spark is reliable.
 _TRUE_ZERO = ("RETURNED", "SPARK_SQL")
 _SEVERITIES = {"FAILED": Severity.ERROR, "CANCELLED": Severity.WARN}
 _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
@@ -50,7 +50,7 @@ _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
 
 def _outcome(record: ApplicationEnd) -> tuple[str, str]:
     """Return the application's final status and the sentence that describes it."""
-    # Spark reports exit code 0 also if it does not know the code; any other code was passed on purpose.
+    # Spark also reports exit code 0 if the code is unknown. Any other code was set by the program.
     code = record.exit_code or record.program_exit_code
     if code:
         after = " after it had stopped its SparkContext" if record.stopped_before else ""
@@ -74,7 +74,7 @@ def _exit_code(record: ApplicationEnd) -> int | None:
     return record.program_exit_code
 
 
-#: Attributes of the run that submitted the application, by the name in the record's link.
+#: Attributes of the orchestrator's run that submitted the application, by their name in the record.
 _PARENT = {
     "parentRun": "openlineage.parent.run_id",
     "parentNamespace": "openlineage.parent.job_namespace",
@@ -113,22 +113,22 @@ class Applications:
 
     @property
     def is_running(self) -> bool:
-        """Whether the start has been seen and the end has not."""
+        """Whether the application has started and has not ended."""
         return self._status.value == "RUNNING"
 
     @property
     def is_over(self) -> bool:
-        """Whether the end has been seen."""
+        """Whether the application has ended."""
         return self._status.is_over
 
     def assume(self, app_id: str, attempt_id: str | None) -> None:
-        """Set the identity of an application whose start was not seen."""
+        """Set the id and name of an application whose start was not recorded."""
         self._name = app_id
         self.identity = _identity(app_id, attempt_id)
         self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
 
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
-        """Report the start; later events carry the application's attributes."""
+        """Report the start, and add the application's attributes to all later events."""
         if not self._status.become("RUNNING"):
             self.illegal += 1
             return
@@ -155,10 +155,10 @@ class Applications:
         running: Sequence[str],
         failed_job: int | None,
     ) -> Iterator[Draft]:
-        """Report the application's end, as FINISHED, FAILED or CANCELLED only if known.
+        """Report the application's end; the status is ENDED if the outcome is unknown.
 
         Args:
-            record: the end, as the shim saw it.
+            record: the end that the shim detected.
             failed_queries: titles of the queries whose latest run failed.
             running: the queries and jobs that still run. Spark ends them after its last callback, so the last event of
                 the application names them.
@@ -208,22 +208,22 @@ class Applications:
             )
 
     def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
-        """Return the sentence about the failure and its cause, else about the program's end."""
+        """Return a sentence about the failure and its cause, or about the program's end if nothing failed."""
         if diagnosis is None:
             return f"Application {how}"
         if sentence is None:
             before = self._last_failure
             if before.diagnosis is None or before.explains(diagnosis):
                 return f"Application {how}: {diagnosis.summary}"
-            # The program's own exception often hides the failure that led to it.
+            # The exception that ended the program often hides its cause, an earlier failure in Spark.
             return f"Application {how}: {diagnosis.summary} (after {before.sentence}: {before.diagnosis.summary})"
         code = _exit_code(record)
         return f"Application failed{f' with exit code {code}' if code else ''}: {sentence}: {diagnosis.summary}"
 
     def _reason(self, record: ApplicationEnd) -> tuple[str | None, Diagnosis | None]:
-        """Return a clause that names the failed work, and the diagnosis; each may be None.
+        """Return a clause that names the failed work, and the diagnosis of the failure; either may be None.
 
-        A failure in the application's end has precedence over the last failure before the end.
+        A failure in the record of the application's end takes precedence over the last earlier failure.
         """
         if record.failure is not None:
             return None, self._diagnostics.of(record.failure)
@@ -235,7 +235,7 @@ class Applications:
         return known.sentence or None, known.diagnosis
 
     def lost(self, at: int, orderly: bool, running: Sequence[str], how: str) -> Iterator[Draft]:
-        """Report a driver that ended without reporting its end: LOST, or ENDED after a JVM shutdown."""
+        """Report a driver that ended without a record of its end: ENDED after a JVM shutdown, else LOST."""
         old = self._status.value
         if old is None or not self._status.become("ENDED" if orderly else "LOST"):
             return
@@ -269,7 +269,8 @@ def _change(
     return Draft(
         name="JobStatusChangeEvent",
         class_scope=_SCOPE,
-        # A live run and a replay report one end under one key. LOST is not an end: the driver may still run.
+        # Use one key for the end of an application, so that a live run and a replay give the same event id. LOST has
+        # its own key because the driver may still be running.
         key=("application", new if new in ("RUNNING", "LOST") else "end"),
         body=body,
         severity=severity,

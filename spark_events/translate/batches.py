@@ -1,4 +1,4 @@
-"""Set of the reported batches of a run, whose numbers are mostly consecutive."""
+"""Set of the batch numbers that a run has reported; most of them are consecutive."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class Batches:
         else:
             ranges.insert(at, [batch, batch])
         if len(ranges) > _LIMIT:
-            # Merge the two oldest ranges: the batches missing between them will not be reported any more.
+            # Limit the memory: treat the missing batches between the two oldest ranges as reported.
             ranges[0][1] = ranges.pop(1)[1]
         return True

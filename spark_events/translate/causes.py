@@ -1,6 +1,7 @@
-"""Events that each kind of record may cause, so that a waiting driver waits for these only.
+"""Events that each kind of record may cause.
 
-Events caused by time (an idle source, held commits) are not listed, because no record exists to wait for.
+With this table, a driver waits only for reporters that may receive such events. The table omits events caused by time
+(an idle source, held commits), because no record causes them and the driver does not wait for them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["CAUSES", "Effect"]
 
 
 class Effect(NamedTuple):
-    """A scope and name of events (None: any), and their maximum severity."""
+    """Scope and name of events (None matches any), and their maximum severity."""
 
     scope: str | None
     name: str | None
@@ -37,11 +38,11 @@ _SQL_FAILURE = Effect("spark.sql.execution", _FAILURE, Severity.ERROR)
 
 
 def _on_time(*scopes: str) -> tuple[Effect, ...]:
-    """Return the recoveries of deadlines that a record may cause."""
+    """Return the recovery events of deadlines that a record may cause."""
     return tuple(Effect(scope, _DEADLINE, Severity.INFO) for scope in scopes)
 
 
-#: Effects by kind of record in the pipe; a test compares the table with the translation.
+#: Possible events of each kind of record; a test compares this table with the translation.
 CAUSES: dict[str, tuple[Effect, ...]] = {
     "inspection": tuple(Effect(scope, _DEADLINE, Severity.ERROR) for scope in (_APPLICATION, _QUERY, _JOB, _STAGE)),
     "executor_added": (Effect("spark.executor", _EXECUTOR, Severity.DEBUG),),

@@ -22,10 +22,11 @@ _SOURCES = "spark.batch.sources"
 
 
 def is_commit(progress: StreamingProgress) -> bool:
-    """Return whether the trigger committed a batch, rather than finding no data.
+    """Return whether the trigger committed a batch. A trigger without new data commits none.
 
-    Spark reports progress after the batch is in the checkpoint's ``commits/``. The progress of a trigger without a
-    batch has the next batch's number, but no ``addBatch`` phase, because Spark did not call the sink.
+    Spark reports progress after it has written the batch to the checkpoint's ``commits/`` folder. If a trigger commits
+    no batch, its progress has the number of the next batch. Such a progress has no ``addBatch`` phase, because Spark
+    did not call the sink.
     """
     return "addBatch" in progress.duration_ms
 
@@ -52,7 +53,7 @@ class Commits:
         return None if self._held is None else self._quiet_until
 
     def progress(self, record: QueryProgress, at: int) -> Iterator[Draft]:
-        """Yield the event of this commit, merged with the held ones, unless the event is held.
+        """Yield the event of this commit and of the commits held so far, or hold this commit too.
 
         Args:
             record: a progress for which :func:`is_commit` is true.
@@ -66,19 +67,19 @@ class Commits:
         yield from self.flush(at)
         draft = _draft(self._run, record.progress, at, self._config.max_duration)
         if draft.severity is Severity.WARN:
-            # A slow batch gets its own event: merged with others, the event would not show which batch was slow.
+            # Report a slow batch in its own event; a merged event would not show which batch was slow.
             yield from self.flush()
         self._held = draft if self._held is None else _merged(self._held, draft)
         self.held_record = self.held_record or record.seq
-        # A larger wait means that the driver's clock was set back; report at once rather than wait for the old time.
+        # A longer wait shows that the driver's clock was set back. Report at once instead of waiting for the old time.
         wait = self._quiet_until - at
         if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
 
     def idle(self, at: int) -> Iterator[Draft]:
-        """Report the held event if the time of this idle trigger shows that the clock was set back."""
+        """Report the held event if the clock was set back, according to the time of this idle trigger."""
         if self._quiet_until - at > self._interval:
-            # The deadline of the held event was computed from the old clock.
+            # The held event's deadline was computed before the clock was set back.
             yield from self.flush()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
@@ -126,7 +127,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
 
 
 def _merged(earlier: Draft, later: Draft) -> Draft:
-    """Merge two commits: sum rows, durations and changes of state; use the later commit's other values."""
+    """Merge two commits: add up rows, durations and state changes; take all other values from the later commit."""
     attributes = {**earlier.attributes, **later.attributes}
     for key in earlier.attributes.keys() & later.attributes.keys():
         if _adds_up(key):
@@ -136,7 +137,7 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     attributes["spark.batch.no_data"] = bool(
         earlier.attributes["spark.batch.no_data"] and later.attributes["spark.batch.no_data"]
     )
-    # To merge two averages, the number of rows of each batch would be needed.
+    # Averages cannot be merged without the number of rows of each batch.
     attributes.pop("spark.batch.event_time_avg", None)
     for key, choose in (("spark.batch.event_time_min", min), ("spark.batch.event_time_max", max)):
         times = [str(draft.attributes[key]) for draft in (earlier, later) if key in draft.attributes]
@@ -185,7 +186,9 @@ def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None
 
 
 def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
-    """Return the sources as one JSON text, because backends index each attribute name, and their total lag."""
+    """Return the sources as one JSON text, and their total lag. One text keeps the number of attributes small, because
+    many backends index each attribute name.
+    """
     if not sources:
         return {}
     lags = [lag(source.end_offset, source.latest_offset) for source in sources]
@@ -234,10 +237,10 @@ def _state(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue |
 
 
 def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
-    """Return the bytes that the batch copied to the checkpoint, Flink's ``checkpointedSize``.
+    """Return the bytes that the batch copied to the checkpoint, like Flink's ``checkpointedSize``.
 
-    Only RocksDB measures it. With changelog checkpointing, RocksDB reports 0 for a batch whose changelog it wrote,
-    so 0 means unknown.
+    Only RocksDB reports this number. With changelog checkpointing, RocksDB reports 0 for a batch that wrote a
+    changelog, so the function returns None for 0.
     """
     metrics = (operator.custom_metrics for operator in operators)
     return sum(metric.rocksdb_bytes_copied for metric in metrics if metric is not None) or None
@@ -262,6 +265,6 @@ def _plain(value: Any) -> AttributeValue | None:
 
 
 def committed_at(record: QueryProgress) -> int:
-    """Return when the progress's batch was committed: start of the trigger plus its duration."""
+    """Return the commit time of a batch: the trigger's start plus its duration."""
     progress = record.progress
     return iso_millis(progress.timestamp, record.at) + progress.duration_ms.get("triggerExecution", 0)

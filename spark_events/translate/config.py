@@ -1,4 +1,4 @@
-"""Settings of the translation: which events are made, and with what detail."""
+"""Settings of the translation: kinds of events and their level of detail."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _made(name: str) -> FailureEnricher:
     try:
         enricher: FailureEnricher = make()
     except (Exception, SystemExit) as error:
-        # The class is the user's own; report any exception of it as a mistake in the settings.
+        # The class is the user's code, so report any exception as a mistake in the settings.
         raise ValueError(f"{name} cannot be created: {type(error).__name__}: {error}") from None
     return enricher
 

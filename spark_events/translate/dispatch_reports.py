@@ -1,4 +1,4 @@
-"""Events of the dispatcher itself: status of its reporters and the final report."""
+"""Events about the dispatcher: changes of its reporters' status, and the final report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
         return Draft(
             name="ReporterStatusChangeEvent",
             class_scope=_SCOPE,
-            # The key contains no time: all sidecars of an application report the same mistake with the same event id.
+            # The key has no time. If several sidecars of an application report the same mistake, the events have one
+            # id.
             key=("reporter", name, new),
             body=f"Reporter '{name}' is {new} and gets no events: {why}",
             severity=Severity.ERROR,
@@ -86,7 +87,7 @@ def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[st
     if without_start:
         sentences.append(f"{counted(without_start, 'job')} finished but not reported: start not seen")
     attributes: dict[str, AttributeValue] = {
-        # Use one text attribute because many backends index each attribute name.
+        # Use one text instead of an attribute per reporter, because many backends index each attribute name.
         "spark.events.reporters": msgspec.json.encode(accounts).decode(),
         "spark.events.lost": lost_by_all + dropped,
     }

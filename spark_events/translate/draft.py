@@ -1,4 +1,4 @@
-"""Drafts: the output of the state machines, before the translator completes it to an Event."""
+"""Drafts: events from the state machines that the translator still has to complete."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ class Draft(msgspec.Struct, gc=False):
 
 
 def present(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    """Return the attributes without those that are None."""
+    """Return a copy of the attributes without those whose value is None."""
     return {key: value for key, value in attributes.items() if value is not None}
 
 
 def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
-    """Return ``1 row`` or ``1,204 rows``, with a verb of the same number: ``counted(1, "row", ("was", "were"))``."""
+    """Return a count with its noun, such as ``1 row`` or ``1,204 rows``.
+
+    If verbs are given, the result also has the verb of the same number: ``counted(1, "row", ("was", "were"))``.
+    """
     phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
     return phrase if verb is None else f"{phrase} {verb[number != 1]}"
 

@@ -1,4 +1,4 @@
-"""Events that report lost records."""
+"""Events about records that were lost before translation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CAUSES = {
 
 
 def dropped(record: Dropped) -> Iterator[Draft]:
-    """Yield the event for records of the shim, or events of Spark, that were lost in the driver."""
+    """Yield the event for lost data: the shim's records, or Spark's events that the shim did not receive."""
     count = sum(record.records.values())
     kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
     cause = _CAUSES.get(record.where) or _Cause("unknown", "{records} lost for an unknown reason ({kinds})")

@@ -1,4 +1,4 @@
-"""Labels of failures, such as the responsible party; the interface follows Flink's FailureEnricher."""
+"""Labels of failures, such as who has to act. The interface follows Flink's FailureEnricher."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class FailureEnricher(Protocol):
         """Return labels by key; each becomes an attribute ``failure.label.<key>``."""
 
 
-# Memory errors of Spark, the JVM, Python and plugins such as RAPIDS and PyTorch.
+# Errors about memory, disk space, open files and lost executors, from Spark, the JVM, Python and plugins such as RAPIDS
+# and PyTorch.
 _MEMORY_TYPE = re.compile(r"OutOfMemory|MemoryError|(?<![A-Z])OOM(?![a-z])|bad_alloc")
 _RESOURCE = re.compile(
     r"OutOfMemory|MemoryError|\bbad_alloc\b|No space left on device|Too many open files|ExecutorLostFailure|FetchFailed"
@@ -48,11 +49,11 @@ _RESOURCE = re.compile(
     r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
 )
 _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
-# SQLSTATE classes of causes outside the query: connections, resources, operators, I/O, internal errors.
+# SQLSTATE classes of causes outside the query: connection, resources, operator intervention, I/O, internal error.
 _RESOURCE_STATES = ("53", "54")
 _SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
-# The file has another format or schema than the query expects. Spark's error class for this failure, FAILED_READ_FILE,
-# has the SQLSTATE of an I/O error.
+# The file's format or schema differs from what the query expects. Spark reports FAILED_READ_FILE for this failure,
+# whose SQLSTATE is that of an I/O error.
 _WRONG_FILE = re.compile(
     r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|SchemaColumnConvertNotSupportedException|is not a Parquet file"
     r"|ParquetDecodingException|orc\.FileFormatException|SchemaEvolution\$IllegalEvolutionException"

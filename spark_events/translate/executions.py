@@ -1,4 +1,4 @@
-"""Descriptions, sources and targets of SQL executions, for the events of their jobs and stages."""
+"""Descriptions, sources and targets of SQL executions. Events of jobs and stages carry them as attributes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Executions:
         yield from ()
 
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
-        """Return the attributes of an execution; empty if its start was not seen or is forgotten."""
+        """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""
         return self._known.get(str(execution_id), {})
 
 

@@ -19,8 +19,8 @@ _CODE = re.compile(
     r"|\bcode:? (-?\d{1,3})\b",
     re.IGNORECASE,
 )
-#: Words in Spark's reason, the cause as a label, and a sentence; the first match decides. The reasons come from Spark's
-#: schedulers for YARN, Kubernetes and standalone clusters.
+#: Rules for Spark's reason: a pattern, the cause as a label, and a clause. The first match decides. The reasons come
+#: from Spark's schedulers for YARN, Kubernetes and standalone clusters.
 _CAUSES = (
     (r"\bspot\b|preempt|reclaim|NodeShutdown|node is shutting down", "RECLAIMED", "its machine was reclaimed"),
     (r"decommission", "DECOMMISSIONED", "it was decommissioned"),
@@ -64,13 +64,13 @@ class ExecutorEvents:
         self._most = most
         self._began = 0
         self._count = 0
-        # Keys of the events of this minute, so that a repeated record produces one event.
+        # Keys of this minute's events; a repeated record produces no second event.
         self._reported: set[tuple[object, ...]] = set()
         self._more: Counter[str] = Counter()
 
     @property
     def next_deadline(self) -> int | None:
-        """Time at which the summary of the counted executors is due, in milliseconds since the epoch."""
+        """Time at which the summary of the suppressed events is due, in milliseconds since the epoch."""
         return self._began + _WINDOW if self._more else None
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:
@@ -106,7 +106,7 @@ class ExecutorEvents:
         yield from self._report(record, status, label, f"{body}: {clause}", severity, details)
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
-        """Report the counted executors, if the minute has ended.
+        """Report the number of suppressed events if the minute has ended.
 
         Args:
             now: milliseconds since the epoch; None: the application ends.

@@ -1,4 +1,4 @@
-"""Lost executors, as the cause of later failures."""
+"""Executor losses that explain later failures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spark_events.translate.failures import Diagnosis
 __all__ = ["Executors"]
 
 _REMEMBERED = 4_096
-#: Causes of a loss that recur when the work is retried without a change.
+#: Causes of executor loss that recur if the work is retried without a change.
 _MEMORY = ("MEMORY_LIMIT", "OUT_OF_MEMORY")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
-#: The failure of a job whose stage could not fetch its input names that stage.
+#: In a job's failure message: the number of the stage whose input could not be fetched.
 _STAGE = re.compile(r"(?:ShuffleMapStage|ResultStage) (\d+)\b")
 
 
@@ -32,23 +32,23 @@ class _Lost:
 
 
 class Executors:
-    """Removed executors with their reasons, and fetch failures by stage."""
+    """Removed executors with the reasons for their removal, and fetch failures by stage."""
 
     def __init__(self) -> None:
         self.removed_count = 0
         self._present: dict[str, int] | None = {}
-        # Times at which the number of all cores changed, with the new number.
+        # History of the total number of cores: the time of each change, and the new number.
         self._cores: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_REMEMBERED)
         self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
         self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
 
     @property
     def number(self) -> int | None:
-        """Number of executors now; None if it is unknown, because not all have been seen."""
+        """Current number of executors; None if it is unknown, for example after a restart of the sidecar."""
         return None if self._present is None else len(self._present)
 
     def core_ms(self, start: int, end: int) -> int | None:
-        """Return the cores of the executors multiplied by time; None if they are unknown for a part of the period.
+        """Return the available core time of a period, in core-milliseconds; None if it is partly unknown.
 
         Args:
             start: milliseconds since the epoch.
@@ -90,10 +90,10 @@ class Executors:
         yield from ()
 
     def explain_stage(self, record: StageCompleted, submitted: int, diagnosis: Diagnosis) -> Diagnosis:
-        """Add to a stage's failure the executor whose loss caused it, if any.
+        """Add the lost executor to the failure of a stage, if the loss caused the failure.
 
         Args:
-            submitted: when the stage attempt began; an executor that was removed earlier is not the cause.
+            submitted: start of the stage attempt; executors that were removed earlier are not the cause.
         """
         reason = record.failure_reason or ""
         match = _LOST.search(reason)
@@ -105,7 +105,7 @@ class Executors:
         if record.lost_executor:
             lost = self._lost(record.lost_executor, record.lost_host)
         elif self._removed:
-            # If the map output itself is missing, Spark names no executor; assume the one removed last.
+            # If the map output is missing, Spark names no executor; assume the executor that was removed last.
             latest = self._removed[next(reversed(self._removed))]
             lost = self._lost(latest.executor_id, None) if latest.time >= submitted else None
         if lost is None:
@@ -116,7 +116,7 @@ class Executors:
         return _fetch_failure(diagnosis, lost)
 
     def explain_job(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add to a job's failure the executor whose loss caused it, if a stage could not fetch its input."""
+        """Add the lost executor to the failure of a job, if a stage of the job could not fetch its input."""
         if not diagnosis.is_fetch_failure:
             return diagnosis
         stage = _STAGE.search(str(diagnosis.attributes["exception.message"]))
@@ -129,7 +129,7 @@ class Executors:
 
 
 def _fetch_failure(diagnosis: Diagnosis, lost: _Lost) -> Diagnosis:
-    """Name the lost executor as the cause, which explains more than the missing shuffle output."""
+    """Describe the lost executor as the cause; its loss explains more than the missing shuffle output."""
     where = f"executor {lost.executor}" + (f" on {lost.host}" if lost.host else "")
     if lost.reason:
         summary = f"the shuffle output of {where} is lost: {lost.reason}"

@@ -10,7 +10,7 @@ __all__ = ["RETRY_USEFUL", "UNKNOWN", "class_of"]
 
 UNKNOWN = "UNKNOWN"
 _MEMORY = "OUT_OF_MEMORY"
-#: Whether the same work may succeed without a change; an unknown cause has no entry.
+#: Whether a retry of the same work may succeed, by class; a class without an entry is unknown.
 RETRY_USEFUL = {
     "DRIVER_OUT_OF_MEMORY": False,
     "EXECUTOR_OUT_OF_MEMORY": False,
@@ -31,7 +31,8 @@ RETRY_USEFUL = {
     "PYTHON_WORKER_CRASHED": True,
 }
 
-#: Classes and their patterns: names of error classes and exceptions, and words of messages. The first match decides.
+#: Classes and their patterns, which match names of error classes, exceptions and words in messages. The first match
+#: decides.
 _RULES = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
@@ -151,7 +152,7 @@ _RULES = tuple(
         ),
     )
 )
-#: Classes by the beginning of the SQLSTATE, for error classes that no rule names.
+#: Classes by the first characters of the SQLSTATE, for error classes that match no pattern above.
 _STATES = {
     "22023": "USER_CODE",
     "42501": "PERMISSION",
@@ -165,7 +166,7 @@ _STATES = {
     **dict.fromkeys(("46", "F0"), "CONFIGURATION"),
     "53": _MEMORY,
 }
-#: Exceptions of the clients of databases, brokers and object stores.
+#: Exceptions of client libraries of databases, brokers and object stores.
 _CLIENT = re.compile(
     r"(?:com\.(?:google\.cloud|google\.api|amazonaws|azure|microsoft\.(?:azure|sqlserver)|mongodb|datastax|mysql)"
     r"|software\.amazon|org\.(?:elasticsearch|postgresql|mariadb|apache\.(?:kafka|hadoop\.hbase|solr))|oracle\.jdbc"
@@ -178,7 +179,8 @@ _USER_CODE = re.compile(
     r"|Traceback \(most recent call last\)|CompileException"
 )
 _BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out[^\n]*\n(?:.*\n){0,9}.*BroadcastExchange")
-#: Exceptions of Spark, the JDK and Scala need a rule; any other exception is raised by the program or its libraries.
+#: Exceptions of Spark, the JDK and Scala are classified only by a pattern. Any other exception comes from the program
+#: or its libraries.
 _OWN_TYPE = re.compile(
     r"(?!org\.apache\.(?:spark|hadoop|hive)\.|javax?\.|scala\.|com\.databricks\.)\w+\.\w+\.|java\.lang\.Exception$"
 )
@@ -188,9 +190,9 @@ _LOCAL = re.compile(r"executor driver")
 
 
 def class_of(failure: FailureContext) -> str:
-    """Return the class of a failure, :data:`UNKNOWN` if no rule fits.
+    """Return the class of a failure; :data:`UNKNOWN` if no pattern matches.
 
-    The rules are applied to the root cause first; if none fits, they are applied to the exceptions that wrap it.
+    The patterns are applied to the root cause first, then to the exceptions that wrap the root cause.
     """
     if failure.cancelled:
         return "CANCELLED"

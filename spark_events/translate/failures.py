@@ -21,13 +21,13 @@ _LOG = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 4_096
 SUMMARY_LIMIT = 300
-#: OpenTelemetry's value of ``error.type`` for an error without a type.
+#: Value of ``error.type`` that OpenTelemetry prescribes for an error without a known type.
 _NAMELESS = "_OTHER"
 _PYTHON = "Traceback (most recent call last):"
 
-# Spark's error classes have an underscore; [ERROR] or [ORDERS] in a message is not an error class.
+# Spark's error classes contain an underscore. Text such as [ERROR] or [ORDERS] in a message is not an error class.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
-# Error classes that only wrap another error, which follows in the text.
+# Error classes that only wrap another error; the text of the wrapped error follows.
 _WRAPPERS = re.compile(r"TASK_WRITE_FAILED|STREAM_FAILED|FAILED_READ_FILE\.NO_HINT|_LEGACY_ERROR_TEMP_\d+")
 _SQL_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 
@@ -40,7 +40,7 @@ class Diagnosis:
         error_type: Spark's error class, else the type of the root cause.
         summary: the root cause and its location, in one line.
         cancelled: whether the user or Spark cancelled the job, which needs no action.
-        is_fetch_failure: whether shuffle output could not be fetched.
+        is_fetch_failure: whether a task could not fetch shuffle output.
         attributes: the whole analysis, as event attributes.
     """
 
@@ -56,16 +56,16 @@ class Diagnosis:
         return str(self.attributes["failure.root_cause"])
 
     def with_error_type(self, error_type: str) -> Diagnosis:
-        """Return the same failure with another error type."""
+        """Return a copy of this analysis with another error type."""
         attributes = {**self.attributes, "error.type": error_type}
         return dataclasses.replace(self, error_type=error_type, attributes=attributes)
 
 
 class Diagnostics:
-    """Analyse failures and label them.
+    """Analyzer of failures, which also labels them.
 
     Args:
-        enrichers: each may add labels, which become ``failure.label.<key>`` attributes.
+        enrichers: objects that may add labels; each label becomes an attribute ``failure.label.<key>``.
         trace_limit: maximum length of a stack trace, in characters.
 
     Attributes:
@@ -78,14 +78,15 @@ class Diagnostics:
         self.code = UserCode()
 
     def of(self, failure: Failure) -> Diagnosis:
-        """Analyse a failure whose exception objects the shim has read."""
+        """Analyse a failure from the chain of exceptions that the shim has read."""
         classes = [(link.error_class, link.sql_state) for link in failure.chain if link.error_class]
         deciding = [link for link in classes if not _WRAPPERS.fullmatch(link[0])]
         error_class, sql_state = next(iter(deciding or classes), (None, None))
         text = failure.trace
         if not text and failure.chain:
             text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
-        # A trace that begins with a Python traceback lacks the Java header; the chain has its type and message.
+        # A trace that begins with a Python traceback lacks Java's header line; the chain has the exception's type and
+        # message.
         python = failure.chain[0] if failure.chain and text.startswith(_PYTHON) else None
         first = None if python is None else Cause(python.type, python.message or "")
         return self.of_text(text, error_class, sql_state, first)
@@ -102,13 +103,14 @@ class Diagnostics:
         Args:
             text: type, message, frames and causes, as ``printStackTrace`` writes them.
             error_class: Spark's error class, if Spark reports it separately from the text.
-            sql_state: the SQLSTATE, likewise.
-            first: the outermost exception, if it is known without parsing the text.
+            sql_state: the SQLSTATE, if Spark reports it separately from the text.
+            first: the outermost exception, if the caller knows it; otherwise it is parsed from the text.
         """
         first = first or outermost(text)
         root = root_cause(text, self.code)
         error_class = error_class or _error_class(text)
-        # The SQLSTATE follows its error class; the SQLSTATE of a wrapping error may come first in the text.
+        # Search for the SQLSTATE after its error class, because the SQLSTATE of a wrapping error may come earlier in
+        # the text.
         start = max(text.find(f"[{error_class}] "), 0)
         if sql_state is None and (state := _SQL_STATE.search(text, start)):
             sql_state = state[1]
@@ -116,7 +118,7 @@ class Diagnostics:
         message, _ = _cut(first.message, MESSAGE_LIMIT)
         root_text, _ = _cut(str(root), MESSAGE_LIMIT)
         is_fetch_failure = root.type.endswith("FetchFailedException")
-        # The error classes below a fetch failure describe only the connection.
+        # The causes of a fetch failure have error classes that describe only the connection.
         error_type = (None if is_fetch_failure else error_class) or root.type or _NAMELESS
         attributes: dict[str, AttributeValue] = {
             "error.type": error_type,
@@ -139,7 +141,7 @@ class Diagnostics:
         if name in RETRY_USEFUL:
             attributes["failure.retry_useful"] = RETRY_USEFUL[name]
         self._label(context, attributes)
-        # The sentence contains only file and line; failure.location also has the folder and the function.
+        # Use only file and line in the sentence; the attribute failure.location has the folder and the function too.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
         return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
 
@@ -149,7 +151,7 @@ class Diagnostics:
                 labels = enricher.enrich(context)
                 attributes.update({f"failure.label.{key}": str(value) for key, value in labels.items()})
             except (Exception, SystemExit) as error:
-                # An enricher that calls sys.exit() must not end the translation for the whole application.
+                # A failure enricher may call sys.exit(); that must not end the translation for the whole application.
                 _LOG.warning(
                     "failure enricher %s failed, so the event lacks its labels; correct its code: %r",
                     type(enricher).__name__,
@@ -158,7 +160,7 @@ class Diagnostics:
 
 
 def _error_class(text: str) -> str | None:
-    """Return the first ``[ERROR_CLASS]`` that does not only wrap another error."""
+    """Return the first ``[ERROR_CLASS]``, skipping classes that only wrap another error."""
     found = [match[1] for match in _ERROR_CLASS.finditer(text)]
     return next((name for name in found if not _WRAPPERS.fullmatch(name)), found[0] if found else None)
 
@@ -171,7 +173,10 @@ def _is_cancelled(text: str, error_class: str | None) -> bool:
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
-    """Remove the middle of a long text; a quarter of the limit is kept from the end, which contains the causes."""
+    """Shorten a long text by removing its middle.
+
+    The last quarter of the limit is kept from the end of the text, which contains the causes.
+    """
     if len(text) <= limit:
         return text, False
     tail = limit // 4

@@ -1,4 +1,4 @@
-"""Heartbeats: repeated events that show that the application runs, with its state."""
+"""Heartbeats: periodic events that show that the application is running, and its state."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Heartbeats:
         self._queries = queries
         self._jobs = jobs
         self._executors = executors
-        # Number of the latest interval, counted from the epoch, whose heartbeat was reported.
+        # Number of the last reported interval, counted from the epoch.
         self._slot = -1
         self._batches = 0
         self._lags: dict[str, int] = {}
 
     @property
     def next_deadline(self) -> int | None:
-        """Time of the next heartbeat, in milliseconds since the epoch; None if there is none."""
+        """Time of the next heartbeat, in milliseconds since the epoch; None if heartbeats are off."""
         if self._interval is None or not self._application.is_running:
             return None
         return (self._slot + 1) * self._interval
@@ -68,7 +68,7 @@ class Heartbeats:
         deadline = self.next_deadline
         if self._interval is None or deadline is None or now < deadline:
             return
-        # A restarted sidecar computes the same interval number, and therefore the same event id.
+        # The number depends only on the clock, so a restarted sidecar computes the same number and the same event id.
         self._slot = now // self._interval
         running = self._queries.running()
         self._lags = {run.run_id: self._lags[run.run_id] for run in running if run.run_id in self._lags}

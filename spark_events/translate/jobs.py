@@ -1,4 +1,4 @@
-"""Spark jobs: their origin, their end and the reason of a failure."""
+"""Spark jobs: origin, end, and cause of failure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spark_events.translate.queries import Queries
 __all__ = ["Jobs"]
 
 _SCOPE = "spark.job"
-#: Finished jobs to remember, so that a repeated end is reported only once.
+#: Number of finished jobs to remember, so that a repeated record of a job's end makes no second event.
 _REMEMBERED = 4_096
-#: Maximum number of running jobs; reached only if the records of most job ends were lost.
+#: Maximum number of running jobs, reached only if most records of job ends were lost.
 _RUNNING = 16_384
 
 
@@ -60,7 +60,7 @@ class Jobs:
         self._over: OrderedDict[int, None] = OrderedDict()
 
     def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
-        """Note the batch that a query works on; make no event."""
+        """Store the batch that a query works on; make no event."""
         Origin(record.properties, self._queries).note_batch()
         yield from ()
 
@@ -81,10 +81,13 @@ class Jobs:
         yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", Severity.DEBUG, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """Report the end of a job, unless `stop()` of its query ended it, or it finished without a known start."""
+        """Report the end of a job, if its end is an event of its own.
+
+        A job is not reported if its query's `stop()` ended the job, or if the job finished without a recorded start.
+        """
         job_id = record.job_id
         if job_id in self._over:
-            # After the application's end, Spark cancels the remaining jobs; `application_ended` has reported them.
+            # Spark cancels the running jobs after the application's end; `application_ended` has already reported them.
             self.illegal += not self._application_is_over
             return
         known = self._running.pop(job_id, None)
@@ -97,7 +100,8 @@ class Jobs:
             self.last_failed = None
             self._last_failure.clear()
             if known is None and not self._streaming:
-                # The job may belong to a micro-batch, whose jobs are not reported; count it instead.
+                # A job without a recorded start may belong to a micro-batch. Jobs of micro-batches are not reported, so
+                # only count it.
                 self.without_start += 1
             elif self._streaming or not origin.is_streaming:
                 body = f"{_name(job_id, origin)} finished"
@@ -107,7 +111,6 @@ class Jobs:
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
         if diagnosis.cancelled and not self._streaming and origin.was_stopped(message):
-            # The query's `stop()` cancelled the job.
             return
         self.last_failed = None if diagnosis.cancelled else job_id
         how = "was cancelled" if diagnosis.cancelled else "failed"
@@ -138,7 +141,7 @@ class Jobs:
         )
 
     def has_failed_in(self, execution_id: int) -> bool:
-        """Return whether a job of the SQL execution failed, not counting cancelled jobs."""
+        """Return whether a job of the SQL execution failed; cancelled jobs do not count."""
         return str(execution_id) in self._failed_executions
 
     def runs_in(self, execution_id: int) -> bool:
@@ -158,9 +161,9 @@ class Jobs:
         return [_name(job_id, origin) for job_id, origin in self._running.items() if not origin.is_streaming]
 
     def application_ended(self, at: int) -> Iterator[Draft]:
-        """Report running jobs as cancelled, because Spark cancels them when it stops the scheduler.
+        """Report the running jobs as cancelled, because Spark cancels them when it stops its scheduler.
 
-        Jobs of micro-batches are left out; the application's last event names their queries.
+        Jobs of micro-batches are not reported; the application's last event names their queries.
 
         Args:
             at: when the application ended; milliseconds since the epoch.

@@ -1,4 +1,4 @@
-"""Failure that may explain the end of an application."""
+"""Failure that may explain why an application ended."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["LastFailure", "same_cause"]
 class LastFailure:
     """The last failure of a job, a SQL execution or a query, unless a later success cleared it.
 
-    Spark reports the end of an application without a reason. A program that fails because Spark failed ends soon after
-    that failure, so the last failure is the best explanation available.
+    Spark gives no reason for the end of an application. If a failure in Spark ends a program, the program usually ends
+    soon afterwards. Therefore, the last failure is the best available explanation.
 
     Attributes:
         title: the failed job, execution or query, as used in sentences; None without a failure.
@@ -29,7 +29,7 @@ class LastFailure:
         self.title, self.diagnosis, self.sentence = title, diagnosis, sentence or f"{title} failed"
 
     def clear(self) -> None:
-        """Remove the failure because a job or a SQL execution has succeeded since."""
+        """Clear the stored failure; call this after a job or a SQL execution succeeds."""
         self.title = self.diagnosis = None
         self.sentence = ""
 
@@ -40,7 +40,7 @@ class LastFailure:
     def named_alike(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the last failure's error type, if both have the same root cause.
 
-        A job's failure reaches its SQL execution and its query wrapped in errors with other error classes.
+        Spark wraps the failure of a job in other error classes when it reports the SQL execution and the query.
         """
         if self.diagnosis is None or not self.explains(diagnosis):
             return diagnosis
@@ -48,5 +48,5 @@ class LastFailure:
 
 
 def same_cause(one: str, other: str) -> bool:
-    """Return whether two texts describe one cause; Spark omits the exception's type in some places."""
+    """Return whether two texts describe the same cause; Spark sometimes omits the exception's type."""
     return bool(one and other) and (one.endswith(other) or other.endswith(one))

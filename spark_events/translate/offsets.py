@@ -1,4 +1,4 @@
-"""Offsets of sources, which are arbitrary JSON, and the parts of known formats."""
+"""Offsets of streaming sources: arbitrary JSON, and the formats that this module understands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LIMIT = 2_048
 
 
 def offset_text(raw: bytes | msgspec.Raw) -> str | None:
-    """Return an offset as the text in the checkpoint: JSON, or the plain text of a JSON string.
+    """Return an offset as the checkpoint contains it: JSON, or the content of a JSON string.
 
-    An offset is JSON in Spark's progress JSON, and a string that contains JSON in the event log.
+    In Spark's progress JSON, an offset is a JSON value; in the event log, it is a string that contains JSON.
     """
     text = _unwrapped(bytes(raw))
     if text == "null":
@@ -23,7 +23,7 @@ def offset_text(raw: bytes | msgspec.Raw) -> str | None:
 
 
 def partitions(raw: bytes | msgspec.Raw) -> dict[str, int]:
-    """Return offsets by partition, if they have Kafka's format ``{"topic": {"0": 12, "1": 7}}``.
+    """Return offsets by partition, for Kafka's format ``{"topic": {"0": 12, "1": 7}}``.
 
     Returns:
         ``{"topic-0": 12, "topic-1": 7}``; empty for offsets in another format.
@@ -47,7 +47,7 @@ def partitions(raw: bytes | msgspec.Raw) -> dict[str, int]:
 
 
 def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
-    """Return how many rows the source has not read yet; None without offsets by partition."""
+    """Return the number of rows that the source has not read yet; None unless the offsets have partitions."""
     reached, available = partitions(end), partitions(latest)
     if not available:
         return None
@@ -55,7 +55,10 @@ def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
 
 
 def lags(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> dict[str, int]:
-    """Return how many rows the source has not read yet, by topic; the key is ``""`` if the offset is one number."""
+    """Return the number of rows that the source has not read yet, by topic.
+
+    If the offset is a single number, the key is ``""``.
+    """
     reached, available = partitions(end), partitions(latest)
     found: dict[str, int] = {}
     for partition, offset in available.items():

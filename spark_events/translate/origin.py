@@ -1,4 +1,4 @@
-"""The origin of a job or a stage, read from its local properties."""
+"""Origin of a job or a stage (query, batch, description), read from its local properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.translate.queries import Queries
 __all__ = ["Origin", "without_reflection"]
 
 _DESCRIPTION_LIMIT = 120
-#: Local properties that become attributes, with the attributes' names.
+#: Local properties that become attributes, and the names of these attributes.
 _CARRIED = (
     ("spark.job.description", "spark.job.description"),
     ("spark.jobGroup.id", "spark.job.group"),
@@ -23,30 +23,35 @@ _CARRIED = (
 )
 
 
-#: Call site that Spark records for DataFrame calls from Python: the JDK's reflection, through which Py4J calls.
+#: Call site that Spark records for DataFrame calls from Python. Py4J calls Spark through the JDK's reflection, so the
+#: call site names no user code.
 _REFLECTION = re.compile(r" at (?:NativeMethodAccessorImpl|DirectMethodHandleAccessor)\.java:-?\d+$")
 
 
 @functools.lru_cache(maxsize=256)
 def without_reflection(call_site: str) -> str:
-    """Return ``csv`` for a call site such as ``csv at NativeMethodAccessorImpl.java:0``, which names no user code."""
+    """Return only the method of a call site that names no user code: ``csv`` for ``csv at
+    NativeMethodAccessorImpl.java:0``.
+    """
     return _REFLECTION.sub("", call_site)
 
 
 @functools.lru_cache(maxsize=256)
 def _bracketed(description: str) -> str:
-    """Return the description on one line, in brackets; cached, because few descriptions occur per application."""
+    """Return the description on one line, in brackets. The result is cached because an application has few
+    descriptions.
+    """
     line = " ".join(without_reflection(description).split())[:_DESCRIPTION_LIMIT]
     return f" ({line})" if line else ""
 
 
 class Origin:
-    """The query and batch, or the description, of a job or a stage.
+    """Origin of a job or a stage: its query and batch, or its description.
 
     Args:
-        properties: the local properties that the shim sends, redacted.
+        properties: the local properties that the shim sends; secrets are redacted.
         queries: to find the query.
-        executions: to find the sources and targets of the SQL execution; None: leave them out.
+        executions: to find the sources and targets of the SQL execution; None omits them.
     """
 
     __slots__ = ("_attributes", "_batch", "_clause", "_executions", "_properties", "_run")
@@ -57,7 +62,7 @@ class Origin:
         self._run = queries.of_query(properties.get("sql.streaming.queryId"))
         batch = properties.get("streaming.sql.batchId", "")
         self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
-        # Computed on first use and cached: the start, the end and the failure of a job share them.
+        # Compute the attributes once; a job's start, end and failure share them.
         self._clause: str | None = None
         self._attributes: dict[str, AttributeValue] | None = None
 
@@ -67,11 +72,11 @@ class Origin:
         return "sql.streaming.queryId" in self._properties
 
     def was_stopped(self, reason: str) -> bool:
-        """Return whether the query's `stop()` cancelled the job; Spark's message then names the run."""
+        """Return whether the query's `stop()` cancelled the job; Spark's message then contains the id of the run."""
         return self.is_streaming and (self._run is None or self._run.run_id in reason)
 
     def note_batch(self) -> None:
-        """Set the query's current batch and its policy for several watermarks."""
+        """Store the query's current batch and its policy for several watermarks."""
         if self._run is not None and self._batch is not None:
             self._run.batch_begins(self._batch)
             policy = self._properties.get("spark.sql.streaming.multipleWatermarkPolicy")

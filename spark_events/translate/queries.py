@@ -1,4 +1,4 @@
-"""Streaming queries: a query keeps its id over restarts; each run has its own run id."""
+"""Streaming queries. A query keeps its id across restarts; each run has its own run id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_events.translate.status import QUERY, Status
 __all__ = ["Queries", "Run"]
 
 _SCOPE = "spark.streaming.query"
-#: Maximum number of finished runs that are stored, for late records.
+#: Maximum number of finished runs to keep for late records.
 _REMEMBERED = 1_000
 
 
@@ -44,7 +44,7 @@ class Run:
         self.batch_runs = batch > self.last_committed_batch
 
     def follow(self, earlier: Run) -> None:
-        """Copy the state that the preceding run has stored in the checkpoint."""
+        """Copy the state that the query's checkpoint carries over from the preceding run."""
         self.last_committed_batch = earlier.last_committed_batch
         self.committed_offsets = earlier.committed_offsets
         self.watermark_policy = earlier.watermark_policy
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def batch_under_way(self) -> int | None:
-        """The current batch, derived from the query's jobs and commits."""
+        """Number of the current batch, derived from the query's jobs and commits."""
         after_commit = self.last_committed_batch + 1 if self.last_committed_batch >= 0 else -1
         batch = max(after_commit, self.last_batch_with_jobs)
         return batch if batch >= 0 else None
@@ -115,7 +115,7 @@ class Queries:
         return [run.title for run in self._latest.values() if run.status.value == "FAILED"]
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """Report the start of the query's first run or of a later run."""
+        """Report the start of a query's run, the first or a later one."""
         earlier = self._latest.get(record.id)
         run = self.run(record.id, record.run_id, record.name)
         run.name = record.name
@@ -124,7 +124,7 @@ class Queries:
             return
         run.status.become("RUNNING")
         again = earlier is not None and earlier is not run
-        # If the end of the earlier run was not reported, its status is unknown.
+        # The end of the earlier run was not reported, so its status is unknown.
         old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
         body = f"Query '{run.title}' {'restarted' if again else 'started'}"
         details: dict[str, AttributeValue] = (

@@ -1,8 +1,7 @@
 """The root cause of a failure, parsed from Java's and Python's stack traces.
 
-A Python error reaches Spark as a traceback inside the message of a ``PythonException`` inside the message of a
-``SparkException``. Flink's exception history also shows a root cause with a location; the formats here are Spark's
-formats.
+A Python error reaches Spark as a traceback in the message of a ``PythonException``. That message is part of the message
+of a ``SparkException``. Like Flink's exception history, this module finds a root cause with a location.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ __all__ = ["Cause", "outermost", "root_cause"]
 
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
 _JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
-# A message may contain a line that begins the same way; a real cause follows a frame or the mark of a cut.
+# Require a frame, or the mark of a cut trace, before ``Caused by:``, because a message may contain a line that begins
+# with these words.
 _CAUSED_BY = re.compile(
     r"(?:^\s+(?:at \S.*|\.\.\. \d+ .*)|^\.\.\. \[\d+ characters cut\] \.\.\.)\s*\nCaused by: ", re.MULTILINE
 )
@@ -29,7 +29,7 @@ _TASK_FAILURE = re.compile(
 _DRIVER_STACK = "\nDriver stacktrace:"
 _LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
 _JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
-# The message of a fetch failure is less useful than the exception below it.
+# For a fetch failure, use the exception that caused it; the message of the fetch failure itself says less.
 _FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException)(?:: (.*))?$", re.MULTILINE)
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -39,7 +39,7 @@ _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILIN
 # Frames and their source lines are indented; the first line without indentation is the error.
 _PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
-# A crashed worker closes its socket; Java then names the end of that stream as the cause.
+# A crashed worker closes its socket; Java then reports the end of the socket's stream as the cause.
 _WORKER_CRASHED = re.compile(r"(?:\A|^(?:.*?: )?((?:\w+\.)+\w+): )(Python worker exited unexpectedly.*)$", re.MULTILINE)
 _HINT = re.compile(r"\. Consider setting .*")
 # Format of faulthandler.
@@ -52,7 +52,7 @@ class Cause:
 
     Attributes:
         place: the innermost line of the user's code.
-        is_own: whether the exception was raised at this line, or in a call from this line.
+        is_own: whether this line, or a call from this line, raised the exception.
     """
 
     type: str
@@ -75,7 +75,7 @@ def outermost(text: str) -> Cause:
     header = text[: frame.start()] if frame else text.partition(_FRAMELESS_CAUSE)[0]
     match = _JAVA_HEADER.match(header.strip())
     if match is None:
-        # Some reasons lack the exception's type; a lost executor has only one possible type.
+        # Some reasons lack the exception's type. For a lost executor, the type is known.
         return Cause(_SPARK_EXCEPTION if header.startswith(_ABORTED) else "", header.strip())
     return Cause(match[1], (match[2] or "").strip())
 
@@ -109,7 +109,7 @@ def _last_cause(text: str) -> str | None:
 
 
 def _java_location(section: str, code: UserCode) -> str | None:
-    """Return the innermost call in the user's own code, if Spark called that code."""
+    """Return the innermost call in the user's own code; None if Spark did not call that code."""
     for call in _JAVA_CALL.finditer(section):
         if code.is_own_class(call[1]):
             return f"{call[2]} in {call[1]}"
@@ -119,7 +119,7 @@ def _java_location(section: str, code: UserCode) -> str | None:
 
 
 def _worker_crash(text: str, code: UserCode) -> Cause | None:
-    """Describe a crashed Python worker, with the location if faulthandler was enabled and wrote one."""
+    """Describe a crashed Python worker, with the location if faulthandler printed one."""
     crashed = _WORKER_CRASHED.search(text)
     if crashed is None:
         return None
@@ -134,11 +134,12 @@ def _worker_crash(text: str, code: UserCode) -> Cause | None:
 
 
 def _python_root(text: str, code: UserCode) -> Cause | None:
-    """Return the error at the end of a Python traceback; of a chain, the first cause."""
+    """Return the error at the end of a Python traceback. In a chain of exceptions, this is the first cause."""
     if _GROUP in text:
-        # The exceptions of a group are indented with a margin.
+        # Python indents the exceptions of an exception group with a margin.
         text = _MARGIN.sub("", text)
-    # Python prints the cause first; the worker's traceback is nested in the driver's, so the last one is the innermost.
+    # Python prints the cause first. The driver's traceback contains the worker's traceback, so the last traceback is
+    # the innermost.
     _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
     error = _PYTHON_ERROR.search(traceback) if found else None
     if error is None:

@@ -1,7 +1,7 @@
-"""SQL executions that fail in the driver, without a failed job to report.
+"""SQL executions that fail in the driver without a failed job.
 
-Examples are analysis errors, a path that already exists, a broadcast that exceeds its timeout, and a driver that runs
-out of memory in ``collect()``.
+Examples are analysis errors, an output path that already exists, a broadcast timeout, and a driver that runs out of
+memory in ``collect()``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SqlExecutions"]
 
 _REMEMBERED = 1_024
 _DESCRIPTION_LIMIT = 120
-#: Format of the description that Spark gives a micro-batch.
+#: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
 _OF_A_JOB = "Job aborted due to stage failure: "
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
@@ -44,10 +44,11 @@ class SqlExecutions:
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
-        """Handle an execution that failed, or the first that succeeded after a failure.
+        """Handle the end of an execution: a failure, or the first success after a failure.
 
-        One failure produces one event. An execution is not reported if its job failed (the job's event reports the
-        failure), if an execution nested in it failed, or if it belongs to a micro-batch (the query's event reports it).
+        One failure produces one event. Therefore, a failed execution is not reported in three cases: its job failed
+        (the job's event reports the failure), an execution nested in it failed, or it belongs to a micro-batch (the
+        query's event reports the failure).
         """
         if record.error is None:
             self._last_failure.clear()
@@ -62,22 +63,22 @@ class SqlExecutions:
             return
         diagnosis = self._diagnostics.of_text(record.error)
         if diagnosis.cancelled or record.error.startswith(_OF_A_JOB):
-            # Only failed jobs cause this message, and their own events report it.
+            # This message shows that a job failed; the job's own event reports the failure.
             return
         self._held[record.execution_id] = record, diagnosis
         yield from self.flush(only_without_jobs=True)
 
     def job_ended(self) -> Iterator[Draft]:
-        """Handle the end of a job, which may decide a held execution."""
+        """Handle the end of a job: report the held executions that no longer wait for a job."""
         return self.flush(only_without_jobs=True) if self._held else iter(())
 
     def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
-        """Report the failed executions, except those whose job failed.
+        """Report the held executions, except those with a failed job.
 
-        Spark posts the end of a job and the end of its execution from two threads, in any order.
+        Spark posts the end of a job and the end of its execution from two threads, so their order varies.
 
         Args:
-            only_without_jobs: skip executions whose jobs still run.
+            only_without_jobs: skip executions with running jobs.
         """
         for execution_id, (record, diagnosis) in list(self._held.items()):
             if only_without_jobs and self._jobs.runs_in(execution_id):

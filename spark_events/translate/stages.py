@@ -1,4 +1,4 @@
-"""Stage attempts: edges of their task counts, and the reasons of failures."""
+"""Stage attempts: status changes derived from task counts, and causes of failure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ __all__ = ["Stages"]
 
 _SCOPE = "spark.stage"
 _REMEMBERED = 4_096
-# Spark retries a stage as a whole if its input is lost, and if it has a barrier.
+# Spark retries a whole stage if its input is lost, or if the stage has a barrier.
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
 _BARRIER = "Stage failed because barrier task"
-#: Spark retries barrier stages, except a job's last one: the driver has already received results of that stage.
+#: Spark does not retry the last stage of a job, even with a barrier, because the driver has already received some of
+#: its results.
 _BARRIER_AGAIN = f"{_BARRIER} ShuffleMapTask("
 _BARRIER_IS_LAST = "failed barrier ResultStage"
-# Reasons of stages that Spark ends because their job is over; the job's event has the cause.
+# Reasons of stages that Spark ends because their job has ended; the job's event reports the cause.
 _COLLATERAL = re.compile(
     r"(?:\S+Exception: )?(?:\[SPARK_JOB_CANCELLED\] )?"
     r"(?:Job \d+ (?:was )?(?:cancelled|is finished)|Stage (?:\d+ )?(?:was )?(?:cancelled|finished)"
@@ -57,12 +58,14 @@ class _StageAttempt:
         self._edge_at = 0
 
     def takes(self, record: StageTasks) -> int | None:
-        """Return the time of a change of status; None if the change was already reported.
+        """Return the time of a status change; None if the change was already reported.
 
-        A change is never dated before the preceding change: Spark's threads read the clock and report in their own
-        order. Spark also reports the removal of an executor only after it has restarted the executor's tasks.
+        The time is never earlier than the time of the preceding change, for two reasons. Spark's threads read the clock
+        in one order and may report in another. Spark also reports the removal of an executor only after it has
+        restarted the executor's tasks.
         """
-        # Records of a driver have numbers, so a resent record is recognised. A log is read once, and has no numbers.
+        # A driver numbers its records, so a repeated record is detected. Records of an event log have no numbers; a log
+        # is read only once.
         if self.over or 0 < record.seq <= self._last:
             return None
         self._last = record.seq
@@ -73,7 +76,7 @@ class _StageAttempt:
 
     @property
     def clause(self) -> str:
-        """The stage's origin, unless the stage's name contains it already."""
+        """Origin of the stage; empty if the stage's name already contains the origin."""
         return "" if without_reflection(self.name) in self.origin.clause else self.origin.clause
 
 
@@ -160,7 +163,7 @@ class Stages:
         if attempt is None:
             attempt = self._remember(record, _StageAttempt(record.name, Origin({}, self._queries)))
         if attempt.over:
-            # Spark reports the end of such a stage twice: first its failure, then that it cannot be retried.
+            # For such a stage, Spark reports two ends: the failure, and then that the stage cannot be retried.
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
         attempt.over = True
@@ -210,7 +213,8 @@ class Stages:
         self._attempts[record.stage_id, record.attempt] = attempt
         if len(self._attempts) > _REMEMBERED:
             over = next((key for key, known in self._attempts.items() if known.over), None)
-            # Only a few attempts run at a time, unless most records of completed stages were lost.
+            # Only a few attempts run at a time, so the limit is reached only if most records of completed stages were
+            # lost.
             forgotten = over or next(iter(self._attempts))
             del self._attempts[forgotten]
             self._summaries.forget(forgotten)
@@ -219,7 +223,8 @@ class Stages:
     def _will_retry(self, record: StageCompleted, reason: str) -> bool:
         """Return whether Spark will retry the stage.
 
-        Spark does not report that, but it retries a limited number of times in a row, and only for these reasons.
+        Spark does not report its decision. It retries only for these reasons, and only a limited number of times in a
+        row.
         """
         if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
@@ -231,13 +236,13 @@ class Stages:
 
 
 def _is_collateral(record: StageCompleted, reason: str) -> bool:
-    """Return whether Spark ended the attempt because of a failure elsewhere."""
+    """Return whether Spark ended the attempt because another stage or task failed."""
     if reason.startswith(_ABORTED):
         culprit = _CULPRIT.match(reason, len(_ABORTED))
         return culprit is not None and int(culprit[1]) != record.stage_id
     if _COLLATERAL.match(reason):
         return True
-    # If a task fails the job, Spark 4 fails every running stage of the job with that task's message alone.
+    # If a task fails the job, Spark 4 also fails the job's other running stages, with the message of that task.
     return not (record.task_failure is not None or _FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
 
 

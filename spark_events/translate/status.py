@@ -43,7 +43,7 @@ JOB: Transitions = {
 STAGE: Transitions = {
     "NOT_ALL_RUNNING_OR_FINISHED": frozenset({"ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
     "ALL_RUNNING_OR_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
-    # The loss of an executor may also lose the output of finished tasks.
+    # The loss of an executor can also lose the output of finished tasks, which then run again.
     "ALL_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED"}),
 }
 
@@ -52,7 +52,7 @@ class Status:
     """Status of an application, query, job, stage attempt or watermark.
 
     Args:
-        transitions: which status may follow which.
+        transitions: the allowed next statuses of each status.
         value: the current status; None while it is unknown.
     """
 
@@ -68,7 +68,7 @@ class Status:
         return self.value is not None and not self._transitions[self.value]
 
     def become(self, new: str) -> bool:
-        """Change to a status; if the transition is not allowed, return False and keep the current status."""
+        """Set a new status; if the transition is not allowed, keep the current status and return False."""
         if self.value is not None and new not in self._transitions[self.value]:
             return False
         self.value = new

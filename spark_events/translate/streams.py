@@ -19,7 +19,7 @@ class Streams:
 
     Args:
         queries: the queries of the application.
-        config: which events are made.
+        config: the settings of the events.
     """
 
     def __init__(self, queries: Queries, config: TranslateConfig) -> None:
@@ -31,7 +31,7 @@ class Streams:
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
-        # Called for every record of a driver or a log, so it creates no lists or generators.
+        # This property is read for every record, so it creates no lists or generators.
         earliest: int | None = None
         for run_id, commits in self._commits.items():
             for deadline in (commits.next_deadline, self._watermarks[run_id].next_deadline):
@@ -50,7 +50,7 @@ class Streams:
         return oldest
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """Report the start of a run; close an earlier run of the same query if its end was not seen."""
+        """Report the start of a run; close an earlier run of the query if its end was not recorded."""
         earlier = self._queries.of_query(record.id)
         if earlier is not None and earlier.run_id != record.run_id:
             yield from self._close(earlier)
@@ -68,7 +68,7 @@ class Streams:
             return
         run.batch_runs = False
         if run.status.is_over:
-            # A late progress of a finished run: no later commit can be merged with it, so it is not held.
+            # This progress arrived after its run ended. No later commit can be merged with it, so report it at once.
             late = Commits(run, self._config.batch_commit)
             yield from late.progress(record, at)
             yield from late.flush()
@@ -88,7 +88,8 @@ class Streams:
         ended = record.at
         watermark = self._watermarks.get(record.run_id)
         if watermark is not None and record.until is not None and watermark.lives_until(record.until):
-            # The log does not contain the time of the end. Events due before the next line precede the end.
+            # An event log does not record the time of this end. Report the events that are due before the next line
+            # first.
             for draft in self._tick(self._commits[record.run_id], watermark, record.until):
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft

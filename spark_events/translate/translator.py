@@ -1,4 +1,4 @@
-"""The translator: passes each record to the code for its subject and completes the resulting events."""
+"""The translator: routes each record to its handler, and completes the resulting events."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Translator"]
 
-#: Maximum plausible delay of a record, in milliseconds; a larger one means that its clock differs from ours.
+#: Maximum plausible delay of a record, in milliseconds. A larger delay shows that the driver's clock differs from the
+#: sidecar's clock.
 _MOST_BEHIND = 60_000
 _DIED = "its driver died without reporting its end"
 _extend = dict.update
@@ -91,8 +92,8 @@ class Translator:
     """Translates the records of one application to events, in order.
 
     Args:
-        config: which events are made.
-        first_sequence: the number of the first event; a restarted sidecar continues its predecessor's numbers.
+        config: the settings of the events.
+        first_sequence: the number of the first event; a restarted sidecar continues the preceding sidecar's numbers.
     """
 
     def __init__(
@@ -106,7 +107,8 @@ class Translator:
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
-        # Executors that Spark reports before the application's start; their events follow the event of the start.
+        # Events of executors that Spark reports before the application's start; they are sent after the event of the
+        # start.
         self._early: list[ExecutorAdded | ExecutorRemoved] = []
         self._executors = executors
         self._provisional: ApplicationEnd | None = None
@@ -154,12 +156,12 @@ class Translator:
         self.deadlines = Deadlines(config.deadline, self._queries, diagnostics)
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
-            # The event of a deadline's recovery precedes the event that ends the work.
+            # Report that a deadline has recovered before the event that ends the work.
             self._handlers[kind] = moment, _both(judge, handler)
 
     @property
     def illegal(self) -> int:
-        """Number of records that would have caused an invalid transition, or that were repeated."""
+        """Number of repeated records, and of records whose status transition is not allowed."""
         return sum(part.illegal for part in (self._application, self._queries, self._jobs, self._stages))
 
     @property
@@ -174,7 +176,7 @@ class Translator:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record whose event is still held; it must not be acknowledged yet."""
+        """The oldest record with a held event; the sidecar must not acknowledge this record yet."""
         coalesced, undecided = self._streams.held_record, self._incidents.held_record
         if coalesced is None or undecided is None:
             return coalesced or undecided
@@ -187,20 +189,20 @@ class Translator:
 
     @property
     def application_is_over(self) -> bool:
-        """Whether the application's end has been seen."""
+        """Whether the application has ended."""
         return self._application.is_over
 
     @property
     def jobs_without_start(self) -> int:
-        """Number of finished jobs that were not reported, because their start was not seen."""
+        """Number of finished jobs that were not reported, because their start was not recorded."""
         return self._jobs.without_start
 
     def assume_application(self, app_id: str, attempt_id: str | None) -> None:
-        """Set the application of events from a log without the application's start."""
+        """Set the application's id and name, for a log that lacks the application's start."""
         self._application.assume(app_id, attempt_id)
 
     def translate(self, record: object) -> list[Event]:
-        """Return the numbered events of a record; an empty list if the record has none."""
+        """Return the numbered events that a record causes; the list may be empty."""
         oldest = self.held_record or int(getattr(record, "seq", 0))
         events = list(map(self._event, self._drafts(record)))
         if type(record) is SqlExecutionEnd and record.error is None:
@@ -213,23 +215,23 @@ class Translator:
         Args:
             now: milliseconds since the epoch.
         """
-        # Records of the last moments may still be in Spark's listener bus.
+        # The newest records may still be in Spark's listener bus.
         drafts = (*self._streams.tick(now - self._behind), *self._heartbeats.tick(now))
         self.deadlines.tick(now)
         decided = self._incidents.tick(now - self._behind)
         return [*decided, *self._behind_held([*drafts, *self._executor_events.flush(now)], now - self._behind)]
 
     def flush(self) -> list[Event]:
-        """Return the held events, because no more records will arrive."""
+        """Return all held events; call this when no more records will arrive."""
         events = self._behind_held([*self._streams.flush(), *self._executor_events.flush()])
         return [*events, *self.settle()]
 
     def settle(self) -> list[Event]:
-        """Return the events of undecided failures and those behind them, because nothing else will decide them."""
+        """Decide all open failures and return the held events, because no record will decide these failures."""
         return self._incidents.flush()
 
     def restore(self, record: object) -> None:
-        """Apply a record that a predecessor has already reported; make no event."""
+        """Apply a record that the preceding sidecar has already reported; make no event."""
         if isinstance(record, Inspection):
             self.deadlines.restore(record)
             return
@@ -239,19 +241,22 @@ class Translator:
             self._recoveries.of(draft.name, draft.attributes)
 
     def emit(self, draft: Draft) -> list[Event]:
-        """Return an event that no record caused, such as a report of the dispatcher, unless earlier events are held."""
+        """Return the event of a draft that no record caused, such as a report of the dispatcher.
+
+        The list is empty while earlier events are held.
+        """
         return self._behind_held([draft])
 
     def driver_lost(self, at: int, orderly: bool, how: str = _DIED) -> list[Event]:
-        """Report that the driver ended before the application's end was seen.
+        """Report that the driver ended without a record of the application's end.
 
         Args:
             at: milliseconds since the epoch.
             orderly: whether the JVM had announced its shutdown, so that the driver was not killed.
-            how: how the loss was found, as the end of a sentence.
+            how: how the sidecar detected the loss, as the end of a sentence.
         """
         if self._provisional is not None and not self._application.is_over:
-            # The driver was killed after its code had stopped Spark.
+            # The program had stopped Spark before the driver was killed, so the end is already reported.
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             drafts = [*self._application_ended(stopped)]
         else:
@@ -259,13 +264,13 @@ class Translator:
         return [*self._behind_held(drafts, at), *self.settle()]
 
     def _behind_held(self, drafts: Iterable[Draft], at: int = 0) -> list[Event]:
-        """Return events without a record, unless earlier events are held."""
+        """Return the events of drafts that no record caused; an empty list while earlier events are held."""
         return self._incidents.take([self._event(draft) for draft in drafts], self.held_record or 0, at)
 
     def _running(self) -> list[str]:
-        """Return the titles of the queries and jobs that run, according to the records."""
+        """Return the titles of the running queries and jobs, according to the records."""
         queries = [f"query '{title}'" for title in self._queries.running_titles()]
-        # Dropped records may include the end of a job.
+        # The record of a job's end may be among the dropped records.
         jobs = [] if self.dropped else [f"{title[0].lower()}{title[1:]}" for title in self._jobs.running_titles()]
         return queries + jobs
 
@@ -287,13 +292,13 @@ class Translator:
         moment = moment_of(record)
         if not moment:
             return handler(record)
-        # Records of a log have no such delay, because no shim received them.
+        # Records of an event log do not pass through the shim, so they have no such delay.
         behind = record.at - moment
         self._behind = 0 if behind < 0 else behind if behind < _MOST_BEHIND else _MOST_BEHIND
         deadline = self._streams.next_deadline
         if deadline is None or deadline > moment:
             return handler(record)
-        # Events caused by time precede the events of the next record.
+        # Report the events caused by time before the events of the next record.
         return itertools.chain(self._streams.tick(moment), handler(record))
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
@@ -330,7 +335,7 @@ class Translator:
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
         attributes = Attributes(application.scope_variables)
-        # The list has not been returned yet, so it may still be changed.
+        # The list has not been returned yet, so changing it is safe.
         _extend(attributes, draft.attributes)
         _extend(attributes, self._recoveries.of(name, attributes))
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))

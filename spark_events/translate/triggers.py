@@ -7,15 +7,15 @@ from collections import deque
 
 __all__ = ["TriggerPeriod"]
 
-#: Number of gaps for the median, which ignores a single long batch or pause.
+#: Number of gaps to keep; their median is not affected by a single long batch or pause.
 _GAPS = 5
 
 
 class TriggerPeriod:
-    """Time between two triggers of a query, which no event of Spark contains.
+    """Estimate of the time between two triggers of a query, which Spark does not report.
 
-    The first gap is ignored: ``Trigger.ProcessingTime`` fires at once and then at multiples of its interval, so the
-    first gap may be arbitrarily short.
+    The first gap is ignored because it may be arbitrarily short: ``Trigger.ProcessingTime`` fires at once and then at
+    multiples of its interval.
     """
 
     __slots__ = ("_count", "_gaps", "_last")

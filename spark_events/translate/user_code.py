@@ -1,7 +1,7 @@
-"""Detection of the user's code in stack traces, by main class, main script and Python files.
+"""Detect the user's code in stack traces, by main class, main script and Python files.
 
-All other code is a library: Spark, its plugins, packages installed for the interpreter, and installed packages in a
-submitted zip. A location in a library would point readers to code that they cannot change.
+All other code is a library: Spark, its plugins, packages installed for the interpreter, and packages in a submitted
+zip. A location in a library would point readers to code that they cannot change.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["UserCode"]
 
 _SPARK = "org.apache.spark."
-#: Classes that a shell compiles from typed lines.
+#: Classes that a shell generates from typed lines.
 _SHELL_LINE = re.compile(r"\$line\d+\.")
-#: These packages have many owners; the third part of a name identifies the owner.
+#: Package prefixes that many organisations share; the third part of the name identifies the organisation.
 _SHARED = ("org.apache", "com.github", "io.github")
 _LAUNCHERS = ("org.apache.spark.deploy.SparkSubmit", "org.apache.spark.deploy.yarn.ApplicationMaster")
 _WORKER_LAUNCHER = "org.apache.spark.deploy.worker.DriverWrapper"
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*")
 
 _ARCHIVE = re.compile(r"(.+?\.(?:zip|egg|whl))[/\\](.+)", re.IGNORECASE)
-# Spark's Python code, py4j and this package as shipped, installed packages, and the standard library. In other places,
-# this package is recognised by its subfolders, because users may have a folder of the same name.
+# Spark's Python code, py4j, installed packages, the standard library, and this package in its usual places. Elsewhere,
+# this package is recognised by its subfolders, because a user may have a folder of the same name.
 _LIBRARY = re.compile(
     r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip|spark_events-\d[^/\\]*\.zip)[/\\]"
     r"|(?:^|[/\\])[^/\\]*(?:site|dist)[-_]packages[^/\\]*[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
@@ -44,7 +44,7 @@ class UserCode:
 
     Args:
         command: the command line of the driver's JVM, ``sun.java.command``.
-        main_class: the class whose main method runs, if the driver found it.
+        main_class: the class whose main method runs; None if the driver did not find it.
         py_files: ``spark.submit.pyFiles``.
         namespaces: second parts of the application's settings, ``databricks`` of ``spark.databricks.…``. A platform
             that starts Spark in its own JVM has such settings.
@@ -70,8 +70,8 @@ class UserCode:
     def innermost(self, files: Sequence[str]) -> int | None:
         """Return the index of the innermost frame of a Python traceback in the user's own code.
 
-        A zip that cannot be read may hold the user's code or installed packages. It counts as the user's if the
-        outermost frame is in it, because Spark calls the user's code.
+        An unreadable zip may contain the user's code or installed packages. The zip counts as user code if it contains
+        the outermost frame, because Spark calls the user's code first.
         """
         own: list[int] = []
         unknown: list[int] = []
@@ -91,7 +91,10 @@ class UserCode:
         return inside[-1] if inside else None
 
     def _installed_in(self, archive: str) -> frozenset[str] | None:
-        """Return the packages installed in a submitted zip; None if it is unreadable or itself a package."""
+        """Return the packages installed in a submitted zip.
+
+        The result is None if the zip is unreadable, or if the zip is itself a package.
+        """
         path = self._archives.get(re.split(r"[/\\]", archive)[-1])
         return None if path is None or not path.endswith(".zip") else _installed(path)
 
@@ -100,7 +103,7 @@ class UserCode:
 def _installed(path: str) -> frozenset[str] | None:
     found: set[str] = set()
     with contextlib.suppress(OSError, zipfile.BadZipFile, UnicodeDecodeError, ValueError, RuntimeError):
-        # Opening anything but a regular file, such as a pipe, could block forever.
+        # Open only a regular file; opening a pipe, for example, could block forever.
         if not stat.S_ISREG(os.stat(path).st_mode):
             return None
         with zipfile.ZipFile(path) as archive:
@@ -126,7 +129,7 @@ def _main_class(arguments: list[str], namespaces: Collection[str]) -> str:
     if launcher in _LAUNCHERS:
         return arguments[arguments.index("--class") + 1] if "--class" in arguments[:-1] else ""
     if launcher == _WORKER_LAUNCHER:
-        # The class follows the worker's address and the jar.
+        # In the worker's command line, the class follows the worker's address and the jar.
         return arguments[3] if len(arguments) > 3 else ""
     if not _CLASS.fullmatch(launcher):
         return ""
@@ -135,7 +138,10 @@ def _main_class(arguments: list[str], namespaces: Collection[str]) -> str:
 
 
 def _package(main_class: str) -> str | None:
-    """Return the common package prefix of the user's classes; "" without a package, None if unknown."""
+    """Return the common package prefix of the user's classes.
+
+    The result is "" for classes without a package, and None if the classes are unknown.
+    """
     if not main_class or main_class.startswith(_SPARK):
         return None
     parts = main_class.split(".")[:-1]

@@ -1,4 +1,4 @@
-"""Events for idle and active watermarks, and their sentences."""
+"""Events that report idle and active watermarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WAS = ("was", "were")
 
 @dataclasses.dataclass(slots=True)
 class Subject:
-    """A query's watermark, a source or a partition, with its status and its last change.
+    """A subject whose idle time is tracked: a query's watermark, a source or a partition.
 
     Attributes:
         quiet_since: start of the idle timeout.
@@ -42,25 +42,28 @@ class Subject:
         self.quiet_since = self.last_moved
 
     def moves(self, at: int, position: object) -> bool:
-        """Record a new position; return whether the subject changes from IDLE to ACTIVE."""
+        """Store a new position; return True if the subject becomes ACTIVE."""
         edge = self.wakes(at)
         self.last_moved, self.position = at, position
         return edge
 
     def wakes(self, at: int) -> bool:
-        """Restart the idle timeout; return whether the subject changes from IDLE to ACTIVE."""
+        """Restart the idle timeout; return True if the subject becomes ACTIVE."""
         edge = self.status == "IDLE"
         self.status, self.idle_since, self.quiet_since = "ACTIVE", self.last_moved, at
         self.rows = self.stalled = self.waiting = 0
         return edge
 
     def set_back(self, now: int) -> None:
-        """Limit all times to now, because the clock was set back."""
+        """Limit all stored times to the current time, after the clock was set back."""
         self.last_moved, self.quiet_since = min(self.last_moved, now), min(self.quiet_since, now)
         self.idle_since = min(self.idle_since, now)
 
     def stands_still(self, rows: int, pushing: int, watermark_moved: bool) -> None:
-        """Count a batch without a change; ``pushing`` rows of it should advance the watermark."""
+        """Count a batch that did not change the subject.
+
+        ``pushing`` is the number of rows of the batch that should advance the watermark.
+        """
         self.rows += rows
         self.stalled = 0 if watermark_moved else self.stalled + self.waiting
         self.waiting = pushing
@@ -70,7 +73,7 @@ class View:
     """A query's watermark and sources, as events describe them.
 
     Attributes:
-        clocks: how often the clock was set back; part of an event's key because times may then repeat.
+        clocks: how often the clock was set back; part of each event's key, because times repeat after that.
     """
 
     def __init__(self, run: Run) -> None:
@@ -87,7 +90,7 @@ class View:
 
     @property
     def lag(self) -> int | None:
-        """Time between the watermark and the newest event, in milliseconds."""
+        """Difference between the newest event time and the watermark, in milliseconds."""
         watermark = iso_millis(self.watermark, -1)
         return self._newest - watermark if self._newest is not None and watermark > 0 else None
 
@@ -116,7 +119,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         body += f" while {counted(subject.rows, 'row', _WAS)} read" if stalled else ""
         body += f", held back by {names}" if names else ""
     else:
-        # A silent partition holds nothing back while its source delivers rows.
+        # If a source delivers rows, a partition without rows does not hold back the watermark.
         stalled = subject in holders
         names = name if stalled else ""
         body = f"{_capital(name)} of {query} has had no new data {waited}"

@@ -1,15 +1,15 @@
-"""Idle watermarks, sources and partitions, and the sources that hold back a watermark.
+"""Detect idle watermarks, sources and partitions, and the sources that hold back a watermark.
 
 The status has the same meaning as Flink's watermark status (FLIP-180). A query is IDLE when its watermark has not moved
-for ``idle-timeout``; it is ACTIVE when the watermark moves, or when one of its idle sources delivers rows again. Spark
-does not report the watermark of a source, so a source, or one of its partitions, is IDLE when it has had no new data
-for that time. Only changes are events.
+for ``idle-timeout``. It is ACTIVE again when the watermark moves, or when one of its idle sources delivers rows. Spark
+does not report the watermark of a source. Therefore a source, or one of its partitions, is IDLE when it has had no new
+data for that time. Only changes of status make events.
 
-A pause counts only up to the last time that Spark looked for data: neither a long batch nor the pause before a rare
-trigger makes a subject idle. If Spark reports nothing, only the clock decides, after a longer timeout.
+A pause counts only up to the last time that Spark looked for data, so a long batch or a rare trigger makes no subject
+idle. If Spark reports nothing, the clock alone decides, after a longer timeout.
 
-Time is read from the records and passed to :meth:`WatermarkTracker.tick`, so a replay of an event log makes the same
-events with the same times as a live run.
+The tracker takes the time from the records and from the argument of :meth:`WatermarkTracker.tick`. Therefore a replay
+of an event log makes the same events with the same times as a live run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from spark_events.translate.watermark_events import Subject, View, active, idle
 
 __all__ = ["WatermarkTracker"]
 
-#: Number of trigger periods that must also pass if Spark reports nothing.
+#: If Spark reports nothing, this number of trigger periods must also pass.
 _PERIODS = 3
-#: Factor of the timeout while the trigger period is unknown; the timeout is then at least ten minutes.
+#: Factor of the idle timeout while the trigger period is unknown; the resulting timeout is at least ten minutes.
 _UNKNOWN_PERIOD = 10
 _UNKNOWN_MILLIS = 600_000
-#: Steps back of the clock that are ignored as common corrections, in milliseconds.
+#: Largest step back of the clock that is ignored as a routine correction, in milliseconds.
 _SET_BACK_MILLIS = 1_000
 
 
@@ -48,7 +48,7 @@ class WatermarkTracker:
         self._period = TriggerPeriod()
         self._view = View(run)
         self._batch = -1
-        # Time of the last change; later changes are not dated earlier unless the clock was set back.
+        # Time of the last change. A later change never gets an earlier time, unless the clock was set back.
         self._now = 0
         self._last_seen = 0
         self._batch_ended = 0
@@ -62,11 +62,11 @@ class WatermarkTracker:
 
     @property
     def next_deadline(self) -> int | None:
-        """Time at which the next subject becomes IDLE if nothing changes, in milliseconds since the epoch."""
+        """Time at which the next subject becomes IDLE without further data, in milliseconds since the epoch."""
         return None if self._run.batch_runs else self._deadline
 
     def close(self) -> None:
-        """Stop tracking: the run is over, or a new run has replaced it."""
+        """Stop tracking, because the run has ended or a new run has replaced it."""
         self._closed, self._deadline = True, None
 
     def progress(self, progress: StreamingProgress, at: int) -> Iterator[Draft]:
@@ -78,7 +78,7 @@ class WatermarkTracker:
         """
         watermark = progress.event_time.get("watermark")
         if watermark is None or self._closed or progress.batch_id <= self._batch:
-            # A query without a watermark has no idle status. A late progress is ignored.
+            # A query without a watermark has no idle status. A progress from before the last one is ignored.
             return
         self._batch = progress.batch_id
         began = iso_millis(progress.timestamp, at)
@@ -97,7 +97,7 @@ class WatermarkTracker:
             woken += self._source(index, source, at, rows, pushing, moved)
         awake = any(subject.kind == "source" for subject in woken)
         woken += self._query(watermark, at, rows, moved, awake)
-        # Spark looked for data when the batch began; later arrivals are in the next batch.
+        # Spark looked for data when the batch began; data that arrived later belongs to the next batch.
         yield from self._fall_idle(began, self._timeout)
         for subject in woken:
             yield active(self._view, subject, at)
@@ -116,12 +116,15 @@ class WatermarkTracker:
             yield from self._fall_idle(now, self._patience())
 
     def lives_until(self, moment: int) -> bool:
-        """Return whether the query may have run until the given time: fewer than two triggers were missed."""
+        """Return whether the query may have run until the given time, that is, has missed fewer than two triggers."""
         period = self._period.millis
         return period is not None and moment - self._last_seen <= 2 * period
 
     def _note(self, began: int, ended: int) -> None:
-        """Detect a clock that was set back: a query's reports arrive in order, so times must not decrease."""
+        """Detect a clock that was set back.
+
+        A query's reports arrive in order, so their times decrease only after such a step.
+        """
         if began < self._last_seen - _SET_BACK_MILLIS:
             self._view.clocks += 1
             self._now, self._batch_ended = min(self._now, began), min(self._batch_ended, began)
@@ -138,7 +141,7 @@ class WatermarkTracker:
         subject = self._sources.get(index)
         if subject is None:
             subject = self._sources[index] = Subject("source", at, end, index)
-        # If Spark cannot attribute rows to a source, the offsets show which source moved.
+        # If Spark cannot assign rows to a source, compare offsets to find the source that moved.
         if source.num_input_rows > 0 or (rows == 0 and end != subject.position):
             if subject.moves(at, end):
                 yield subject
@@ -165,7 +168,7 @@ class WatermarkTracker:
         if moved:
             edge = own.moves(at, watermark)
         elif awake and own.status == "IDLE":
-            # The sources are active again but the watermark has not moved: restart the watermark's timeout.
+            # The sources are active again, but the watermark has not moved yet: restart its idle timeout.
             edge = own.wakes(at)
         else:
             own.stands_still(rows, rows, False)
@@ -175,14 +178,14 @@ class WatermarkTracker:
             yield own
 
     def _learn_lag(self, watermark: str) -> None:
-        """Update the bound of the watermark's delay: its lag right after a move."""
+        """Update the upper bound of the watermark's delay, which is the lag immediately after the watermark moved."""
         now = iso_millis(watermark, 0)
         if self._own is not None and self._newest is not None and now > 0:
             lag = max(0, self._newest - now)
             self._least_lag = lag if self._least_lag is None else min(self._least_lag, lag)
 
     def _pushing(self, progress: StreamingProgress, rows: int, watermark: str) -> int:
-        """Return how many rows of a batch should advance the watermark, unless a source holds it back."""
+        """Return the number of rows that should advance the watermark, provided that no source holds it back."""
         newest = iso_millis(progress.event_time.get("max", ""), -1)
         if newest < 0:
             return rows if self._newest is None else 0
@@ -190,14 +193,14 @@ class WatermarkTracker:
         return rows if newest > iso_millis(watermark, 0) + (self._least_lag or 0) else 0
 
     def _fall_idle(self, now: int, timeout: int) -> Iterator[Draft]:
-        """Make subjects IDLE whose timeout passed before now; date each event at the end of its timeout."""
+        """Make subjects IDLE if their timeout has passed; each event gets the time at which the timeout passed."""
         due = [s for s in self._subjects() if s.status == "ACTIVE" and now >= s.quiet_since + timeout]
         for subject in due:
             subject.status = "IDLE"
             self._now = max(self._now, subject.quiet_since + timeout)
         holders = [s for s in self._sources.values() if s.stalled > 0 and self._run.watermark_policy == "min"]
         due.sort(key=lambda subject: subject.quiet_since)
-        # After a batch, wait long enough for the next one, which gives more information.
+        # After a batch, wait for the time of the next batch, whose report shows more than the clock does.
         pause = self._batch_ended + 2 * (self._period.millis or 0)
         waiting = [s.quiet_since for s in self._subjects() if s.status == "ACTIVE"]
         self._deadline = max(min(waiting) + self._patience(), pause) if waiting else None
@@ -212,7 +215,7 @@ class WatermarkTracker:
             yield self._own
 
     def _patience(self) -> int:
-        """Return the timeout that applies when only the clock decides."""
+        """Return the timeout for a query that reports nothing, when only the clock can decide."""
         period = self._period.millis
         if period is None:
             return max(_UNKNOWN_PERIOD * self._timeout, _UNKNOWN_MILLIS)
@@ -220,5 +223,5 @@ class WatermarkTracker:
 
 
 def rows_late(progress: StreamingProgress) -> int:
-    """Return the number of rows that a batch dropped because they were older than the watermark."""
+    """Return the number of rows that a batch dropped as older than the watermark."""
     return sum(operator.num_rows_dropped_by_watermark for operator in progress.state_operators)

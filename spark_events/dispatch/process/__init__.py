@@ -1,1 +1,1 @@
-"""Reporters in separate processes: a crash of one process affects no other reporter."""
+"""Reporters in separate processes, so that a crash of one reporter does not affect the others."""

@@ -1,4 +1,4 @@
-"""Start, call, kill and reap the process of one reporter, in the sidecar."""
+"""Start, call, kill and reap the process of one reporter; this code runs in the sidecar."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Done, Failed, LogLine, Request
 from spark_events.errors import ReporterProcessError
 
-# Start a new interpreter because a fork would copy locks that the sidecar's threads hold. Set the sidecar's path before
-# any other import, so that a file such as json.py in the working directory is not imported.
+# Start a new interpreter, because a fork would copy locks that the sidecar's threads hold. Set the import path first;
+# otherwise a file such as json.py in the working directory could be imported.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[3:];"
     " from spark_events.dispatch.process.program import main; main(int(sys.argv[2]))"
 )
 #: Time limit for reading the last answers of a dead process, in seconds.
 _DRAIN_SECONDS = 1.0
-#: Errors of a kill that can be ignored: the process group is empty, or its remaining process runs as another user.
+#: Errors of a kill that can be ignored: the process group is empty, or its last process runs as another user.
 _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
 
 class Child:
     """One process of a reporter, from its start to its end.
 
-    The kernel kills the process when the thread that created it ends, so create the process in a thread that lives
-    longer.
+    The kernel kills the process when the thread that created it ends. Therefore a thread that lives longer creates the
+    process.
 
     Args:
         name: the reporter's name, which ``ps`` also shows.
@@ -50,7 +50,7 @@ class Child:
         self._lock = threading.Lock()
         self._waiting: Future[Done | Failed] | None = None
         self._exited: Future[str] = Future()
-        # Shield the future, so that a cancelled wait does not cancel it.
+        # Shield the future: cancelling this wait must not cancel the future.
         self._exited.set_running_or_notify_cancel()
         self._reaped = False
         self._why = ""
@@ -59,7 +59,7 @@ class Child:
             self._socket.setblocking(False)
             command = [sys.executable, "-c", _PROGRAM, name, str(os.getpid()), *sys.path]
             try:
-                # Create a session, so that the reporter's own subprocesses can be killed together with the process.
+                # Create a session; a kill of its process group then includes the reporter's own subprocesses.
                 self._process = subprocess.Popen(
                     command, stdin=theirs.fileno(), stdout=subprocess.PIPE, bufsize=0, start_new_session=True
                 )
@@ -74,7 +74,7 @@ class Child:
             reader.start()
             keeper.start()
         except RuntimeError:
-            # No thread monitors the process, so kill it here.
+            # Without the keeper thread, no thread waits for the process, so kill it here.
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
             self._socket.close()
@@ -83,7 +83,7 @@ class Child:
     async def ask(self, request: Request) -> Done:
         """Send a request and wait for its answer.
 
-        If this call is cancelled, the process is left in an unknown state.
+        After a cancelled call, the state of the process is unknown.
 
         Raises:
             PermanentError: when the reporter raised a PermanentError.
@@ -95,7 +95,7 @@ class Child:
             if self._exited.done():
                 raise ReporterProcessError(self._exited.result())
             self._waiting = awaited
-        # A broken pipe means that the process is dying; the keeper thread sets the answer with the reason.
+        # A broken pipe means that the process is dying; the keeper thread will answer with the reason.
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._socket, messages.encode(request))
         answer = await asyncio.wrap_future(awaited)
@@ -109,7 +109,7 @@ class Child:
         return self._exited.done()
 
     def kill(self, why: str = "") -> None:
-        """Kill the process and its process group, without waiting.
+        """Kill the process and its process group, without waiting for their end.
 
         Args:
             why: text to append to the reported cause of death.
@@ -123,7 +123,8 @@ class Child:
     def close(self) -> None:
         """Kill the process and close its socket; no further requests are possible."""
         self.kill()
-        # Close the socket here and not in the keeper thread because the event loop may still watch the descriptor.
+        # Close the socket here and not in the keeper thread, because the event loop may still watch the file
+        # descriptor.
         self._socket.close()
 
     async def exited(self) -> None:
@@ -138,7 +139,7 @@ class Child:
                 answer = decode(data)
                 if isinstance(answer, LogLine):
                     logger = logging.getLogger(answer.logger)
-                    # Apply no log level here: the reporter's process has already applied its levels.
+                    # Apply no log level here; the reporter's process has already applied its own levels.
                     logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
                 else:
                     self._settle(answer)
@@ -149,13 +150,13 @@ class Child:
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            # If the waiting call was cancelled, the future is already done.
+            # The future is already done if the waiting call was cancelled.
             with contextlib.suppress(InvalidStateError):
                 waiting.set_result(answer)
 
     def _keep(self, reader: threading.Thread) -> None:
-        # Kill the group before reaping the process: until then, the system cannot reuse its id, which is also the
-        # group's.
+        # Kill the group before reaping the process. Until then, the system cannot reuse the process id, which is also
+        # the id of the group.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
@@ -163,7 +164,7 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
             code = self._process.wait()
             self._reaped = True
-        # Read the last answers, with a limit: a subprocess outside the group may keep the pipe open.
+        # Limit the time for the last answers: a subprocess outside the group may keep the pipe open.
         reader.join(_DRAIN_SECONDS)
         death = f"its process {_how(code)}{self._why}"
         with self._lock:

@@ -1,7 +1,7 @@
 """Protocol between the sidecar and a reporter's process.
 
-A message is a length followed by MessagePack. Each request has one answer. Messages are msgspec structs and not
-pickles, so wrong data from a malfunctioning process cannot execute code.
+A message consists of its length and MessagePack data. Each request gets one answer. Messages are msgspec structs
+instead of pickles, so data from a faulty process cannot execute code.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from spark_events.event import Event
 from spark_events.event.text import text_of
 
 _LENGTH_BYTES = 4
-#: Maximum size of an answer in bytes. Answers are short texts and log lines; a longer message comes from a
-#: malfunctioning process.
+#: Maximum size of an answer in bytes. Answers are short texts and log lines, so a longer message shows a faulty
+#: process.
 MOST_ANSWER_BYTES = 1 << 20
 _MOST_TEXT = 64 * 1024
 #: Upper limit for the number of rejected events in an answer, which is the size of the largest batch.
@@ -78,7 +78,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 class LogLine(msgspec.Struct, tag="log", frozen=True):
-    """Line for the sidecar's log; the only message that does not answer a request."""
+    """Line for the sidecar's log: the only message that is not an answer to a request."""
 
     logger: str
     level: int
@@ -110,7 +110,7 @@ def answers_of() -> Callable[[bytes], Answer]:
 
 
 def read(fd: int, most: int | None = None) -> bytes | None:
-    """Wait for one message; return None when the other process has closed the pipe.
+    """Wait for one message; return None if the other process has closed the pipe.
 
     Raises:
         ValueError: when the message is longer than ``most`` bytes.
@@ -140,7 +140,7 @@ def text(given: object) -> str:
 
 
 def failure(error: BaseException) -> Failed:
-    """Return the answer for an error that a call has raised."""
+    """Return the answer that reports an error of a call."""
     described = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
         reason = text(error) if type(error) is PermanentError else described
@@ -157,7 +157,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 
 def verdict(failed: Failed) -> Exception:
-    """Return the error to raise in the sidecar for this answer."""
+    """Return the exception that the sidecar raises for this answer."""
     if failed.verdict == "permanent":
         return PermanentError(failed.error, failed.rejected)
     if failed.verdict == "throttled":

@@ -1,4 +1,4 @@
-"""Program of a reporter's process, which serves the sidecar's requests."""
+"""Program of a reporter's process: it answers the sidecar's requests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
 
 _SET_PARENT_DEATH_SIGNAL = 1
-#: Niceness of the process. With this value, a reporter in a busy loop gets about a third of the CPU time of a driver
-#: thread.
+#: Niceness of the process. A reporter in a busy loop then gets about a third of the CPU time of a driver thread.
 _NICENESS = 5
 
 
 class _Answers(LogLines):
-    """Send answers, and log lines for the driver's log, to the sidecar."""
+    """Send answers to the sidecar, and log lines for the driver's log."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -68,7 +67,7 @@ class _Host:
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):
             self._reporter = _made(request)
-            # Lower the process priority only after the start, so that the start is fast even on a busy machine.
+            # Lower the process priority only after the start, because the start must be fast even on a busy machine.
             os.nice(_NICENESS)
             return None
         assert self._reporter is not None
@@ -110,10 +109,10 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
 def _end_with(parent: int) -> None:
     """Make the kernel kill this process when the sidecar ends.
 
-    The kernel does so even while the reporter holds the interpreter's lock. The signal is sent when the thread that
-    started this process ends; that thread is the reporter's thread in the sidecar.
+    The kernel sends the signal even while the reporter holds the interpreter's lock. The signal is sent when the thread
+    that started this process ends, which is a thread of the sidecar.
     """
-    # If the system call fails, this process still ends as soon as it reads the closed pipe.
+    # Ignore an error of the system call: this process still ends when it reads the end of the pipe.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -123,7 +122,7 @@ def _end_with(parent: int) -> None:
 
 
 def _prefer_for_oom_killer() -> None:
-    """Make the kernel's OOM killer choose this process before the driver."""
+    """Make the kernel's OOM killer prefer this process to the driver."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
@@ -138,7 +137,7 @@ def main(parent: int) -> NoReturn:
     ignore_driver_signals()
     _prefer_for_oom_killer()
     requests, fd = take_standard_streams()
-    # After a crash, print the Python stack to standard error, which is the driver's.
+    # After a crash, print the Python stack to standard error, which this process shares with the driver.
     faulthandler.enable(sys.stderr, all_threads=False)
     answers = _Answers(fd)
     answers.connect()

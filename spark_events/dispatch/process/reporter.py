@@ -1,6 +1,6 @@
 """Reporter that forwards its calls to another process.
 
-The dispatcher treats this reporter like any other.
+To the dispatcher, this reporter looks like a reporter in a thread.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from spark_events.errors import ReporterProcessError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-#: Time limit for starting Python and importing the reporter, even if the timeout of an attempt is shorter.
+#: Time limit for starting Python and importing the reporter, in seconds; it applies even if the timeout of an attempt
+#: is shorter.
 _START_SECONDS = 30.0
 
 
 class ProcessReporter(Reporter):
     """Start the reporter's process, forward calls to it, and replace a dead process.
 
-    Cancelling a call, for example after its timeout, kills the process because the state of the process is unknown. The
-    next call starts a new process and first creates and opens the reporter there.
+    A cancelled call, for example after its timeout, leaves the process in an unknown state, so the process is killed.
+    The next call starts a new process, and creates and opens the reporter there.
 
     Args:
         name: the reporter's name in the configuration.
         type_name: the text of its ``type``.
-        settings: the user's settings, which the process parses again.
+        settings: the user's settings; the process parses them again.
     """
 
     def __init__(self, name: str, type_name: str, settings: Sequence[Setting]) -> None:
@@ -61,7 +62,7 @@ class ProcessReporter(Reporter):
             await self._discard()
 
     async def _ready(self) -> Child:
-        """Return the process, started and with the reporter created in it."""
+        """Return the process; start it and create the reporter in it if necessary."""
         if self._child is None:
             self._opened = False
             self._child = Child(self._make.name)
@@ -70,7 +71,7 @@ class ProcessReporter(Reporter):
         child = self._child
         if self._making is not None:
             try:
-                # A timeout cancels only this wait; the start continues, and the next attempt waits for the same start.
+                # A timeout cancels only this wait. The start continues, and the next attempt waits for the same start.
                 await asyncio.shield(self._making)
             except asyncio.CancelledError:
                 if time.monotonic() - self._started_at > _START_SECONDS:
@@ -107,7 +108,7 @@ class ProcessReporter(Reporter):
             child.kill()
             await child.exited()
         if making is not None:
-            # Ignore the error: it was already raised to a caller, or no caller waits any more.
+            # Ignore the error: a caller has already received it, or no caller is waiting.
             with contextlib.suppress(Exception):
                 await making
         if child is not None:

@@ -1,4 +1,4 @@
-"""Set-up of the processes that serve a pipe: signals, standard streams, and the forwarding of log lines."""
+"""Set-up of processes that serve a pipe: signals, standard streams, and the log handler."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class LogLines(logging.Handler, abc.ABC):
         self._root, self._own = logging.getLogger(), logging.getLogger(_OWN)
         self._events = logging.getLogger(DRIVER_LOGGER)
         self._events.__class__ = _AlwaysOn
-        # Apply no level to events: the reporter's filter and the driver's logging configuration select the events.
+        # The handler applies no level to events: the reporter's filter and the driver's logging configuration select
+        # them.
         self._events.setLevel(1)
-        # Set this logger's level, so that the root logger's level has no effect.
+        # Set this logger's level, so that the level of the root logger does not apply.
         self._own.setLevel(logging.WARNING)
 
     @abc.abstractmethod
@@ -43,7 +44,7 @@ class LogLines(logging.Handler, abc.ABC):
         """Forward the line of one log record."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        # Forward only warnings and events to the driver's log; users may send lower levels to their own files.
+        # Forward only warnings and events to the driver's log. Users may write lower levels to files of their own.
         if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
             with contextlib.suppress(Exception):
                 self.write(str(record.name), record.levelno, self._line_of(record))
@@ -55,17 +56,19 @@ class LogLines(logging.Handler, abc.ABC):
             line = self.format(record)
         except Exception as error:
             line = f"{text_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
-        # Hide secrets only in lines of other loggers: events stay complete, and our own lines contain no secrets.
+        # Hide secrets only in lines of third-party loggers: events must stay complete, and this package's own lines
+        # contain no secrets.
         return line if _is_ours(record.name) or record.name == DRIVER_LOGGER else self.hide(line)
 
     def connect(self) -> None:
         """Attach this handler again, in case a module has reconfigured logging.
 
-        This method acquires none of the locks of ``logging``: a thread that reconfigures logging may block while it
-        holds them.
+        This method acquires no lock of ``logging``, because a thread that reconfigures logging may block while holding
+        it.
         """
         for logger in (self._root, self._own, self._events):
-            # Attach the handler to our loggers and not to the root logger, which third-party code usually reconfigures.
+            # Attach the handler to this package's loggers and not to the root logger, which third-party code often
+            # reconfigures.
             logger.propagate = logger is self._root
             if self not in logger.handlers:
                 logger.handlers.append(self)
@@ -101,14 +104,15 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def ignore_driver_signals() -> None:
     """Survive signals that end the driver, such as Ctrl-C or SIGTERM.
 
-    This process has to end after the driver. Only the main thread may call this function.
+    This process must end after the driver, because it delivers the driver's last events. Only the main thread may call
+    this function.
     """
-    # Use a handler instead of SIG_IGN: the reporter's subprocesses would inherit SIG_IGN and could not be terminated.
-    # Keep SIG_IGN if it is already set, for example by nohup.
+    # Use a handler instead of SIG_IGN, because the reporter's subprocesses would inherit SIG_IGN and could not be
+    # terminated. Keep a SIG_IGN that is already set, for example by nohup.
     numbers = [one for one in _NUMBERS if signal.getsignal(one) is not signal.SIG_IGN]
     for number in numbers:
         signal.signal(number, _nothing)
-        # Restart interrupted system calls, so that they do not fail with EINTR in libraries written in C.
+        # Restart interrupted system calls; otherwise libraries written in C would fail with EINTR.
         signal.siginterrupt(number, False)
     # Restore the default handling in processes that a reporter forks.
     os.register_at_fork(after_in_child=lambda: _restore_default_handlers(numbers))
@@ -116,7 +120,7 @@ def ignore_driver_signals() -> None:
 
 def _restore_default_handlers(numbers: Sequence[signal.Signals]) -> None:
     for number in numbers:
-        # Only the main thread may set handlers; after a fork, the forking thread is the main thread of the child.
+        # Only the main thread may set handlers. After a fork, the forking thread is the child's main thread.
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -127,9 +131,9 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 def take_standard_streams() -> tuple[int, int]:
     """Move standard input and output to private descriptors; return both.
 
-    Afterwards, the output of a reporter's ``print`` appears on standard error, and its subprocesses have an empty
-    standard input instead of the requests. Processes that a reporter forks do not inherit the descriptors: an open copy
-    would hide the end of this process from the sidecar.
+    Afterwards, a reporter's ``print`` writes to standard error. The reporter's subprocesses have an empty standard
+    input, so they cannot read the requests. Processes that a reporter forks do not inherit the descriptors, because an
+    open copy would hide the end of this process from the sidecar.
 
     Returns:
         The descriptor for reading and the descriptor for writing.

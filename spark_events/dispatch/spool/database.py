@@ -1,4 +1,4 @@
-"""One SQLite file of a spool, with a write-ahead log; only the spool writer's thread uses it."""
+"""SQLite file of a spool, with a write-ahead log; only the spool writer's thread uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from spark_events.dispatch.entries import weight_for
 
 _VERSION = 2
-#: Statements that upgrade a file of an older version; a new file has version 0. The index of version 1 keeps its name.
+#: Statements that upgrade a file from each older version; version 0 is a new file. The index of version 1 keeps its
+#: name.
 _SCHEMAS = {
     0: (
         "CREATE TABLE events (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, priority INTEGER NOT NULL,"
@@ -21,18 +22,19 @@ _SCHEMAS = {
     ),
     1: ("ALTER TABLE events RENAME COLUMN worth TO priority",),
 }
-#: All in pages: minimum size of a file; space for metadata; maximum size of the log before a checkpoint.
+#: In pages: minimum size of a file, space for metadata, and maximum size of the log before a checkpoint.
 _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
 
 class CorruptFileError(sqlite3.DatabaseError):
-    """The file is not a spool, has been deleted or replaced, or lacks rows."""
+    """The file is not a spool, was deleted or replaced, or lacks rows."""
 
 
 def is_corruption(error: Exception) -> bool:
     """Return whether the error indicates a corrupt file.
 
-    A full, missing or failing disk raises subclasses of ``sqlite3.DatabaseError``, which do not indicate corruption.
+    A full, missing or failing disk raises other subclasses of ``sqlite3.DatabaseError``; these do not indicate
+    corruption.
     """
     return type(error) is sqlite3.DatabaseError or isinstance(error, CorruptFileError)
 
@@ -49,8 +51,9 @@ class SpoolDatabase:
     """Table of events in the order of their ids.
 
     All methods raise ``sqlite3.Error``; see :func:`is_corruption`. ``max_bytes`` limits the size of the file; the last
-    write and the write-ahead log may exceed this limit. ``rows`` is the number of rows after the id ``after``. If
-    ``last_id`` is not negative, rows after it are deleted because they belong to a commit that reported an error.
+    write and the write-ahead log may exceed this limit. ``rows`` is the number of rows whose id is greater than
+    ``after``. If ``last_id`` is not negative, rows with a greater id are deleted, because they belong to a commit that
+    reported an error.
     """
 
     def __init__(self, path: Path, fsync: bool, max_bytes: int, after: int = 0, last_id: int = -1) -> None:
@@ -58,7 +61,7 @@ class SpoolDatabase:
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         path.touch(mode=0o600)
         self._status = os.stat(path)
-        # Wait briefly for a process that has the file open although it does not own the lock.
+        # Wait briefly: another process may have the file open although it does not hold the lock.
         self._db = sqlite3.connect(path, isolation_level=None, timeout=0.5)
         try:
             self._prepare(fsync)
@@ -72,7 +75,8 @@ class SpoolDatabase:
 
     def _prepare(self, fsync: bool) -> None:
         log_pages = max(16, min(_LOG_PAGES, self._max_pages // 8))
-        # Exclusive mode: WAL then needs no shared memory, which some file systems do not support.
+        # Use exclusive mode, in which the write-ahead log needs no shared memory; some file systems do not support
+        # shared memory.
         for pragma in ("locking_mode = EXCLUSIVE", f"page_size = {_PAGE_BYTES}", "journal_mode = WAL"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
@@ -96,14 +100,14 @@ class SpoolDatabase:
     def append(self, rows: Sequence[tuple[str, int, float, bytes]], through: int, protected: int) -> Appended:
         """Delete settled rows and write new rows in one transaction; shed rows that exceed the size.
 
-        A new row consists of event_id, priority, time in seconds since the epoch, and event. Rows up to ``through`` are
-        settled. Rows up to ``protected`` are in memory and are not shed.
+        A new row consists of event_id, priority, time in seconds since the epoch, and event. Rows with ids up to
+        ``through`` are settled. Rows with ids up to ``protected`` are also in memory, so they are not shed.
         """
-        # Detect a deleted file because SQLite would continue to write to it.
+        # Detect a deleted file, because SQLite would continue to write to it.
         if not self._path.exists() or not os.path.samestat(os.stat(self._path), self._status):
             raise CorruptFileError("the file was deleted or replaced")
         first = self.last_id + 1
-        # Skip an event that exceeds the maximum size alone, so that it does not displace other events.
+        # Skip an event that alone exceeds the maximum size; it would displace all other events.
         most_bytes = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
         numbered = [(first + index, *row) for index, row in enumerate(rows) if len(row[3]) <= most_bytes]
         added, shed = {number for number, *_ in numbered}, 0
@@ -112,7 +116,7 @@ class SpoolDatabase:
             self._db.execute("DELETE FROM events WHERE id <= ?", (through,))
             duplicates = self._insert(numbered)
             added -= duplicates
-            # Count used pages and not bytes of events: some rows leave parts of their pages empty.
+            # Count used pages instead of bytes of events, because rows may leave parts of their pages empty.
             while (excess := self._used_pages() - self._max_pages) > 0:
                 query = "SELECT id FROM events WHERE id > ? ORDER BY priority, id LIMIT ?"
                 if not (least := self._db.execute(query, (protected, excess)).fetchall()):
@@ -133,9 +137,10 @@ class SpoolDatabase:
         return {number for number, event_id, *_ in rows if self._number(query, event_id) != number}
 
     def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
-        """Return id, time and event of the rows after an id: at most ``most`` rows, fewer if they are large.
+        """Return id, time and event of the rows after an id.
 
-        A failed read counts as corruption and is not retried.
+        The result has at most ``most`` rows, and fewer if the rows are large. A failed read counts as corruption and is
+        not retried.
         """
         query = "SELECT id, accepted, event, length(event) FROM events WHERE id > ? ORDER BY id LIMIT ?"
         rows: list[tuple[int, float, bytes]] = []

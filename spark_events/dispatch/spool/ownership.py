@@ -1,7 +1,7 @@
-"""Ownership of spool files by the process that holds the lock beside the folder.
+"""Ownership of spool files: the owner is the process that holds the lock file beside the folder.
 
-The text in the lock file identifies the owner's driver. A running driver restarts a sidecar that died, and the new
-sidecar needs the file of the old sidecar.
+The text in the lock file identifies the owner's driver. If a sidecar dies, its driver starts a new sidecar, which needs
+the file of the old sidecar.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from urllib.parse import quote
 def driver_identity(pid: int) -> str:
     """Return a line that identifies a running process: boot, PID, start time; '' if unknown."""
     try:
-        # Split after the process name, which may contain any character: the first field is the state, the twentieth the
-        # start time.
+        # Split after the process name, which may contain any character. The first field after it is the state, the
+        # twentieth the start time.
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return "" if fields[0] in ("Z", "X") else f"{boot} {pid} {fields[19]}"
@@ -32,8 +32,8 @@ def driver_identity(pid: int) -> str:
 class SpoolFolder:
     """Folder of one spool file, and the lock beside this folder.
 
-    The lock is outside the folder for two reasons: a folder with a corrupt file is renamed, and SQLite locks the files
-    in the folder.
+    The lock is outside the folder because a folder with a corrupt file is renamed, and because SQLite itself locks the
+    files in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,15 +51,13 @@ class SpoolFolder:
         return ""
 
     def is_needed_by_another(self, driver: str) -> bool:
-        """Return whether another live driver used the file last and may start a sidecar for it."""
+        """Return whether another driver that is alive used the file last; it may start a sidecar for the file."""
         last = self.driver
         parts = last.split()
         return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
 
     def acquire(self) -> bool:
-        """Acquire the file until :meth:`release` or the end of the process; return False if another process owns the
-        file.
-        """
+        """Acquire the file until :meth:`release` or the end of this process; return False if another process owns it."""
         self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
             undo.callback(os.close, self._descriptor)
@@ -72,17 +70,20 @@ class SpoolFolder:
         return False
 
     def sign(self, driver: str) -> None:
-        """Record the driver that uses the file; ignore errors because a full disk must not stop the spool."""
+        """Write the identity of this driver into the lock file.
+
+        Errors are ignored, because a full disk must not stop the spool.
+        """
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, driver.encode("ascii"), 0)
 
     def quarantine(self) -> Path:
-        """Rename the folder, so that no process reads its file again; return the new path."""
+        """Rename the folder, so that no process reads its file again; return the folder's new path."""
         return self.folder.rename(f"{self.folder}.corrupt-{time.time_ns()}")
 
     def delete(self) -> None:
-        """Delete the file, its lock, and the application's folder if that folder is empty."""
+        """Delete the file and its lock; delete the application's folder too if it is then empty."""
         for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -94,7 +95,8 @@ class SpoolFolder:
 
     def release(self) -> None:
         """Release the file, so that another process can acquire it."""
-        # Unlock explicitly: if a child process has inherited the descriptor, closing it here does not release the lock.
+        # Unlock explicitly. If a child process has inherited the descriptor, closing the descriptor here does not
+        # release the lock.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
@@ -118,12 +120,12 @@ class SpoolFolders:
         self._driver = driver
 
     def claim_own(self) -> SpoolFolder:
-        """Acquire the file that this driver used before, else the newest free file, else a new file."""
+        """Acquire a file: the file that this driver used before, else the newest free file, else a new file."""
         _make(self._parent)
         found = self._found()
         own = [one for one in found if self._driver and one.driver == self._driver]
         first = found[-1].number + 1 if found else 0
-        # Try several names because other drivers of the same application may start at the same time.
+        # Try several names, because other drivers of the application may start at the same time.
         new = [SpoolFolder(self._parent / f"{self._prefix}.{number}") for number in range(first, first + 100)]
         for one in (*own, *reversed(found), *new):
             if not one.is_needed_by_another(self._driver) and one.acquire():
@@ -132,7 +134,7 @@ class SpoolFolders:
         raise FileExistsError(f"{self._parent}: 100 spool folders are in use by other processes; the sidecar retries")
 
     def claim_dead(self) -> Iterator[SpoolFolder]:
-        """Acquire the files of dead owners one after the other, oldest first."""
+        """Yield the files of dead owners, oldest first; acquire each file before yielding it."""
         for one in self._found():
             # Skip a file that cannot be locked, for example a file of another user.
             with contextlib.suppress(OSError):

@@ -1,4 +1,7 @@
-"""State that the threads of a spool share under one lock: mailbox, prefetched events, counters. No I/O."""
+"""State that the threads of a spool share under one lock: mailbox, prefetched events, counters.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.event import Event
 
 _LOG = logging.getLogger(__name__)
-#: Minimum number of events that fit into the mailbox, and maximum number of events that are prefetched for the
-#: reporter.
+#: Minimum capacity of the mailbox, and maximum number of prefetched events for the reporter.
 _LEAST_CAPACITY, _MOST_AHEAD = 3_072, 2_048
-#: Minimum number of rows to prefetch, and bytes of the spool per additional row. Prefetched rows cannot be shed.
+#: Minimum number of rows to prefetch, and the bytes of spool size that allow one more row. Prefetched rows cannot be
+#: shed.
 _LEAST_AHEAD, _BYTES_AHEAD = 64, 8_192
-#: How long the dispatcher waits for the disk, in seconds. After a timeout, the dispatcher waits again only once a write
-#: has been faster. Closing the spool waits as long for a disk that fails or hangs.
+#: How long the dispatcher waits for the disk, in seconds. After a timeout, it waits again only after a faster write.
+#: Closing the spool uses the same limit for a disk that fails or hangs.
 _PATIENCE_SECONDS = 0.25
 
 
@@ -76,14 +79,14 @@ class Spool:
         self._capacity = max(capacity, _LEAST_CAPACITY)
         self._most_ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, max_bytes // _BYTES_AHEAD))
         self._mailbox = Mailbox(self._capacity, self._lock)
-        # Events of the mailbox that the writer is writing, that the worker delivers without the disk, or both.
+        # Events of the mailbox that are in use: by a write, by a delivery without the disk, or by both.
         self._batch: list[Entry] | None = None
         self._worker_has_batch = False
-        #: Files in reading order, the own file last; only the spool writer changes this list.
+        #: Files in reading order, the own file last. Only the spool writer changes this list.
         self.files: list[SpoolFile] = []
         self._ready: deque[StoredEvent] = deque()
         self._taken: list[StoredEvent] = []
-        # Number of events from earlier runs, minus events of the mailbox that a file already contained.
+        # Number of events from earlier runs, minus the mailbox's events that were already in a file.
         self._adopted = self._delivered = 0
         self._dropped: Counter[str] = Counter()
         self.is_failing = False
@@ -128,13 +131,13 @@ class Spool:
         return fits
 
     def check(self) -> None:
-        """Detect a disk that hangs."""
+        """Detect a disk access that hangs."""
         with self._lock:
             since, seen, self._overdue = self._busy_since, self._overdue, None
             if since is None or time.monotonic() - since < self._hang_seconds:
                 return
             self._overdue = since
-            # Require two consecutive checks: before the first check, this process may have been suspended.
+            # Require two consecutive checks, because this process may have been suspended before the first one.
             if since != seen or self._hangs:
                 return
             self._hangs = True
@@ -144,7 +147,7 @@ class Spool:
     def take(self, most: int) -> list[Event]:
         with self._lock:
             if not self._ready and self._bypasses_disk():
-                # If a write of these events hangs, the worker may settle them before the write returns.
+                # If this write hangs, the worker may settle its events before the write returns.
                 self._mailbox.requeue()
                 self._batch = self._mailbox.take_entries(most) or None
                 self._worker_has_batch = self._batch is not None
@@ -188,12 +191,12 @@ class Spool:
         return sum(file.unread for file in self.files)
 
     def _bypasses_disk(self) -> bool:
-        """Whether the worker reads from the mailbox: the disk fails or hangs, and no older events are on disk."""
+        """Whether the worker reads directly from the mailbox, because the disk fails or hangs and has no older events."""
         return (self.is_failing or self._hangs) and not self._unread() and not self._closing
 
     @contextlib.contextmanager
     def disk_access(self) -> Iterator[None]:
-        """Context manager for a disk access that may hang; wake the worker after the access."""
+        """Return a context manager for a disk access that may hang; the worker is woken after the access."""
         self._busy_since = time.monotonic()
         yield
         with self._lock:
@@ -216,8 +219,9 @@ class Spool:
             return not self.is_failing and (is_done or self._mailbox.holds_any)
 
     def to_read(self) -> tuple[SpoolFile, int] | None:
-        """Return the file to read next and the number of rows to read; None without unread rows or without space for
-        them.
+        """Return the file to read next and the number of rows to read.
+
+        The result is None if there are no unread rows, or no space for them.
         """
         with self._lock:
             file = self.files[0] if self.files else None
@@ -243,15 +247,15 @@ class Spool:
                 self.files.insert(index, file)
                 self._adopted += database.rows
             else:
-                # Missing rows were shed by a write that reported an error but had been committed.
+                # Some rows are missing because a write shed them, reported an error, and was committed nevertheless.
                 self._dropped["spool-full"] += file.unread - database.rows
             file.database, file.unread = database, database.rows
 
     def discard(self, file: SpoolFile) -> str:
-        """Drop the unread events of a corrupt file; return how many."""
+        """Drop the unread events of a corrupt file; return their number as text."""
         with self._lock:
             is_known = file in self.files
-            # If the number is unknown, count one event, so that the counters show the loss.
+            # If the number of lost events is unknown, count one event, so that the counters show a loss.
             lost = file.unread + sum(one.file is file for one in self._ready) if is_known else 1
             self._adopted += not is_known
             self._dropped["spool-corrupt"] += lost
@@ -261,7 +265,10 @@ class Spool:
             return str(lost) if is_known else "an unknown number of"
 
     def to_write(self, most: int) -> list[Entry]:
-        """Return the mailbox's next events, beginning with events that the worker is delivering without the disk."""
+        """Return the mailbox's next events for a write.
+
+        Events that the worker is delivering without the disk come first.
+        """
         with self._lock:
             if self._batch is None:
                 self._batch = self._mailbox.take_entries(most) or None
@@ -301,13 +308,13 @@ class Spool:
                     self._ready.extend(stored)
                 self._mailbox.ack()
                 self._batch, self._worker_has_batch = None, False
-            # If the worker delivered these events while the write hung, their rows count as settled.
+            # The worker delivered these events while the write hung, so their rows count as settled.
             file.read_through = stored[-1].id if stored else file.read_through
             self._is_slow = self._is_slow and time.monotonic() - (self._busy_since or 0.0) > _PATIENCE_SECONDS
             self._progress.notify_all()
 
     def was_read(self, file: SpoolFile, found: list[StoredEvent], undecodable: int, through: int) -> None:
-        """Account for rows that were read; drop rows that are not events."""
+        """Account for rows that were read; drop rows that cannot be decoded as events."""
         with self._lock:
             self._ready.extend(found)
             file.unread -= len(found) + undecodable
@@ -324,7 +331,7 @@ class Spool:
                 delivered=self._delivered,
                 dropped={reason: count for reason, count in dropped.items() if count},
                 held=mailbox.held,
-                # Exclude times in the future: the clock may have been set back.
+                # Ignore times in the future; the clock may have been set back.
                 oldest_age=max(0.0, now - oldest, mailbox.oldest_age),
                 spooled=self._unread() + len(self._taken) + len(self._ready),
             )

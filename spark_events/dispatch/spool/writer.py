@@ -40,7 +40,7 @@ class SpoolConfig:
 
     @property
     def folder(self) -> Path:
-        """Directory of the spool, by default in the state directory of the XDG specification.
+        """Return the directory of the spool; the default is in the state directory of the XDG specification.
 
         Raises:
             RuntimeError: when the user has no home directory.
@@ -76,7 +76,7 @@ class SpoolWriter(threading.Thread):
         self._database = database
         self._folders: SpoolFolders | None = None
         self._own: SpoolFile | None = None
-        # File of the current access; an error of this access concerns this file.
+        # File of the current disk access, to which an error of the access is attributed.
         self._used: SpoolFile | None = None
         self._look_at = self._retry_at = 0.0
         self._pause = self._first_pause
@@ -110,7 +110,7 @@ class SpoolWriter(threading.Thread):
                         _LOG.warning("reporter %s: the spool works again", self._reporter)
                 if not self._ends and (next_ := self._spool.to_read()):
                     self._read(*next_)
-            # Catch every exception because no event reaches the disk without this thread.
+            # Catch every exception: without this thread, no event reaches the disk.
             except Exception as error:
                 self._failed(error)
 
@@ -123,8 +123,8 @@ class SpoolWriter(threading.Thread):
             except OSError as failure:
                 error = failure
         if self._own is not None and "full" not in str(error):
-            # A commit that reported an error may still have succeeded; opening the file again shows the result. A full
-            # disk can still be read.
+            # A commit that reported an error may have succeeded; opening the file again shows the result. A full disk
+            # can still be read.
             self._close(self._own)
         self._log_once(
             f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error
@@ -175,7 +175,7 @@ class SpoolWriter(threading.Thread):
             file.folder.release()
 
     def _find_dead(self) -> None:
-        """Delete a dead owner's file once all its events are settled, and open the next such file, one at a time."""
+        """Delete a dead owner's file when all its events are settled; then open the next such file."""
         assert self._folders is not None
         first = self._spool.files[0]
         if first is not self._own and self._spool.is_settled(first):
@@ -194,7 +194,7 @@ class SpoolWriter(threading.Thread):
                 folder.release()
                 self._log_once(f"cannot open a file of an earlier run; retrying every {self._look:g} s", error)
             else:
-                # If the opened file is empty, this call deletes it and opens the next file.
+                # Process the file that was opened: if it is empty, this call deletes it and opens the next file.
                 self._find_dead()
                 return
 

@@ -1,1 +1,1 @@
-"""Deadlines: events for work that exceeds a time limit, reported while the work still runs."""
+"""Deadlines: events for running work that has exceeded a time limit."""

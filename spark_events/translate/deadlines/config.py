@@ -21,10 +21,10 @@ _LIMIT: Kind[float | None] = Kind(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeadlineConfig:
-    """Limits in seconds; None: the rule is off.
+    """Limits in seconds; None turns a rule off.
 
     Attributes:
-        queries: limits of batches by the name of the query, in place of ``batch``.
+        queries: limits for the batches of single queries, by the query's name; each overrides ``batch``.
     """
 
     batch: float | None = option("batch", _LIMIT, None, doc="Time limit from a trigger to the commit of its batch.")
@@ -46,7 +46,7 @@ class DeadlineConfig:
 
     @property
     def watches_queries(self) -> bool:
-        """Whether the threads of queries have to be sampled."""
+        """Whether a rule is on that needs samples of the queries' threads."""
         return any(limit is not None for limit in (self.batch, self.progress, *self.queries.values()))
 
     @property
@@ -69,7 +69,7 @@ class QueryDeadlineConfig:
 
 
 def read(settings: Settings) -> DeadlineConfig:
-    """Read all limits; use the defaults for an invalid section, and record its error in ``settings``."""
+    """Read all limits; an invalid section gets its defaults, and ``settings`` records the error."""
     config = settings.read(DeadlineConfig, _PREFIX) or DeadlineConfig()
     queries = {}
     for setting in settings.below(f"{_PREFIX}.query"):

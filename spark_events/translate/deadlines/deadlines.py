@@ -1,9 +1,11 @@
-"""Deadlines of the application, and the requests to the shim that confirm overdue work.
+"""Deadlines of the application, and the requests that ask the shim about overdue work.
 
-The clock alone does not make work overdue. When a limit has passed, the sidecar requests the running work from the
-shim. The answer, an :class:`~spark_events.bridge.records.Inspection`, follows all records of earlier events, so work
-that has ended is never reported. A driver that is paused in a debugger does not answer. The answer repeats the overdue
-deadlines of the request; the shim resends the last answer to a restarted sidecar, which therefore repeats no event.
+The clock alone does not make work overdue. When a limit has passed, the sidecar asks the shim which work is still
+running. The answer, an :class:`~spark_events.bridge.records.Inspection`, follows all records of earlier events, so work
+that has ended is never reported. A driver that is paused in a debugger does not answer.
+
+The request contains the overdue deadlines, and the answer repeats them. The shim resends its last answer to a restarted
+sidecar, so that the sidecar does not report a deadline twice.
 
 ::
 
@@ -40,11 +42,12 @@ from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Deadlines"]
 
-#: Timeout after which a request is repeated because Spark or the shim may have dropped the answer, in milliseconds.
+#: Time after which the sidecar repeats a request, in milliseconds; Spark or the shim may have dropped the answer.
 _PATIENCE = 10_000
-#: Delay of an answer above which the driver counts as paused, so that all limits start again, in milliseconds.
+#: Delay of an answer above which the driver is considered to have been paused, in milliseconds. All limits then start
+#: again.
 _STOOD_STILL = 5_000
-#: Work that is due within this time is included in a request, in milliseconds.
+#: A request also covers work that becomes due within this time, in milliseconds.
 _SOON = 1_000
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +61,8 @@ class Deadlines:
         diagnostics: recognises the user's own code.
 
     Attributes:
-        handlers: function that makes events from a record, by the record's type; only for rules that are on.
+        handlers: functions that make events from a record, by the record's type. Only the rules that are on have
+        handlers.
     """
 
     def __init__(self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics) -> None:
@@ -129,7 +133,7 @@ class Deadlines:
         self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": jobs}
 
     def take_question(self) -> dict[str, Any] | None:
-        """Return the fields of the prepared request, once; None without a request."""
+        """Return the fields of the prepared request and clear it; None without a request."""
         question, self._question = self._question, None
         return question
 
@@ -148,7 +152,7 @@ class Deadlines:
         threads = {thread.run_id: thread for thread in record.queries}
         for run_id, run in self._runs.items():
             thread = threads.get(run_id)
-            # A run that became due after the request has no frames yet; the next request includes it.
+            # A run that became due after the request was sent has no stack frames yet; the next request covers the run.
             if thread is None or thread.frames or run_id in self._asked_runs or thread.continuous:
                 place: Place | None = None
                 if thread is not None and thread.frames:

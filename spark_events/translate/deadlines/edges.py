@@ -1,4 +1,4 @@
-"""Overdue deadlines, whose changes of status are reported once."""
+"""Overdue deadlines; each change of their status is reported once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.translate.draft import Draft, lasting, present
 
 __all__ = ["Edges", "Work"]
 
-#: Multiple of the limit at which an overdue deadline is reported as ERROR.
+#: An overdue deadline becomes an ERROR at this multiple of its limit.
 _FACTOR = 3
 _LATE = 1
 _VERY_LATE = 2
@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 class _Edge(msgspec.Struct, array_like=True):
-    """Overdue deadline: the reported status, the start of the work, and the key of the events."""
+    """Overdue deadline: the reported status, the start of the work, and the key of its events."""
 
     level: int
     since: int
@@ -52,7 +52,7 @@ class Edges:
         self._open: dict[str, _Edge] = {}
 
     def dump(self) -> str:
-        """Return all overdue deadlines as text, which a restarted sidecar loads."""
+        """Return all overdue deadlines as text, which a restarted sidecar can load."""
         return msgspec.json.encode(self._open).decode()
 
     def load(self, text: str) -> None:
@@ -99,14 +99,14 @@ class Edges:
             yield _draft(edge, work, "OVERDUE", edge.since + _FACTOR * edge.limit, Severity.ERROR, sentence)
 
     def close(self, name: str, work: Work, now: int, sentence: Callable[[str, str], str]) -> Iterator[Draft]:
-        """Yield the event of an overdue deadline that has recovered; none if it was on time."""
+        """Yield the recovery event of an overdue deadline; nothing if the deadline was on time."""
         edge = self._open.pop(name, None)
         if edge is not None:
             edge.level = 0
             yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence)
 
     def forget(self, name: str) -> None:
-        """Drop a deadline whose work is unknown, without an event."""
+        """Remove a deadline whose work is unknown; make no event."""
         self._open.pop(name, None)
 
 

@@ -1,4 +1,7 @@
-"""Place where overdue work hangs: the most informative frame of a query's thread, or the longest task of a stage."""
+"""Find the place where overdue work hangs, in a query's thread or in the tasks of a stage.
+
+For a thread, the place is its most informative stack frame. For a stage, it is the task that has been running longest.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ __all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
 
 #: ``package.Class.method(File:line)``
 _FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
-#: Scala's names of functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
+#: Names that Scala gives to functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
 _INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
-#: Libraries whose frames are skipped because the name of their caller is more informative.
+#: Libraries whose frames are skipped; the name of the calling method says more.
 _WAITING = re.compile(
     r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|io\.netty|org\.apache\.(?:kafka|hadoop)|org\.apache\.spark\.util)\."
     r"|.*\$Proxy\d*"
 )
 _JOB = "org.apache.spark.scheduler.DAGScheduler.runJob"
-#: Phase of a trigger, by the method of Spark that encloses the place; the first match decides.
+#: Phases of a trigger, by the method of Spark that is on the stack; the first match decides.
 _PHASES = (
     ("constructNextBatch", "looking for new data"),
     ("markMicroBatchEnd", "committing"),
@@ -38,7 +41,7 @@ _MOST_FRAMES = 12
 
 
 class Place(NamedTuple):
-    """Place where work hangs, for a sentence and as attributes."""
+    """Place where work hangs, as a clause for a sentence and as attributes."""
 
     text: str
     attributes: dict[str, AttributeValue | None]
@@ -82,7 +85,10 @@ def place_of(thread: QueryThread, stages: Sequence[RunningStage], now: int, code
 
 
 def _python_place(stacks: Sequence[list[PythonFrame]], code: UserCode) -> tuple[str, dict[str, AttributeValue | None]]:
-    """Return the lines of the Python functions that the JVM is calling; several if more than one query calls Python."""
+    """Return the lines of the Python functions that the JVM is calling.
+
+    There are several lines if more than one query calls Python.
+    """
     lines = []
     for frames in stacks:
         outermost_first = frames[::-1]
@@ -100,7 +106,7 @@ def _python_place(stacks: Sequence[list[PythonFrame]], code: UserCode) -> tuple[
 
 
 def tasks_of(stage: RunningStage, now: int) -> str:
-    """Return the state of a stage's tasks as a clause: ``stage 3 [count at x.py:4]: 7 of 8 tasks done, 1 running``."""
+    """Return the state of a stage's tasks, such as ``stage 3 [count at x.py:4]: 7 of 8 tasks done, 1 running``."""
     waiting = max(0, stage.tasks - stage.running - stage.finished)
     text = f"stage {stage.stage_id} [{stage.name}] has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
     text += f", {stage.running:,} running, {waiting:,} waiting"
@@ -137,7 +143,7 @@ def _longest(stages: Sequence[RunningStage]) -> dict[str, AttributeValue | None]
 
 
 def _name(frame: re.Match[str]) -> str:
-    """Return ``Class.method`` without Scala's additions to the names."""
+    """Return ``Class.method`` without the parts of the names that Scala adds."""
     method = _INNER.sub(lambda inner: inner["method"] or "", frame["method"])
     owner = frame["class"].rpartition(".")[2].partition("$")[0]
     return f"{owner}.{method}"

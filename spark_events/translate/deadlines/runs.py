@@ -1,9 +1,9 @@
 """Deadlines of streaming queries: batches, progress, and the backlog of sources.
 
-Spark has no callback for the start of a trigger. The measured time begins at the latest of: the query's start, its last
-commit or idle report, and the end of the last pause of its thread, which the shim samples. Therefore a query that waits
-for its next trigger is on time, whatever the interval. With `availableNow` and `once`, triggers follow each other
-without a pause. Continuous queries have no deadline for batches or progress.
+Spark has no callback for the start of a trigger. Therefore the time is measured from the latest of three moments: the
+query's start, its last commit or idle report, and the end of the last pause of its thread. The shim samples the thread
+to find the pauses. A query that waits for its next trigger is on time, whatever the interval. With `availableNow` and
+`once`, triggers follow each other without a pause. Continuous queries have no deadline for batches or progress.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RunDeadlines:
         run: the run.
         edges: the overdue deadlines of the application.
         limits: milliseconds by rule: ``batch``, ``progress``; missing: the rule is off.
-        lag: maximum number of unread rows, and maximum time above it in milliseconds; None: the rule is off.
+        lag: maximum number of unread rows, and how long it may be exceeded, in milliseconds; None: the rule is off.
         began: when the run began, in milliseconds since the epoch.
     """
 
@@ -44,7 +44,7 @@ class RunDeadlines:
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: Start time and number of unread rows, by source or topic with too many unread rows.
+        #: By source or topic with too many unread rows: since when, and the number of unread rows.
         self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:
@@ -65,7 +65,7 @@ class RunDeadlines:
             progress: the progress of the batch.
             began: start time of its trigger.
             at: time of its commit.
-            proven: whether the record is from an event log, whose times show the duration of the trigger.
+            proven: whether the record is from an event log, whose times prove how long the trigger took.
         """
         if proven:
             self._since = max(self._since, began)
@@ -92,7 +92,7 @@ class RunDeadlines:
         Args:
             thread: the thread; None if the run has ended or has not begun.
             now: when the sample was taken.
-            forgiven: time before which work is not counted because the driver was paused.
+            forgiven: end of the driver's last pause; time before it does not count.
             place: where the query hangs.
         """
         self._is_continuous = thread is not None and thread.continuous

@@ -1,4 +1,4 @@
-"""Deadlines of jobs, of stages that get no resources, and of the application."""
+"""Deadlines of jobs, of the application, and of stages that get no resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
 
-#: Maximum number of running jobs; reached only if the records of most job ends were lost.
+#: Maximum number of running jobs, reached only if most records of job ends were lost.
 _RUNNING = 16_384
 #: Pause between two inspections of an overdue stage.
 _LOOK_MILLIS = 1_000
@@ -26,7 +26,7 @@ def _millis(seconds: float | None) -> int:
 
 
 class JobDeadlines:
-    """Running jobs outside micro-batches; a batch has a rule of its own.
+    """Deadlines of running jobs outside micro-batches; micro-batches have their own rule.
 
     Args:
         edges: the overdue deadlines of the application.
@@ -48,7 +48,7 @@ class JobDeadlines:
                 yield at
 
     def running(self) -> list[int]:
-        """Return the ids of the running jobs that have been running longest; few are enough for one question."""
+        """Return the ids of the longest-running jobs; one request to the shim covers only a few."""
         return [job for job, _ in sorted(self._jobs.items(), key=lambda item: item[1][0])[:100]]
 
     def started(self, record: JobStart) -> None:
@@ -60,7 +60,7 @@ class JobDeadlines:
                 self._jobs.popitem(last=False)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """Apply the end of a job; the times of a log prove whether it was overdue."""
+        """Apply the end of a job; for an event log, the record's times prove whether the job was overdue."""
         known = self._jobs.get(record.job_id)
         if known is None:
             return
@@ -116,10 +116,10 @@ def _job(job: int, origin: Origin, details: dict[str, AttributeValue | None]) ->
 
 
 class StageDeadline:
-    """A stage with waiting tasks, while no task of the application runs.
+    """Deadline of a stage that has waiting tasks while no task of the application runs.
 
-    The deadline applies to one stage at a time: the oldest that waits. The sidecar asks the shim twice per limit, so
-    that it misses no wait, and again when the limit has passed.
+    The deadline applies to one stage at a time, the stage that has waited longest. The sidecar asks the shim twice per
+    limit, so that it misses no wait, and again when the limit has passed.
 
     Args:
         edges: the overdue deadlines of the application.
@@ -140,19 +140,19 @@ class StageDeadline:
             self._looked = max(at, self._looked or 0)
 
     def due(self) -> Iterator[int]:
-        """Yield the times at which the shim has to be asked."""
+        """Yield the times at which the sidecar has to ask the shim."""
         if self._looked is None:
             return
         if self._waiting is None:
             yield self._looked + max(1, self._limit // 2)
             return
         stage, since = self._waiting
-        # An overdue stage is inspected every second, because nothing else shows that it has recovered.
+        # Ask about an overdue stage every second, because no record shows that the stage has recovered.
         overdue = self._edges.since(_stage_name(stage)) is not None
         yield self._looked + _LOOK_MILLIS if overdue else max(self._looked + 1, since + self._limit)
 
     def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
-        """Yield the events of the stage that waits longest, and of one that has recovered."""
+        """Yield the event of the stage that has waited longest, and of a stage that has recovered."""
         if not self._limit:
             return
         self._looked = record.at
@@ -170,19 +170,19 @@ class StageDeadline:
         yield from self._judge(stage, since, record.at, record.executors, record.cores)
 
     def waited(self, record: StageWaited) -> Iterator[Draft]:
-        """Apply a wait that a log proves."""
+        """Apply a wait for resources that an event log proves."""
         yield from self._judge(record.stage, record.since, record.time, record.executors, record.cores)
         yield from self._close(record.stage, record.time, "no longer waits for resources")
 
     def application_ended(self, at: int) -> Iterator[Draft]:
-        """Close the deadline, because the application is over."""
+        """Close the deadline, because the application has ended."""
         if self._waiting is not None:
             yield from self._close(self._waiting[0], at, "ended without resources")
 
     def _forget_unknown(self, stage: RunningStage | None) -> None:
-        """Drop the preceding sidecar's stage if it no longer waits, without an event.
+        """Forget the stage that the preceding sidecar reported, if it no longer waits; make no event.
 
-        The time and the cause of its recovery are unknown.
+        The time and the cause of the stage's recovery are unknown.
         """
         known = "" if stage is None else _stage_name(stage)
         for name in self._edges.names():
@@ -234,7 +234,7 @@ def _stage_name(stage: RunningStage) -> str:
 
 
 class ApplicationDeadline:
-    """The running application.
+    """Deadline of the running application.
 
     Args:
         edges: the overdue deadlines of the application.
@@ -264,7 +264,7 @@ class ApplicationDeadline:
             yield from self._judge(record.at, "; ".join(tasks_of(stage, record.at) for stage in record.stages[:3]))
 
     def ended(self, at: int, proven: bool) -> Iterator[Draft]:
-        """Close the deadline; the times of a log prove whether it has passed."""
+        """Close the deadline; for an event log, the record's times prove whether the limit had passed."""
         if self._since is None:
             return
         if proven:

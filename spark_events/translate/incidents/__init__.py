@@ -1,1 +1,1 @@
-"""Incidents: the alarm and the consequences among the events of one failure."""
+"""Incidents: decide which event of a failure is the alarm and which events are consequences."""

@@ -1,4 +1,4 @@
-"""Settings of incidents, and of the links on the events of a failure."""
+"""Settings of incidents, and of the links that events of failures carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprint of a failure, which is equal for the same cause in other runs and on other machines."""
+"""Fingerprint of a failure: equal for the same cause in other runs and on other machines."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hashlib import blake2b
 __all__ = ["fingerprint", "short_location"]
 
 _LONGEST = 500
-#: Pattern of a path or a URL, of which only the last segment is part of the fingerprint.
+#: Path or URL; only its last segment becomes part of the fingerprint.
 _PATH = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/+[^\s'\"`,;()\[\]{}<>]*/([^\s'\"`,;()\[\]{}<>/]*)")
-#: Ids, addresses, ports, dates and numbers: any word with a digit.
+#: Words with a digit, such as ids, addresses, ports, dates and numbers.
 _VARIABLE = re.compile(r"[^\s'\"`,;()\[\]{}<>=]*\d[^\s'\"`,;()\[\]{}<>=]*")
 _HOST = re.compile(r"(?<=UnknownHostException: )\S+|\S+(?=: (?:Name or service not known|nodename nor servname))")
 _LINE = re.compile(r":\d+(?= in |$)")
 
 
 def fingerprint(error_type: str, message: str, location: str | None) -> str:
-    """Return a hash of the type, the message without its variable parts, and the user's file and function.
+    """Return a hash of the error type, the user's file and function, and the fixed parts of the message.
 
-    Line numbers are excluded because an edit elsewhere in the file changes them.
+    Line numbers are excluded, because an edit elsewhere in the file changes them.
 
     Args:
         error_type: the type of the root cause.

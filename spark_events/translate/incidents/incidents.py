@@ -1,7 +1,8 @@
 """Decide which event of one failure is the alarm.
 
-A failed stage fails its job, its SQL execution, its query and its application. Events wait here, in order, until
-the level above reports its failure, the program executes something else, or the settle time ends::
+A failed stage fails its job, its SQL execution, its query and its application. The queue in this module holds events,
+in order, until the role of each failure is decided. A role is decided when the level above reports its failure, when
+the program continues with other work, or when the settle time ends::
 
     stage ──▶ job ──▶ SQL execution, enrichment ──▶ query ──▶ application
     INFO      held     held                          held       decided at once
@@ -33,10 +34,11 @@ _STAGE, _JOB, _SQL, _QUERY, _APPLICATION = range(1, 6)
 _LEVELS = {"stage": _STAGE, "job": _JOB, "sql": _SQL, "query": _QUERY, "application": _APPLICATION}
 _RUN = "spark.streaming.query.run_id"
 _EXECUTION = "spark.sql.execution.id"
-#: A failure of the level above within this time belongs to the same incident; milliseconds.
+#: Longest time between two failures of one incident, a level and the level above, in milliseconds.
 _MEMORY = 60_000
 _MOST_REMEMBERED = 256
-#: Above this number of waiting events, all roles are decided at once, so that a mailbox can hold the released events.
+#: Maximum number of queued events. Beyond it, all roles are decided at once, so that the released events fit into a
+#: mailbox.
 _MOST_WAITING = 256
 
 _ALARM, _CONSEQUENCE, _SURVIVED = "alarm", "consequence", "survived"
@@ -50,10 +52,10 @@ class _Failed:
     Attributes:
         run: id of the run of the streaming query that the failure belongs to.
         at: when the failure was reported; milliseconds since the epoch.
-        fallback: the outcome if nothing else is known at the end of the settle time.
+        fallback: the outcome if the role is still undecided when the settle time ends.
         outcome: the role of the failure's event; None while the role is undecided.
         alarmed: whether an event of the same incident is an alarm already.
-        claimed: whether the failure of a higher level includes it.
+        claimed: whether a failure of a higher level already includes this failure.
     """
 
     id: str
@@ -75,15 +77,15 @@ class _Failed:
             self.alarmed = outcome == _ALARM
 
     def includes(self, lower: _Failed) -> bool:
-        """Return whether a failure of a lower level is part of this one."""
+        """Return whether a failure of a lower level belongs to this failure."""
         if lower.claimed or lower.level >= self.level:
             return False
         is_open = lower.outcome is None
         if self.level == _JOB:
-            # Spark reports the end of a job right after that of its failed stage.
+            # Spark reports the end of a job immediately after the end of its failed stage.
             return (lower.run, lower.execution) == (self.run, self.execution)
         if self.level == _SQL:
-            # Only an enrichment follows failed jobs; an execution with a failed job is not reported.
+            # Only an enrichment follows the failure of its jobs; a SQL execution with a failed job is not reported.
             return not self.cause and lower.run == self.run
         if self.level == _QUERY:
             return (is_open and lower.run == self.run) or same_cause(lower.cause, self.cause)
@@ -91,7 +93,10 @@ class _Failed:
 
 
 class _Waiting(msgspec.Struct, gc=False):
-    """Event in the queue; ``is_alarm`` is False for a status change that the next event, the failure, repeats."""
+    """Event in the queue.
+
+    ``is_alarm`` is False for a status change that only repeats the failure event that follows.
+    """
 
     event: Event
     record: int
@@ -100,7 +105,7 @@ class _Waiting(msgspec.Struct, gc=False):
 
 
 class Incidents:
-    """Queue of the events of failures, and of all later events, until roles are decided.
+    """Queue that holds the events of failures, and all later events, until the roles are decided.
 
     Args:
         config: the settle time.
@@ -115,7 +120,7 @@ class Incidents:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record with a waiting event."""
+        """The oldest record that has an event in this queue."""
         if not self._waiting:
             return None
         return min(held.record for held in self._waiting) or None
@@ -128,7 +133,7 @@ class Incidents:
         return min((failed.at + self._settle for failed in self._undecided()), default=None)
 
     def take(self, events: list[Event], record: int, at: int) -> list[Event]:
-        """Enqueue the events of one record; return the events that need not wait, in order.
+        """Enqueue the events of one record; return the events that may be sent now, in order.
 
         Args:
             events: the events that the translator has made.
@@ -150,13 +155,13 @@ class Incidents:
         return self.flush() if len(self._waiting) > _MOST_WAITING else self._released()
 
     def execution_succeeded(self, at: int) -> list[Event]:
-        """Note that the program continued after its failures; return the decided events."""
+        """Record that the program continued after its failures; return the events that are now decided."""
         self._expire(at)
         self._survive(failed for failed in self._undecided() if failed.run is None)
         return self._released()
 
     def tick(self, now: int) -> list[Event]:
-        """Return the events whose settle time is over.
+        """Return the events whose settle time has ended.
 
         Args:
             now: milliseconds since the epoch.
@@ -165,7 +170,7 @@ class Incidents:
         return self._released()
 
     def flush(self) -> list[Event]:
-        """Decide everything now, because no more records will arrive."""
+        """Decide all roles now; call this when no more records will arrive."""
         for failed in self._undecided():
             failed.decide(failed.fallback)
         return self._released()
@@ -181,16 +186,19 @@ class Incidents:
     @staticmethod
     def _survive(failures: Iterable[_Failed]) -> None:
         for failed in failures:
-            # A failed query has ended; later work of the program does not show that the query survived.
+            # A failed query has ended, so later work of the program does not show that the query survived its failure.
             if failed.level < _QUERY:
                 failed.decide(_SURVIVED)
 
     def _judge(self, event: Event, at: int) -> _Failed | None:
-        """Return the failure that an event reports, or decide the failures that the event is evidence for."""
+        """Return the failure that an event reports; None for an event that reports no failure.
+
+        An event without a failure may show that the program survived earlier failures, which are then decided.
+        """
         attributes = event.attributes
         new = attributes.get("spark.status.new")
         entity = attributes.get("spark.entity") if event.name == _STATUS else None
-        # A program may add an event of the same name.
+        # Check the scope too, because a program may add an event with the same name.
         is_failure = event.name == _FAILURE and event.class_scope.startswith("spark.")
         if is_failure or (entity == "application" and new == "LOST") or _is_failed_enrichment(event):
             return self._fail(event, at)
@@ -199,7 +207,7 @@ class Incidents:
             self._survive(failed for failed in self._undecided() if failed.run == run)
         elif entity == "job" and new == "RUNNING" and _RUN not in attributes:
             execution = attributes.get(_EXECUTION)
-            # Another job of the failed execution may have been started before the failure was noticed.
+            # Spark may have started another job of the execution before it noticed the failure.
             self._survive(
                 failed
                 for failed in self._undecided()
@@ -225,14 +233,15 @@ class Incidents:
             run=None if run is None else str(run),
             execution=None if execution is None else str(execution),
             at=at,
-            # A query that continues has survived the failure of its job; the later failure of a query is a new alarm.
+            # A query that still runs has survived its job's failure. If the query fails later, that failure is a new
+            # alarm.
             fallback=_ALARM if is_error and (run is None or level >= _QUERY) else _SURVIVED,
         )
         while self._recent and self._recent[0].at < at - _MEMORY and self._recent[0].outcome is not None:
             self._recent.popleft()
         lower = [other for other in self._recent if failed.includes(other)]
         if lower:
-            # Use the latest incident id that a reporter may have received, else the id of the first failure.
+            # Use the latest incident id that may already be sent to a reporter, else the id of the first failure.
             failed.id = next((other.id for other in reversed(lower) if other.outcome is not None), lower[0].id)
             failed.key = lower[-1].key if level == _APPLICATION else failed.key
             is_alarmed = any(other.alarmed for other in lower)
@@ -244,12 +253,12 @@ class Incidents:
             if is_alarmed:
                 failed.outcome, failed.alarmed = _CONSEQUENCE, True
         if level == _STAGE:
-            # A stage without another attempt fails its job, which is reported next.
+            # A stage that Spark does not retry fails its job; the job's failure is the next record.
             failed.decide(_CONSEQUENCE if is_error else _SURVIVED)
         elif level == _APPLICATION:
             failed.decide(_ALARM)
         elif level == _JOB and not is_error:
-            # A cancelled job: nothing is broken.
+            # A cancelled job is not a failure.
             failed.decide(_SURVIVED)
         if len(self._recent) == _MOST_REMEMBERED:
             self._recent[0].decide(self._recent[0].fallback)
@@ -282,7 +291,7 @@ class Incidents:
 
 
 def _repeats(event: Event, following: Event) -> bool:
-    """Return whether a status change reports the same failure as the event after it."""
+    """Return whether a status change reports the same failure as the next event."""
     return (
         event.name == _STATUS
         and following.name == _FAILURE

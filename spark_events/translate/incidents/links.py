@@ -1,4 +1,4 @@
-"""Links on the events of a failure, to pages that help to find the cause."""
+"""Links that events of failures carry, to pages that help to find the cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Links"]
 
 
 class Links:
-    """Links of the application and of the runbook.
+    """Links to the application's pages and to the runbook.
 
     Args:
         config: the configured addresses.
@@ -23,7 +23,7 @@ class Links:
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
         self._of_application: dict[str, AttributeValue] = {}
-        #: Address of the driver's UI; known once a failure was reported.
+        #: Address of the driver's UI; unknown until the first failure is reported.
         self.ui: str = ""
 
     def started(self, record: ApplicationStart) -> None:

@@ -1,9 +1,9 @@
-"""Marks for events that close an incident, and for events that open an incident without a failure.
+"""Detect the events that open or close an incident without a failure of their own.
 
-No state of earlier runs is needed: the first success of this run closes an incident that an earlier run may have left
-open. Closing an incident that is not open has no effect.
+The tracker stores no state of earlier runs. The first success of a run closes the incident that an earlier run may have
+left open. Closing an incident that is not open has no effect.
 
-The incidents that each event closes are:
+These events close incidents:
 
 ==================================  ==============================================================================
 first commit of a query's run       the incident of the query; the application's first commit also closes its own
@@ -25,16 +25,16 @@ __all__ = ["Recoveries", "incident_key"]
 _ALARM, _RECOVERY = "alarm", "recovery"
 _NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
-#: Queries and job groups whose incidents the end of an application closes.
+#: Maximum number of queries and job groups whose incidents the end of the application closes.
 _MOST_SUBJECTS = 20
-#: Maximum number of stored queries without a commit.
+#: Maximum number of stored query runs without a commit.
 _MOST_RUNS = 1_000
-#: A job group that some servers generate for each statement.
+#: Job group id that some servers generate for each statement.
 _GENERATED = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
 def incident_key(attributes: Mapping[str, AttributeValue]) -> str:
-    """Return the key of a failure, which is the same after a restart of the application."""
+    """Return the key of the incident of a failure; the key stays the same after a restart of the application."""
     return _key(attributes, _subject(attributes))
 
 
@@ -60,7 +60,7 @@ class Recoveries:
         self._groups: dict[str, None] = {}
 
     def of(self, name: str, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
-        """Return the role and the key of an event that opens or closes an incident.
+        """Return the incident role and key for an event that opens or closes an incident.
 
         The result is empty for any other event.
         """
@@ -82,7 +82,7 @@ class Recoveries:
         if run is None or self._runs.get(subject) != run:
             return _NOTHING
         del self._runs[subject]
-        # A streaming application that has recovered does not end, so its first commit closes its incident.
+        # A streaming application has no regular end, so its first commit closes its incident.
         more = [] if self._has_committed else [_key(attributes, "")]
         self._has_committed = True
         return _role(_RECOVERY, _key(attributes, subject), more)

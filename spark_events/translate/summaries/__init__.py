@@ -1,1 +1,1 @@
-"""Summaries of stages and of the application: causes of slowness, and cost."""
+"""Summaries of stages and of the application: why a stage was slow, and what the work cost."""

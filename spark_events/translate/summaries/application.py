@@ -24,25 +24,27 @@ _MOST_QUERIES = 20
 _MOST_FUNCTIONS = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
-#: Maximum number of remembered causes (a failed job must not count the failure of its stage again) and query runs.
+#: Maximum number of remembered query runs, and of remembered causes of failure. The causes are needed because the
+#: failures of a job and of its stage count as one.
 _REMEMBERED = 1_024
 _LEVELS = {"stage": 1, "job": 2, "sql": 3, "query": 4, "application": 5}
-#: Sums of the tasks that are attributes of the same name below ``spark.summary.``.
+#: Sums over all tasks; each becomes an attribute ``spark.summary.<name>``.
 _SUMS = (
     *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
     *("output_rows", "shuffle_read_bytes", "shuffle_write_bytes", "spill_memory_bytes", "spill_disk_bytes"),
 )
-#: Peaks of memory that are attributes of the same name below ``spark.summary.``; 0 if unknown.
+#: Memory peaks; each becomes an attribute ``spark.summary.<name>``, and 0 means unknown.
 _PEAKS = (
     *("peak_driver_heap_bytes", "peak_executor_heap_bytes", "peak_driver_offheap_bytes"),
     *("peak_executor_offheap_bytes", "peak_driver_python_bytes", "peak_executor_python_bytes"),
 )
-#: Number of buckets per doubling of the duration; a value is at most 0.6 % from the middle of its bucket.
+#: Number of histogram buckets each time the duration doubles. A value differs from the middle of its bucket by at most
+#: 0.6 %.
 _BUCKETS = 64
 
 
 class _QueryNumbers:
-    """Numbers of a query over all its runs."""
+    """Totals of a query over all its runs."""
 
     def __init__(self) -> None:
         self._batches: Counter[int] = Counter()
@@ -57,7 +59,7 @@ class _QueryNumbers:
     def deadline(self, rule: str, is_overdue: bool, at: int) -> None:
         """Record a change of a deadline's status.
 
-        Time in which several deadlines are overdue counts once.
+        Time during which several deadlines are overdue counts only once.
         """
         if is_overdue:
             self._overdue_since.setdefault(rule, at)
@@ -88,10 +90,10 @@ class _QueryNumbers:
 
 
 class ApplicationSummaries:
-    """Summaries of the application at its end and once per interval.
+    """Summaries of the application: one at its end, and one per interval while it runs.
 
     The driver counts jobs, stages, tasks and cores. The sidecar counts failures by class, queries and enrichments since
-    its own start.
+    the sidecar's start.
 
     Args:
         config: the price of a core-hour.
@@ -104,7 +106,7 @@ class ApplicationSummaries:
         self._queries: dict[str, _QueryNumbers] = {}
         self._last_batches: OrderedDict[str, int] = OrderedDict()
         self._failures: Counter[str] = Counter()
-        # Number of failures at each level, by fingerprint of the cause.
+        # Number of failures by fingerprint of the cause, and by level (stage, job, query, application).
         self._failed: OrderedDict[str, Counter[int]] = OrderedDict()
         self._usage: dict[str, int | float] = {}
         self._enrich_cost: int | float | None = None
@@ -193,10 +195,11 @@ class ApplicationSummaries:
         return self._queries.setdefault(title, _QueryNumbers())
 
     def _failure(self, draft: Draft) -> None:
-        """Count a failure once, although it occurs at several levels.
+        """Count a failure once, although several levels report it.
 
-        A job fails with its stage: two stages, their two jobs and their two queries are two failures, in any order.
-        Therefore, of all failures with one cause, only the level with the most failures counts.
+        A stage fails together with its job: two stages, their two jobs and their two queries are two failures, whatever
+        the order of the records. Therefore, the number of failures with one cause is the largest number at any single
+        level.
         """
         attributes = draft.attributes
         cause = str(attributes.get("failure.fingerprint"))
@@ -225,7 +228,7 @@ class ApplicationSummaries:
         if isinstance(cost, int | float):
             self._enrich_cost = (self._enrich_cost or 0) + cost
         if isinstance(usage, int | float):
-            # Each function has its own unit of usage, such as tokens or characters.
+            # Each enrichment function has its own unit of usage, such as tokens or characters.
             function = str(attributes.get("spark.enrich.function") or _OTHERS)[:_NAME_LIMIT]
             if function not in self._usage and len(self._usage) >= _MOST_FUNCTIONS:
                 function = _OTHERS

@@ -1,4 +1,4 @@
-"""Reasons why a stage was slow, derived from the totals of its tasks."""
+"""Reasons why a stage was slow, found in the totals of its tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problem(NamedTuple):
 
     Attributes:
         text: a clause for a sentence.
-        lost_ms: estimated time that the problem cost the stage; 0 if the totals do not allow an estimate.
+        lost_ms: estimated time that the stage lost; 0 if the totals allow no estimate.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 
 def problems(tasks: int, totals: StageTotals, core_ms: int | None, config: SummaryConfig) -> list[Problem]:
-    """Return the problems of a stage attempt, the largest loss of time first.
+    """Return the problems of a stage attempt, sorted by the time lost, largest first.
 
     Args:
         tasks: number of the stage's tasks.

@@ -1,4 +1,4 @@
-"""Events with the totals of a stage attempt and the reasons why it was slow."""
+"""Events with the totals of a stage attempt, and the reasons why the stage was slow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.translate.summaries.problems import problems, took
 
 __all__ = ["StageSummaries"]
 
-#: Totals that are attributes of the same name below ``spark.stage.``.
+#: Totals; each becomes an attribute ``spark.stage.<name>``.
 _TOTALS = (
     *("run_ms", "cpu_ms", "gc_ms", "deserialize_ms", "scheduler_delay_ms", "result_serialize_ms", "getting_result_ms"),
     *("task_ms", "retried_ms", "fetch_wait_ms", "result_bytes", "input_bytes", "input_rows", "output_bytes"),
@@ -34,7 +34,7 @@ class StageSummaries:
     Args:
         config: the thresholds of problems.
         executors: supplies the cores.
-        queries: supplies whether a query runs; its micro-batches may use cores, but their stages are not recorded.
+        queries: shows whether a query is running. Its micro-batches may use cores, but their stages are not recorded.
         executions: supplies sources and targets of SQL executions.
     """
 
@@ -49,7 +49,7 @@ class StageSummaries:
         self._executors = executors
         self._queries = queries
         self._executions = executions
-        # By running stage attempt: whether another attempt has run at the same time.
+        # By running stage attempt: whether another attempt has run during its time.
         self._shared: dict[tuple[int, int], bool] = {}
 
     def submitted(self, key: tuple[int, int]) -> None:
@@ -59,7 +59,7 @@ class StageSummaries:
         self._shared[key] = len(self._shared) > 0
 
     def forget(self, key: tuple[int, int]) -> bool:
-        """Forget a stage attempt; return whether no other work ran meanwhile."""
+        """Forget a stage attempt; return whether no other work ran at the same time."""
         return not self._shared.pop(key, True) and not self._queries.running()
 
     def of(self, record: StageCompleted, title: str, clause: str, origin: Origin) -> Draft | None:
