@@ -1,1 +1,1 @@
-"""Records of Spark: their types, and the pipes and sessions that deliver them."""
+"""Spark's records: their types, and the pipes and driver sessions that deliver them."""

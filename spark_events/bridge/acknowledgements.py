@@ -29,13 +29,13 @@ class Answers:
         """Acknowledge the records up to ``through``; ``sequence`` is the number of the next event.
 
         Returns:
-            Whether a line was sent, because the acknowledgement is new.
+            Whether a line was sent; False if the records were already acknowledged.
         """
         with self._lock:
             if through <= self._acknowledged:
                 return False
             self._acknowledged = through
-            # Format the line by hand for speed: one such line is sent after every batch.
+            # Format the line without the JSON encoder for speed, because one such line follows every batch.
             self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
             return True
 
@@ -51,15 +51,15 @@ class Answers:
             self._send(self._encode({"kind": kind, **plain_fields}) + b"\n")
 
 
-#: Number of events without an acknowledgement after which the driver receives the next event number.
+#: The driver gets the next event number at least once per this number of unacknowledged events.
 _STEP = 256
 
 
 class Acknowledgements:
     """Acknowledge records whose events are all settled: delivered, dropped or on disk.
 
-    Each acknowledgement contains the number of the first event that follows its record. After a crash, the driver sends
-    the unacknowledged records to a successor, which then assigns the same numbers to the events.
+    Each acknowledgement contains the number of the first event after its record. If this sidecar crashes, the driver
+    sends the unacknowledged records to a new sidecar, which assigns the same numbers to the events.
 
     Args:
         answers: sends the acknowledgements.
@@ -78,23 +78,24 @@ class Acknowledgements:
         self._answered = 0
 
     def hold(self, record: int | None) -> None:
-        """Acknowledge no record from this record on because its event is held; None removes this limit."""
+        """Acknowledge no record from this one on, because its event is held; None removes the limit."""
         with self._lock:
             self._held = record
 
     def translated(self, record: int, next_sequence: int) -> None:
-        """Record that a record has been translated, and the next event number; call this method from one thread
-        only.
+        """Record that a record has been translated, and the number of the next event.
+
+        Call this method from one thread only.
         """
         if next_sequence == self._last_sequence:
-            # The record produced no event, so acknowledge it together with the preceding record.
+            # The record produced no event, so the preceding record's acknowledgement includes it.
             return
         self._last_sequence = next_sequence
-        # Do not acquire the lock, which costs more than the append: a deque supports appends while another thread reads
-        # the other end.
+        # Append without the lock, which would cost more than the append. A deque supports appends while another thread
+        # reads its other end.
         self._under_way.append((record, next_sequence))
         if len(self._under_way) > self._most:
-            # Limit the memory because a reporter may be unavailable for days.
+            # Limit the memory, because a reporter may be unavailable for days.
             with self._lock:
                 if len(self._under_way) > self._most:
                     self._remove_oldest()
@@ -102,7 +103,7 @@ class Acknowledgements:
     def _remove_oldest(self) -> None:
         self._next_sequence = self._under_way.popleft()[1]
         if self._next_sequence - self._sent_sequence >= _STEP:
-            # No record can be acknowledged, but a successor must not reuse these event numbers.
+            # No record can be acknowledged, but a new sidecar must not use these event numbers again.
             self._sent_sequence = self._next_sequence
             self._answers.renumber(self._next_sequence)
 
@@ -115,7 +116,7 @@ class Acknowledgements:
                 settled.
         """
         with self._lock:
-            # Call ``progress`` under the lock: otherwise a held record could be released in between and count as
+            # Call ``progress`` under the lock; otherwise a held record could be released in between and count as
             # settled.
             through, answered = progress()
             if self._held is not None:

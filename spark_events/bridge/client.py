@@ -1,4 +1,4 @@
-"""Records of a Spark Connect client, which receives events only for its own streaming queries.
+"""Records of a Spark Connect client, which only receives events for its own streaming queries.
 
 The records have the shim's format. Their source is PySpark's ``StreamingQueryListener``.
 """
@@ -37,7 +37,10 @@ class ClientRecords:
         return False
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Return the queued lines, waiting up to ``timeout`` seconds; empty after a timeout or :meth:`wake`."""
+        """Return the queued lines; wait up to ``timeout`` seconds for a line.
+
+        The result is empty after a timeout or :meth:`wake`.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._woken, timeout)
             self._woken = False
@@ -57,7 +60,7 @@ class ClientRecords:
             self._put({"kind": kind, **fields})
 
     def record(self, kind: str, **fields: Any) -> None:
-        """Enqueue a record, unless the goodbye message has been enqueued."""
+        """Enqueue a record; ignore a record after the goodbye message."""
         with self._changed:
             if not self._is_over:
                 self._count += 1
@@ -94,7 +97,7 @@ class ClientBridge:
         self._patience = patience
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
-        # Disable heartbeats: they would end with the client, although the application continues on the server.
+        # Disable heartbeats: they would stop when the client ends, although the application continues on the server.
         given = [
             {"key": key, "value": value, "origin": origin}
             for key, value in settings.items()
@@ -131,7 +134,7 @@ class ClientBridge:
         return False
 
     def stop(self) -> None:
-        """Remove the listener; records created before are still delivered."""
+        """Remove the listener; records that already exist are still delivered."""
         try:
             if self._listener is not None:
                 self._stop_listening()
@@ -140,7 +143,7 @@ class ClientBridge:
 
     def _stop_listening(self) -> None:
         removing = threading.Thread(target=self._remove_listener, name="spark-events-remove-listener", daemon=True)
-        # Ignore the error: a thread cannot be started while the interpreter shuts down.
+        # Ignore the error: no thread can be started while the interpreter shuts down.
         with contextlib.suppress(RuntimeError):
             removing.start()
             removing.join(_REMOVE_SECONDS)
@@ -154,15 +157,15 @@ class ClientBridge:
             self._spark.streams.removeListener(self._listener)
 
     def _break_deadlock(self) -> None:
-        """Break a deadlock of PySpark's event thread, which would keep the interpreter from exiting.
+        """Break a deadlock of PySpark's event thread; the deadlock would keep the interpreter from exiting.
 
-        If an event arrives while the last listener is being removed, the removing thread holds a lock and waits for the
-        event thread, which needs the same lock (SPARK-59623).
+        The deadlock occurs if an event arrives while the last listener is being removed. The removing thread holds a
+        lock and waits for the event thread, which needs the same lock (SPARK-59623).
         """
         with contextlib.suppress(AttributeError, RuntimeError):
             listeners = self._spark.streams._sqlb
-            # With further listeners, no deadlock is possible. Do not release the lock then because the event thread may
-            # hold it.
+            # With further listeners, no deadlock is possible. The event thread may then hold the lock, so do not
+            # release it.
             if listeners._listener_bus == [self._listener]:
                 listeners._lock.release()
 

@@ -1,7 +1,7 @@
-"""Access through py4j to the shim in the JVM that this Python process drives.
+"""Access to the shim through py4j, from the Python process that drives the JVM.
 
-Python fetches the records. A call from the JVM to Python would run on a listener's thread, and Spark would wait for
-this interpreter.
+This process fetches the records. If the JVM called Python instead, the call would run on a listener's thread, and Spark
+would wait for this interpreter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_events.bridge.acknowledgements import Answers
 
-#: Maximum duration of a fetch in seconds, and therefore the maximum delay of changes that this process makes.
+#: Maximum duration of a fetch, in seconds. A change that this process makes is delayed by at most this time.
 _FETCH_SECONDS = 0.2
 #: Time limit for sending the last answers, in seconds.
 _LAST_ANSWERS_SECONDS = 1.0
@@ -29,16 +29,19 @@ class DriverRecords:
     def __init__(self, shim: Any) -> None:
         self._shim = shim
         self.closed = False
-        #: The error that ended fetching; None after a regular end.
+        #: The error that ended fetching; None if the driver session ended normally.
         self.failure: BaseException | None = None
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Return the available lines, waiting up to ``timeout`` seconds; empty after a timeout."""
+        """Return the available lines; wait up to ``timeout`` seconds for a line.
+
+        The result is empty after a timeout.
+        """
         patience = _FETCH_SECONDS if timeout is None else min(timeout, _FETCH_SECONDS)
         try:
             fetched = self._shim.fetch(int(patience * 1000))
         except Exception as error:
-            # py4j raises many types of errors if the JVM has exited or is broken; each of them ends fetching.
+            # py4j raises many types of errors for an exited or broken JVM; each of them ends fetching.
             self.closed, self.failure = True, error
             return []
         if fetched is None:
@@ -52,7 +55,7 @@ class DriverRecords:
 
 
 class DriverAnswers(Answers):
-    """Thread that sends lines to the JVM, so that other threads never wait for the JVM.
+    """Thread that sends lines to the JVM; all other threads only enqueue lines.
 
     Args:
         shim: the JVM's ``io.sparkevents.InProcess``.
@@ -83,7 +86,7 @@ class DriverAnswers(Answers):
             self._changed.notify()
 
     def _run(self) -> None:
-        # Discard answers if the JVM has exited; the thread that fetches records reports the exit.
+        # Discard answers if the JVM has exited; the fetching thread reports the exit.
         with contextlib.suppress(Exception):
             while lines := self._next():
                 self._shim.answer(lines)
@@ -126,7 +129,7 @@ class DriverBridge:
         return isinstance(self.records.failure, (Py4JNetworkError, OSError))
 
     def stop(self) -> None:
-        """Stop listening; records created before are still delivered."""
+        """Stop listening; records that already exist are still delivered."""
         self._shim.stop()
 
     def end(self) -> None:
@@ -135,9 +138,11 @@ class DriverBridge:
         self.release()
 
     def abandon(self) -> None:
-        """Abandon a driver session that cannot begin; keep the calling thread's connection, which is the user's."""
+        """Abandon a driver session that cannot begin; keep the calling thread's connection, because the user's code
+        uses it.
+        """
         self.answers.close(_LAST_ANSWERS_SECONDS)
-        # Ignore the error: a JVM that has exited does not need the call.
+        # Ignore the error: if the JVM has exited, the call is not needed.
         with contextlib.suppress(Exception):
             self._shim.end()
 
@@ -149,8 +154,8 @@ class DriverBridge:
 def release_connection(java_object: Any) -> None:
     """Close py4j's connection of this thread, which also ends the JVM's thread for this connection.
 
-    If PySpark pins threads, py4j opens one connection per Python thread and closes it only when the interpreter exits,
-    but our threads end earlier.
+    If PySpark pins threads, py4j opens one connection per Python thread and closes it when the interpreter exits. The
+    threads of this package end earlier.
 
     Args:
         java_object: any object of the JVM.

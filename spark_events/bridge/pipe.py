@@ -7,12 +7,13 @@ import os
 import select
 from collections.abc import Callable
 
-#: Capacity of a pipe, in bytes. A larger buffer would cost 30 µs per read for mapping and unmapping its memory.
+#: Bytes to read at once, equal to the capacity of a pipe. A larger buffer would cost 30 µs per read for mapping and
+#: unmapping its memory.
 _CHUNK_BYTES = 64 * 1024
 
 
 class RecordPipe:
-    """Reader of lines from a file descriptor, all available lines at a time.
+    """Reader of lines from a file descriptor; each read returns all available lines.
 
     Args:
         fd: the file descriptor.
@@ -20,7 +21,7 @@ class RecordPipe:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # Pieces of an unfinished line; a line of megabytes arrives in many pieces, which are joined once.
+        # Pieces of an unfinished line. A line of several megabytes arrives in many pieces, so join them only once.
         self._rest: list[bytes] = []
         self._wakes, self._waker = os.pipe()
         self._both = (fd, self._wakes)
@@ -29,14 +30,15 @@ class RecordPipe:
 
     def wake(self) -> None:
         """Make :meth:`read` return immediately; thread-safe."""
-        # Ignore a full pipe, which also wakes the reader.
+        # Ignore a full pipe: its content also wakes the reader.
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker, b"!")
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Return the available lines, waiting up to ``timeout`` seconds; empty after a timeout, `wake` or the end.
+        """Return the available lines; wait up to ``timeout`` seconds for a line.
 
-        A line without its end at the end of the pipe is dropped: the driver died while writing it.
+        The result is empty after a timeout, after `wake`, and at the end of the pipe. If the pipe ends in the middle of
+        a line, that line is dropped, because the driver died while writing it.
         """
         while not self.closed:
             ready, _, _ = select.select(self._both, (), (), timeout)
@@ -58,7 +60,7 @@ class RecordPipe:
 
 
 def line_writer(fd: int) -> Callable[[bytes], None]:
-    """Return a function that writes whole lines to a file descriptor and ignores a closed reader."""
+    """Return a function that writes whole lines to a file descriptor; it ignores a closed reader."""
 
     def write(line: bytes) -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Tables and paths in the description of a physical plan.
+"""Find tables and paths in the description of a physical plan.
 
 The description has Spark's mode ``formatted``, the default. The shim and the reader of event logs select the same lines
-of the description, so one parser is enough.
+of the description, so both use this parser.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SCAN = re.compile(r"\(\d+\) (Batch)?Scan (?!ExistingRDD|OneRowRelation)(.+)")
 _LOCATION = re.compile(r"Location: \w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
 #: Prefix of the name of a cached table.
 _CACHED = "In-memory table "
-#: Patterns of the target in the arguments of a command, the most reliable pattern first.
+#: Patterns that find the target in a command's arguments; the most reliable pattern comes first.
 _TARGETS = (
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
     re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
@@ -25,7 +25,7 @@ _TARGETS = (
 
 
 def tables(plan: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the tables and paths that a plan reads, and those that it writes.
+    """Return the tables and paths that a plan reads, and those that a plan writes.
 
     Each name occurs once.
     """
@@ -63,5 +63,5 @@ def _scanned(header: str) -> str:
     name = found[2].partition("[")[0].strip()
     if name.startswith(_CACHED):
         return name.removeprefix(_CACHED)
-    # "Scan parquet spark_catalog.default.t" has a format before the name; "BatchScan local.db.t[filters=]" does not.
+    # "Scan parquet spark_catalog.default.t" has the format before the table; "BatchScan local.db.t[filters=]" has none.
     return name if found[1] or "(" in name else name.partition(" ")[2].strip()

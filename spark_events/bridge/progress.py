@@ -8,7 +8,7 @@ import msgspec
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """Progress of one source; each source has its own JSON format of offsets."""
+    """Progress of one source. The JSON format of the offsets depends on the kind of source."""
 
     description: str = ""
     start_offset: msgspec.Raw = msgspec.Raw(b"null")
@@ -18,7 +18,7 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):
-    """Metrics of a state store that appear in events; each kind of store reports its own metrics."""
+    """Metrics of a state store that events use. Each kind of store reports only its own metrics."""
 
     rocksdb_bytes_copied: int = 0
 

@@ -1,8 +1,9 @@
 """Exit status of the Python process that runs the driver's program, read by the sidecar.
 
-The JVM knows little about that process: a py4j gateway detects only the exit, and spark-submit forwards the exit code
-without notifying listeners. The kernel reports the status through a pidfd, also to processes other than the parent:
-since Linux 6.15 at any time (``PIDFD_GET_INFO``), in older versions only until the parent has reaped the process.
+The JVM cannot supply this status: a py4j gateway detects only the exit, and spark-submit forwards the exit code without
+notifying listeners. The kernel reports the status through a pidfd, even to processes other than the parent. Since Linux
+6.15, the status is available at any time (``PIDFD_GET_INFO``), in older versions only until the parent has reaped the
+process.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from spark_events.bridge import python_stacks
 from spark_events.bridge.records import ApplicationEnd, Inspection
 
 _PROC = Path("/proc")
-#: Environment variable of a JVM started by a plain ``python app.py``, and of a Python started by spark-submit.
+#: Environment variables that show which process started the other: a plain ``python app.py`` sets the first for its
+#: JVM, spark-submit sets the second for its Python.
 _STARTED_BY_PYTHON, _STARTED_BY_JVM = "_PYSPARK_DRIVER_CONN_INFO_PATH", "PYSPARK_GATEWAY_PORT"
-#: Time to wait for the exit status, in seconds; the JVM may detect the end of a process before the kernel has finished
-#: it.
+#: Time to wait for the exit status, in seconds. The JVM may notice the exit before the kernel reports the status.
 _PATIENCE_SECONDS = 1.0
-#: ``struct pidfd_info`` of linux/pidfd.h in its first size: mask, cgroup, eleven ids, exit status.
+#: First version of ``struct pidfd_info`` in linux/pidfd.h: mask, cgroup, eleven ids, exit status.
 _INFO = struct.Struct("=QQ11Ii")
 _PIDFD_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _PIDFD_INFO_EXIT = 1 << 3
-#: Fields 4 and 52 of /proc/<pid>/stat, counted from after the command in parentheses.
+#: Indexes of fields 4 and 52 of /proc/<pid>/stat, counted from the first field after the command.
 _PARENT, _EXIT_STATUS = 1, 49
-#: Signals that users and resource managers send to stop a process; other signals mean a crash or a forced kill.
+#: Signals that users and resource managers send to stop a process. Any other signal means a crash or a forced kill.
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEADLY = 128
 
 
 class PythonProgram:
-    """Python process of a driver, opened before it exits.
+    """Python process of a driver; the sidecar opens the pidfd while the process is running.
 
     Args:
         pid: the process id.
@@ -62,18 +63,22 @@ class PythonProgram:
         try:
             if _has_variable(driver, _STARTED_BY_PYTHON):
                 pid = int(_stat(driver)[_PARENT])
-                # Parent id 1: the parent has already exited, or it ends together with the container.
+                # Parent id 1 means that the parent has already exited, or that it is the container's first process.
                 return None if pid == 1 else cls(pid, True, os.pidfd_open(pid))
             for entry in _PROC.iterdir():
                 if entry.name.isdigit() and _is_program(int(entry.name), driver):
                     return cls(int(entry.name), False, os.pidfd_open(int(entry.name)))
         except OSError:
-            # The process belongs to another user, the container lacks /proc, or the kernel is old.
+            # The process belongs to another user, the container lacks /proc, or the kernel is too old.
             return None
         return None
 
     def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
-        """Add the process's stacks to an inspection record, and its exit status to an end record that it caused."""
+        """Add data about the process to two kinds of records.
+
+        An inspection record gets the process's stacks; a record of the driver's end gets the exit status that caused
+        it.
+        """
         if isinstance(record, Inspection):
             return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))
         return self._with_exit(record)
@@ -86,7 +91,7 @@ class PythonProgram:
             return end
         code = os.waitstatus_to_exitcode(status)
         if not self._is_parent:
-            # spark-submit exits with Java's exit code for a killed process, 128 plus the signal's number.
+            # If Python was killed, spark-submit exits with 128 plus the signal's number, as Java reports it.
             return msgspec.structs.replace(end, program_exit_code=code if code >= 0 else _DEADLY - code)
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

@@ -1,8 +1,9 @@
 """Stacks of Python functions that Spark calls in the driver, such as the function of ``foreachBatch``.
 
 The shim can read only the threads of the JVM. Therefore the driver's Python serves its stacks on a Unix socket, in a
-folder that only its user can open. The sidecar requests them when a query is overdue. The answer needs the interpreter
-lock, so the stack is missing while a function holds this lock, for example in a long call of a C extension.
+folder that only its user can open. The sidecar requests the stacks when a query is overdue. Python can answer only
+while it can get the interpreter lock. A function that holds this lock, for example in a long call of a C extension,
+prevents the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 
 from spark_events.bridge.records import Inspection, PythonFrame
 
-#: Functions of PySpark in which the JVM calls Python: foreachBatch, foreach, and Python's listeners.
+#: PySpark's functions through which the JVM calls Python, for foreachBatch, foreach, and Python listeners.
 _CALLED_BY_JVM = ("pyspark/sql/utils.py", "call")
 _DEEPEST = 50
 _MOST_STACKS = 20
@@ -38,7 +39,7 @@ def stacks() -> list[list[PythonFrame]]:
 
 
 def _frames(frame: FrameType | None) -> list[PythonFrame]:
-    """Return the frames above PySpark's call; an empty list for a thread without such a call."""
+    """Return the frames that PySpark's function called; an empty list for a thread without such a function."""
     frames: list[PythonFrame] = []
     while frame is not None:
         code = frame.f_code
@@ -64,7 +65,7 @@ def serve() -> None:
     if not hasattr(socket, "AF_UNIX"):
         return
     path = _address(os.getpid())
-    # Ignore the error: without the socket, events only lack the line of the Python function.
+    # Ignore the error: without the socket, events lack only the line in the Python function.
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if not _is_private(path.parent):
@@ -92,7 +93,7 @@ def _answer(server: socket.socket) -> None:
 
 
 def amend(record: Inspection, of: Callable[[], list[list[PythonFrame]]]) -> Inspection:
-    """Add Python stacks to the queries that wait for a Python function.
+    """Add Python stacks to the queries that are waiting for a Python function.
 
     Args:
         record: the inspection record of the shim.

@@ -1,7 +1,7 @@
 """Types of the records that the shim sends, one per kind.
 
-Records contain facts as Spark reports them; ``translate`` interprets these facts. A newer shim may send fields and
-kinds that are not listed here: such fields are ignored, and such kinds become :class:`Unknown`.
+Records contain facts as Spark reports them; ``translate`` interprets these facts. A newer shim may send other fields
+and kinds. Unknown fields are ignored, and a record of an unknown kind becomes :class:`Unknown`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_events.bridge.progress import StreamingProgress
 
 #: Spark's default for the maximum number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
-#: Names of an application's links by Spark's keys; the shim has the same table.
+#: Names of an application's links, by Spark's keys; the shim has the same table.
 LINKS = {
     "history": "spark.yarn.historyServer.address",
     "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
@@ -37,8 +37,8 @@ def _tag(class_name: str) -> str:
 class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_tag):
     """One line of the pipe.
 
-    ``seq`` numbers the records that are acknowledged; other lines have 0. ``at`` is the time at which the shim received
-    the event, in milliseconds since the epoch.
+    ``seq`` is the number of a record that needs an acknowledgement, and 0 for other lines. ``at`` is the time at which
+    the shim received the event, in milliseconds since the epoch.
     """
 
     seq: int = 0
@@ -46,7 +46,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_ta
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """Setting as the user gave it, and its origin."""
+    """Setting as the user wrote it, and where it was set."""
 
     key: str
     value: str
@@ -60,9 +60,9 @@ PROTOCOL = 1
 class Hello(_Line, frozen=True, kw_only=True):
     """First line of the pipe.
 
-    The line has the protocol, the settings, the application's name, the driver's process and the state of the earlier
-    sidecars. ``version`` is the version of the jar; empty if the shim does not run from its jar. ``sequence`` is the
-    number of the first event. ``before`` has the counters and circuit breaker states of the earlier sidecars.
+    The line contains the protocol, the settings, the application's name, the driver's process and the state of the
+    earlier sidecars. ``version`` is the version of the jar; empty if the shim does not run from a jar. ``sequence`` is
+    the number of the first event. ``before`` contains the earlier sidecars' counters and circuit breaker states.
     """
 
     protocol: int
@@ -87,7 +87,7 @@ class Goodbye(_Line, frozen=True, kw_only=True):
 
 
 class Restored(_Line, frozen=True, kw_only=True):
-    """Record that an earlier sidecar has reported, repeated to restore the state."""
+    """Record that an earlier sidecar has already reported; the shim repeats it to restore the state."""
 
     record: msgspec.Raw
 
@@ -148,9 +148,10 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationEnd`` and the evidence of its cause.
 
-    ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is the confirmed code. A later
-    record replaces a ``provisional`` end once the outcome is known. ``stopped_before`` means that the program failed
-    after it had stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
+    ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is a code that the shim or the
+    sidecar has confirmed. If ``provisional`` is true, a later record replaces this one when the outcome is known.
+    ``stopped_before`` means that the program failed after it had stopped its SparkContext. ``exit_signal`` is the
+    signal that killed the driver's Python.
     """
 
     time: int
@@ -161,14 +162,14 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
     provisional: bool = False
     stopped_before: bool = False
     failure: Failure | None = None
-    #: Frame of the program that called ``System.exit``.
+    #: The program's stack frame that called ``System.exit``.
     exit_caller: str | None = None
     #: Last error message that the spark-sql shell printed.
     shell_error: str | None = None
 
 
 class JvmShutdown(_Line, frozen=True, kw_only=True):
-    """Orderly shutdown of the JVM, whether or not the application has ended."""
+    """Orderly shutdown of the JVM; the application may have ended before or not."""
 
 
 class JobStart(_Line, frozen=True, kw_only=True):
@@ -182,15 +183,18 @@ class JobStart(_Line, frozen=True, kw_only=True):
 class BatchStarted(_Line, frozen=True, kw_only=True):
     """Start of the first job of a query's batch.
 
-    Further jobs and stages of the batch are recorded only if one of them fails. The properties have the query, the
-    batch and the policy for several watermarks.
+    The shim records the batch's further jobs and stages only if one of them fails. The properties contain the query,
+    the batch and the policy for several watermarks.
     """
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class JobEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerJobEnd``; a job without a failure has succeeded. ``ui`` is the address of the driver's UI."""
+    """``SparkListenerJobEnd``; a job without a failure has succeeded.
+
+    ``ui`` is the address of the driver's UI.
+    """
 
     job_id: int
     time: int
@@ -201,8 +205,9 @@ class JobEnd(_Line, frozen=True, kw_only=True):
 class SqlExecutionStart(_Line, frozen=True, kw_only=True):
     """``SparkListenerSQLExecutionStart`` of an execution outside micro-batches.
 
-    ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` has the lines of the physical
-    plan's description that name tables and paths. The lines are redacted and have at most 4,096 characters in total.
+    ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` contains those lines of the
+    physical plan's description that name tables and paths. Secrets in the lines are redacted, and the lines have at
+    most 4,096 characters in total.
     """
 
     execution_id: int
@@ -265,11 +270,11 @@ class StageTasks(_Line, frozen=True, kw_only=True):
 class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the task attempts that ended; times in milliseconds.
 
-    ``failed``, ``killed`` and ``speculative`` count attempts; Spark starts a speculative attempt as a second copy.
-    ``task_ms`` is the time from launch to finish of all attempts, during which they occupy cores of the executors.
-    ``retried_ms`` is the same time of failed and killed attempts. Spark sends no metrics of an attempt whose executor
-    was lost, so the other sums do not include this attempt. ``scheduler_delay_ms`` is computed as in Spark's UI.
-    ``peak_execution_memory`` is the maximum of one attempt, in bytes.
+    ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task.
+    ``task_ms`` is the total time from launch to finish of all attempts; during this time, an attempt occupies executor
+    cores. ``retried_ms`` is the same total for failed and killed attempts only. Spark sends no metrics for an attempt
+    whose executor was lost, so the other sums lack such attempts. ``scheduler_delay_ms`` is computed as in Spark's UI.
+    ``peak_execution_memory`` is the largest value of any attempt, in bytes.
     """
 
     tasks: int = 0
@@ -304,12 +309,12 @@ class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
 class StageTotals(TaskTotals, frozen=True, kw_only=True):
     """Totals of a stage attempt, from its submission to its completion.
 
-    Tasks that finish later are not included. Durations are times from launch to finish of successful task attempts.
-    Quantiles are at most 6.25 % below the exact value and never below the minimum (``event_log/sketch.py``).
-    ``slowest_*`` describe the successful attempt with the maximum duration. ``largest_input_bytes`` and
-    ``median_input_bytes`` are input plus shuffle read of one successful attempt. ``started`` and ``ended`` are
-    milliseconds since the epoch; ``started`` is 0 if Spark sent no time. ``cpus`` is ``spark.task.cpus``, the number of
-    cores that a task occupies.
+    Tasks that finish after the completion are not included. A duration is the time from launch to finish of a
+    successful task attempt. Quantiles are at most 6.25 % below the exact value and never below the minimum
+    (``event_log/sketch.py``). ``slowest_*`` describe the successful attempt with the longest duration.
+    ``largest_input_bytes`` and ``median_input_bytes`` are the input plus shuffle read of one successful attempt.
+    ``started`` and ``ended`` are milliseconds since the epoch; ``started`` is 0 if Spark sent no time. ``cpus`` is
+    ``spark.task.cpus``, the number of cores that a task occupies.
     """
 
     cpus: int = 1
@@ -329,13 +334,14 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
 class ApplicationTotals(_Line, frozen=True, kw_only=True):
     """Cumulative totals of the application.
 
-    The shim sends them at the application's end (``final``) and every ``events.summary.interval``. The shim computes
-    the totals, so they include micro-batches, whose jobs and stages are not recorded, and survive a restart of the
-    sidecar. ``totals`` includes running stages. ``jobs`` and ``stages`` count the jobs and stage attempts that ended.
-    ``busy_ms`` is ``spark.task.cpus`` times the sum of two times: ``totals.task_ms``, and the time since launch of all
-    running task attempts in running stages. ``core_ms`` is the integral of the number of executor cores over time; a
-    local application has the cores of the driver. Zero means unknown for ``core_ms``, ``cores_now`` and the peaks of
-    memory: the listener was added after executors, or no measurement arrived.
+    The shim sends the totals every ``events.summary.interval``, and at the application's end (``final``). Because the
+    shim computes the totals, a restart of the sidecar does not reset them. They include micro-batches, although the
+    jobs and stages of micro-batches make no records. ``totals`` includes running stages. ``jobs`` and ``stages`` count
+    the jobs and stage attempts that ended. ``busy_ms`` is ``spark.task.cpus`` times the sum of two times:
+    ``totals.task_ms``, and the time since launch of all running task attempts in running stages. ``core_ms`` is the
+    integral of the number of executor cores over time; a local application has the cores of the driver. For
+    ``core_ms``, ``cores_now`` and the memory peaks, zero means unknown: the listener was added after executors, or no
+    measurement arrived.
     """
 
     time: int
@@ -360,9 +366,9 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     """Record of a ``SparkListenerStageCompleted``.
 
     A stage attempt without a failure reason has succeeded. ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``,
-    the number of consecutive attempts that may fail. ``task_failure`` is the stack trace of a task of this attempt that
-    failed with the reason as its message. ``lost_executor`` and ``lost_host`` identify the executor whose shuffle
-    output a task could not fetch. ``totals`` is None if the stage began before the listener was added.
+    the number of consecutive attempts that may fail. ``task_failure`` is the stack trace of the failed task whose
+    message is the reason of the stage's failure. ``lost_executor`` and ``lost_host`` identify the executor whose
+    shuffle output a task could not fetch. ``totals`` is None if the stage began before the listener was added.
     """
 
     stage_id: int
@@ -389,7 +395,7 @@ class ExecutorAdded(_Line, frozen=True, kw_only=True):
 
 
 class ExecutorRemoved(_Line, frozen=True, kw_only=True):
-    """``SparkListenerExecutorRemoved``, with the number of its running tasks and the stages of these tasks."""
+    """``SparkListenerExecutorRemoved``, with the number of tasks that were running on the executor and their stages."""
 
     executor_id: str
     time: int
@@ -400,7 +406,7 @@ class ExecutorRemoved(_Line, frozen=True, kw_only=True):
 
 
 class LongestTask(msgspec.Struct, frozen=True):
-    """Running task of a stage that started first; ``time`` is in milliseconds since the epoch."""
+    """The longest-running task of a stage; ``time`` is its start, in milliseconds since the epoch."""
 
     task: int
     executor: str
@@ -434,9 +440,9 @@ class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
     """Thread of a running query.
 
     ``busy_since`` is 0 while the query waits for its next trigger or for data. ``frames`` are
-    ``package.Class.method(File:line)``, innermost first, without frames that do not help to locate the thread.
-    ``python`` are the stacks of the Python functions that the JVM is calling, innermost frame first, if the thread
-    waits for one of these functions.
+    ``package.Class.method(File:line)``, innermost first, without frames that do not help to locate the thread. If the
+    thread waits for a Python function, ``python`` contains the stacks of all Python functions that the JVM is calling,
+    innermost frame first.
     """
 
     run_id: str
@@ -455,8 +461,8 @@ class Inspection(_Line, frozen=True, kw_only=True):
     """Answer of the shim to a request for the running work.
 
     ``asked`` and ``overdue`` repeat the values of the request. ``idle_since`` is the time at which the last task ended;
-    0 while a task runs. ``executors`` is -1 if the listener was added after executors. Each element of ``jobs`` is a
-    job id, followed by the ids of its stages.
+    0 while a task runs. ``executors`` is -1 if the number is unknown because the listener was added after executors.
+    Each element of ``jobs`` is a job id, followed by the ids of the job's stages.
     """
 
     asked: int
@@ -470,9 +476,9 @@ class Inspection(_Line, frozen=True, kw_only=True):
 
 
 class StageWaited(_Line, frozen=True, kw_only=True):
-    """Wait of a stage attempt's tasks while no task of any stage ran.
+    """Time during which the tasks of a stage attempt waited and no task of any stage ran.
 
-    The wait lasted from ``since`` to ``time``. Only a replay has this record.
+    The wait lasted from ``since`` to ``time``. Only a replay makes this record.
     """
 
     stage: RunningStage
@@ -504,8 +510,8 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 
     ``ui`` is the address of the driver's UI.
 
-    Spark's event has no time. In an event log, the query ended between ``at`` and ``until``, the times of the
-    neighbouring records.
+    Spark's event has no time. In an event log, the query ended between ``at`` and ``until``, which are the times of the
+    preceding and the following line.
     """
 
     id: str
@@ -523,7 +529,7 @@ class QueryProgress(_Line, frozen=True, kw_only=True):
 
 
 class AddedEvent(msgspec.Struct, frozen=True):
-    """Event of a user's program.
+    """Event that a user's program adds.
 
     The program assigns ``id``, which is unique in the application.
     """
@@ -584,14 +590,14 @@ _NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Decoder:
-    """Decoder of lines to records, which never raises because of a line's content."""
+    """Decoder of lines to records; it raises no error, whatever a line contains."""
 
     def __init__(self) -> None:
         self._known = msgspec.json.Decoder(Record)
         self._unknown = msgspec.json.Decoder(Unknown)
 
     def decode(self, line: bytes | memoryview | msgspec.Raw) -> Record | Unknown:
-        """Decode one line; an unknown line keeps its number, so that it can be acknowledged."""
+        """Decode one line; an unknown line keeps its number, so that the line can be acknowledged."""
         try:
             record: Record = self._known.decode(line)
             return record

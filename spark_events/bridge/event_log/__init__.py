@@ -1,1 +1,1 @@
-"""Reading of Spark's event logs: files, lines, formats of lines, and the same records that the shim sends."""
+"""Reader of Spark's event logs: it makes the same records that the shim sends for a running application."""

@@ -1,8 +1,8 @@
 """Streaming decompression of event logs in Spark's formats.
 
-The first bytes of a file determine its format; the file name is ignored. Spark writes zstd streams, and the formats of
-lz4-java's ``LZ4BlockOutputStream`` and snappy-java's ``SnappyOutputStream``. A decompressed piece has at most
-:data:`_MOST` bytes.
+The first bytes of a file determine its format; the file name does not matter. Spark writes zstd streams, and the
+formats of lz4-java's ``LZ4BlockOutputStream`` and snappy-java's ``SnappyOutputStream``. A decompressed piece has at
+most :data:`_MOST` bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
-#: Callback that receives a description of damage; reading continues after the damage.
+#: Callback that receives a description of the damage; reading then continues after the damage.
 OnDamage: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18
@@ -30,7 +30,7 @@ class CutOffError(SparkEventsError):
 
 
 class DamagedLogError(SparkEventsError):
-    """The rest of the file cannot be decompressed."""
+    """The remaining data of the file cannot be decompressed."""
 
 
 def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
@@ -41,8 +41,8 @@ def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
         on_damage: called for each skipped block.
 
     Raises:
-        CutOffError: when the file ends in the middle of a block; raised at the end.
-        DamagedLogError: when the rest of the file cannot be decompressed.
+        CutOffError: when the file ends in the middle of a block; raised after the last piece.
+        DamagedLogError: when the remaining data cannot be decompressed.
         MissingExtraError: when the library for this compression is not installed.
     """
     start = file.read(10)
@@ -72,7 +72,7 @@ def _zstd(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
 
 
 def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
-    """Yield pieces from one of the standard library's decompressing file objects."""
+    """Yield pieces of a file object that decompresses while reading, from the standard library."""
     try:
         while piece := stream.read1(_PIECE):
             yield piece
@@ -119,7 +119,7 @@ def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
         if len(length) < 4:
             raise CutOffError(_CUT_OFF)
         if _SNAPPY_JAVA.startswith(length):
-            # Skip a header, at the beginning or at the start of an appended stream.
+            # Skip the header of a stream; a file may contain several streams, one after another.
             _exactly(file, _SNAPPY_JAVA_HEADER - 4)
             continue
         size = int.from_bytes(length, "big", signed=True)
@@ -133,7 +133,7 @@ def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
         except MemoryError:
             raise
         except Exception:
-            # Catch every error: cramjam raises its own errors and errors of the system.
+            # Catch every error, because cramjam raises its own error types and the system's.
             pass
         on_damage(f"skipped the block at byte {at}, which cannot be decompressed")
 

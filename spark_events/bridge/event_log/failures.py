@@ -1,4 +1,4 @@
-"""Exceptions in the event log, completed with type and causes from the exceptions of tasks."""
+"""Exceptions in the event log, completed with the type and causes that only the tasks' exceptions have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCEL
 
 
 def cut(text: str) -> str:
-    """Remove the middle of a long text, like ``Text.java``; a quarter of the limit is kept from the end."""
+    """Shorten a long text by removing its middle, like ``Text.java``.
+
+    The last quarter of the limit is kept from the end of the text.
+    """
     if len(text) <= LIMIT:
         return text
     tail = LIMIT // 4
@@ -41,7 +44,7 @@ class JobFailures:
         return trace
 
     def of_job(self, exception: ExceptionJson) -> Failure:
-        """Return a job's failure, with type and causes if an exception of its tasks has them."""
+        """Return the failure of a job; add type and causes if one of its tasks failed with the same exception."""
         message = exception.message or ""
         kind, causes = self._type_and_causes(message)
         head = f"{kind}: {message}" if kind else message
@@ -54,7 +57,7 @@ class JobFailures:
             known = self._failures.get(int(task[1])) if task else None
             return "org.apache.spark.SparkException", f"Caused by: {known[2]}" if known else ""
         for kind, description, trace in reversed(self._failures.values()):
-            # Since Spark 4, an error of the user's code is the job's exception, unchanged.
+            # Since Spark 4, an error of the user's code becomes the job's exception without a wrapper.
             if description == message:
                 _, found, causes = trace.partition("\nCaused by: ")
                 return kind, f"Caused by: {causes}" if found else ""

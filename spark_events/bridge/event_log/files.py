@@ -1,4 +1,4 @@
-"""Location of event logs: single files, rolling folders of Spark or Databricks, folders with several logs."""
+"""Find event logs: single files, rolling folders of Spark or Databricks, and folders with several logs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spark_events.errors import MissingExtraError
 
 _ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_(.+)")
-#: End of the name of a part in which Spark keeps only the events of work that had not finished.
+#: Suffix of a compacted part, in which Spark keeps only the events of unfinished work.
 COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"
-#: Databricks writes to ``eventlog`` and rotates it to a name of this format.
+#: Databricks writes to the file ``eventlog``, and renames it to a name of this format at each rotation.
 _DATABRICKS = "eventlog"
 _DATABRICKS_PART = re.compile(r"eventlog-\d{4}-\d\d-\d\d--\d\d-\d\d(?:\.\w+)?")
 #: Application ids of YARN, a standalone cluster, local mode and Kubernetes, followed by the attempt id.
@@ -38,11 +38,11 @@ class EventLog:
     """Event log of one application.
 
     Attributes:
-        path: the path that the user gave, or that was found in a folder.
+        path: the path that the user gave, or a path found in the user's folder.
         files: the files to read, in this order.
         in_progress: whether the application may still run, according to file names.
         missing: numbers of parts that are missing between other parts.
-        asked_for: whether the user gave the path of the log itself and not of a folder of logs.
+        asked_for: whether the user gave the path of this log; False if the user gave a folder of logs.
     """
 
     path: Path
@@ -54,8 +54,8 @@ class EventLog:
     def identity(self, first_line: bytes) -> Identity:
         """Return an application id for a log without the application's start.
 
-        The file name of a log contains the application id. For any other file name, the id is a hash of the first used
-        line, so that it does not depend on the log's location and compression.
+        Usually, the file name of a log is the application id. For any other file name, the id is a hash of the log's
+        first record, so the id does not depend on the log's location and compression.
         """
         match = _APPLICATION.search(self.path.name)
         if match is not None:
@@ -64,7 +64,9 @@ class EventLog:
 
 
 def find_logs(path: Path) -> list[EventLog]:
-    """Return the logs at a path; for a folder, include files that :func:`looks_like_a_log` must still check.
+    """Return the logs at a path.
+
+    For a folder, the result includes files that :func:`looks_like_a_log` must still check.
 
     Raises:
         OSError: when the path or a folder cannot be read.
@@ -120,7 +122,7 @@ def _rolling(folder: Path, entries: list[Path]) -> EventLog:
             continue
         index = int(match[1])
         if entry.name.endswith(COMPACT):
-            # A compacted part replaces all parts before it, which may not have been deleted yet.
+            # A compacted part replaces all earlier parts, which Spark may not have deleted yet.
             compacted = max(compacted, index)
             parts[index] = entry
         elif not parts.get(index, entry).name.endswith(COMPACT):

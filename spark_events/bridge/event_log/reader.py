@@ -23,7 +23,7 @@ from spark_events.errors import MissingExtraError
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-#: Limits for the names of kinds in invalid logs, so that these names do not fill the memory or a terminal.
+#: Limits for the number and length of unknown kinds' names: an invalid log must not fill the memory or a terminal.
 _MOST_KINDS = 1_000
 _LONGEST_KIND = 100
 
@@ -71,7 +71,9 @@ class EventLogReader:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the files' bytes that has been read, compressed or not, from 0 to 1."""
+        """Fraction of the files' bytes that has been read, from 0 to 1; compressed files count with their compressed
+        size.
+        """
         here = 0 if self._file is None else self._file.tell()
         return min(1.0, (self._read_before + here) / self._size) if self._size else 1.0
 
@@ -145,13 +147,13 @@ class EventLogReader:
         yield from self._last_line(path, number + 1, found.rest)
 
     def _last_line(self, path: Path, number: int, line: bytes) -> Iterator[LogRecord]:
-        """Read the text after the last line break: a line that is being written, or that was cut off."""
+        """Read the text after the last line break: an unfinished line that is being written or was cut off."""
         if not line.strip():
             return
         try:
             records = self._unusual(line)
         except Exception:
-            # Do not report the line: the cut-off compressed block has already been reported.
+            # Do not report the line, because the compressed block that was cut off has already been reported.
             if not self._is_cut_off:
                 self._cut_off(f"{path}:{number}: the file ends in the middle of this line")
             return
@@ -179,11 +181,11 @@ class EventLogReader:
 
     def _is_needed(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
-        # Keep only the beginning: the start of a SQL execution contains a plan of any size.
+        # Keep only the beginning, because the start of a SQL execution contains a plan of unlimited size.
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
-        """Handle a line of a new kind, or with its kind at an unusual position."""
+        """Handle a line of an unknown kind, or a line that has its kind at an unusual position."""
         name = msgspec.json.decode(line, type=EventKind).name
         handler = self._handlers.get(name.encode())
         if handler is not None:
@@ -214,9 +216,9 @@ def _reason(line: bytes, error: Exception) -> str:
     return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not an event of Spark: {error}'}"
 
 
-#: Maximum length of a line that is kept without a check whether the line is needed.
+#: Maximum length of a line that is kept without checking whether the reader needs the line.
 _LONG = 1 << 20
-#: Maximum length of a valid line; a longer line comes from a file without line breaks.
+#: Maximum length of a valid line. A longer line shows a file without line breaks.
 _LONGEST = 1 << 27
 _KEPT_BYTES = 1 << 10
 

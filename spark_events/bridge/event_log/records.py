@@ -63,14 +63,14 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-# A task's end has its accumulators between the first key and the second, or else the third. These texts can occur only
-# as keys because quotation marks inside a string are escaped.
+# In the line of a task's end, the accumulators are the text between the first of these keys and the second; without the
+# second, the third ends them. A string cannot contain these texts, because its quotation marks are escaped.
 _ACCUMULATORS = b',"Accumulables":['
 _EXECUTOR_METRICS = b',"Task Executor Metrics":{'
 _TASK_METRICS = b',"Task Metrics":{'
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
-#: Id of the executor of a local application, which is the driver itself.
+#: Executor id of the driver, which is the only executor of a local application.
 _DRIVER = "driver"
 
 
@@ -193,7 +193,8 @@ class LogRecords:
         )
 
     def _application_end(self, line: shapes.ApplicationEndLine) -> Sequence[LogRecord]:
-        # The outcome is unknown: the shim determines it from the driver's threads, which the log does not contain.
+        # The outcome is unknown: in a live run, the shim determines it from the driver's threads, which are not in the
+        # log.
         at = self._at(line.timestamp)
         end = ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
         totals = self._totals.of_application(at, line.timestamp, final=True)
@@ -323,7 +324,7 @@ class LogRecords:
         record = self._sql.start(line)
         if record is None:
             return ()
-        # A line that the reader has cut has no time.
+        # The reader cuts long lines; a line that was cut has no time.
         at, time = self._times(record.time or None)
         return (msgspec.structs.replace(record, at=at, time=time),)
 
@@ -344,7 +345,7 @@ class LogRecords:
         return QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp)
 
     def _query_terminated(self, line: shapes.QueryTerminatedLine) -> QueryTerminated:
-        # Spark's event has no time: use the time of the preceding line, the earliest possible time.
+        # Spark's event has no time, so use the earliest possible time, which is the time of the preceding line.
         return QueryTerminated(
             at=self._now,
             id=line.id,
@@ -364,7 +365,7 @@ class LogRecords:
         return self._now
 
     def _times(self, time: int | None) -> tuple[int, int]:
-        """Return the log's clock and the event's own time, which is the clock if the event has no time."""
+        """Return the log's clock and the event's own time; if the event has no time, both are the clock."""
         if time is None or time < 0:
             return self._now, self._now
         return self._at(time), time
@@ -377,8 +378,9 @@ def _outcome(task: shapes.EndedTask | shapes.EndedTaskOfAnyVersion, reason: shap
 
 
 def _to_reported_format(progress: StreamingProgress) -> StreamingProgress:
-    """Convert a progress to the format of ``StreamingQueryProgress.json``: unquote offsets, and remove schemas of
-    rows.
+    """Convert a progress to the format of ``StreamingQueryProgress.json``.
+
+    The function unquotes offsets and removes the schemas of rows.
     """
     return msgspec.structs.replace(
         progress,

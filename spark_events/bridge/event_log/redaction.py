@@ -1,4 +1,4 @@
-"""Redaction of a log's texts, as in the shim (``Redaction.java``)."""
+"""Redaction of secrets in a log's texts, with the rules of the shim (``Redaction.java``)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _REPLACEMENT = "*********(redacted)"
 
 
 class Redaction:
-    """Redaction of texts with the application's pattern, applied to key and value.
+    """Redaction of texts with the application's pattern, which is matched against key and value.
 
-    Spark redacts the properties in a log, including a pattern that matches its own text. If the pattern is unknown for
-    this reason, or is invalid in Python, every text that Spark has not redacted is replaced.
+    Spark redacts the properties in a log. A pattern that matches its own text is redacted too and is then unknown. If
+    the pattern is unknown or invalid in Python, this class replaces every text that Spark has not redacted.
 
     Args:
         properties: the Spark properties in the log.
@@ -23,7 +23,8 @@ class Redaction:
     def __init__(self, properties: Mapping[str, str]) -> None:
         pattern = _compiled(properties.get(_SETTING, _SPARK_DEFAULT))
         self._matches_text = re.compile("").search if pattern is None else pattern.search
-        # Spark has already redacted the properties of jobs. Redacted ids would hide the query or execution of a job.
+        # Spark has already redacted the properties of jobs. Redacting an id as well would hide the job's query or
+        # execution.
         self._matches_property = (re.compile(_SPARK_DEFAULT, re.ASCII) if pattern is None else pattern).search
         self._name_is_redacted = properties.get("spark.app.name") == _REPLACEMENT
 
@@ -38,14 +39,14 @@ class Redaction:
     def application_name(self, name: str) -> str:
         """Return the application's name, or the replacement.
 
-        Spark redacts the name only among the properties.
+        Spark redacts the name in the properties only.
         """
         return _REPLACEMENT if self._name_is_redacted else self.job_property("spark.app.name", name)
 
 
 def _compiled(regex: str) -> re.Pattern[str] | None:
     try:
-        # Java's classes and case folding are ASCII by default.
+        # By default, Java's character classes and case folding use only ASCII.
         return None if regex == _REPLACEMENT else re.compile(regex, re.ASCII)
     except re.error:
         return None

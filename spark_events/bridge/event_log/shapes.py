@@ -18,11 +18,11 @@ def _spark(field: str) -> str:
 
 
 class _Core(msgspec.Struct, gc=False, rename=_spark):
-    """Base of core events: field ``stage_attempt_id`` is ``Stage Attempt ID`` in the log."""
+    """Base of core events; the field ``stage_attempt_id`` is ``Stage Attempt ID`` in the log."""
 
 
 class _Streaming(msgspec.Struct, gc=False, rename="camel"):
-    """Base of streaming and SQL events, which Jackson writes: field ``run_id`` is ``runId`` in the log."""
+    """Base of streaming and SQL events, which Jackson writes; the field ``run_id`` is ``runId`` in the log."""
 
 
 class EventKind(msgspec.Struct, gc=False):
@@ -138,7 +138,7 @@ class BlockManagerAddress(_Core):
 
 
 class TaskEndReason(_Core):
-    """Reason for a task's end; the fields after ``reason`` are set for an exception or a fetch failure."""
+    """Reason why a task ended; the fields after ``reason`` are set for an exception or a fetch failure."""
 
     reason: str
     class_name: str = ""
@@ -171,7 +171,7 @@ class _Output(_Core):
 
 
 class TaskMetrics(_Core):
-    """Metrics of a task attempt; Spark writes CPU and shuffle write times in nanoseconds, others in milliseconds."""
+    """Metrics of a task attempt; times are in milliseconds, except CPU and shuffle write times in nanoseconds."""
 
     executor_deserialize_time: int = 0
     executor_run_time: int = 0
@@ -197,7 +197,7 @@ class ExecutorPeaks(msgspec.Struct, gc=False):
 
 
 class StageExecutorMetricsLine(_Core):
-    """The peaks of an executor during a stage; Spark writes it only if a setting enables this."""
+    """An executor's peaks during a stage; Spark writes this line only if a setting enables it."""
 
     executor_id: str
     executor_metrics: ExecutorPeaks
@@ -218,7 +218,7 @@ class EndedTask(_Core):
 
 
 class TaskEndBeginning(_Core):
-    """Line of a task's end without the accumulators, which are most of the line."""
+    """Line of a task's end without the accumulators, which make up most of the line."""
 
     stage_id: int
     stage_attempt_id: int

@@ -1,4 +1,4 @@
-"""Histogram for quantiles; same integer arithmetic as ``Sketch.java`` in the shim."""
+"""Histogram for quantiles, with the same integer arithmetic as ``Sketch.java`` in the shim."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class Sketch:
     """Histogram with 16 buckets for each power of two.
 
-    Its quantiles are at most 6.25 % too small.
+    A quantile is at most 6.25 % below the exact value.
 
     Attributes:
         max: the largest value; 0 without values.
@@ -36,8 +36,8 @@ class Sketch:
     def quantile(self, percent: int) -> int:
         """Return a quantile: the lower bound of its bucket; 0 without values.
 
-        The result is never below the minimum. The lower bound detects the skew of a task with exactly five times the
-        median duration; the upper bound would miss this task.
+        The result is never below the minimum. A task with exactly five times the median duration counts as skewed; with
+        the upper bound of the bucket, the median would be too large to detect this task.
         """
         rank = (percent * self._total + 99) // 100
         for bucket in sorted(self._counts):

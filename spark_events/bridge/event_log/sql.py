@@ -15,13 +15,13 @@ from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
 SQL_END = _KIND + b"End"
-#: Key that follows the description. In a line that the reader has cut, the fields before this key are complete.
+#: Key that follows the description. If the reader has cut a line, the fields before this key are complete.
 _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
 #: Texts in the description that Spark gives the executions of a micro-batch.
 _RUN = "\nrunId = "
 _BATCH = "\nbatch = "
-#: Limits in characters: of a description that is read, of its selected lines in total, and of one line.
+#: Limits, in characters, of a description that is read, of all its selected lines, and of one line.
 _LONGEST_PLAN = 1 << 20
 _MOST_OF_PLAN = 4_096
 _LONGEST_LINE = 512
@@ -49,8 +49,8 @@ class SqlLines:
     def start(self, line: bytes) -> SqlExecutionStart | None:
         """Return the record of an execution's start; None in a micro-batch.
 
-        The reader cuts very long lines, so the record may lack the plan and the time. If the description was cut off,
-        there is no record.
+        The reader cuts very long lines, so the record may lack the plan and the time. The result is also None if the
+        cut removed a part of the description.
         """
         if b'"details"' not in line and line[-1:] == b"}":
             return None

@@ -1,11 +1,11 @@
 """Task counts of stage attempts, as the shim counts them in a running application (``Stages.java``).
 
-This module and the shim follow the same rules, so that a replayed log has the same edges as the live run. An edge is a
-change of a stage attempt's status.
+An edge is a change of a stage attempt's status. This module and the shim follow the same rules, so that a replay finds
+the same edges as the live run.
 
-A task whose output was lost with its executor is resubmitted. Spark reports the resubmission with the time at which the
-task had finished. Therefore the edge waits for an event with the time of the loss: the executor's removal, or the
-attempt's next task start or end, whichever is first.
+If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with the
+time at which the task had finished, not the time of the loss. Therefore the edge waits for the next event with a
+suitable time: the executor's removal, or the next start or end of a task in the attempt.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import NamedTuple
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
-#: Maximum number of removed executors that are stored, for resubmissions that Spark reports after the removal.
+#: Maximum number of removed executors to store. Spark may report a resubmission after the removal.
 _REMEMBERED_EXECUTORS = 1_024
-#: Maximum number of stored exceptions per stage attempt; the task that fails a stage is among the last failed tasks.
+#: Maximum number of stored exceptions per stage attempt. The exception that fails a stage is among the last ones.
 _REMEMBERED_FAILURES = 16
 
 
@@ -41,7 +41,7 @@ class TaskFailures:
 
     Attributes:
         lost_executor: the executor whose shuffle output a task most recently failed to fetch.
-        lost_host: host of this executor.
+        lost_host: the host of ``lost_executor``.
     """
 
     __slots__ = ("_traces", "lost_executor", "lost_host")
@@ -87,7 +87,7 @@ class _TaskAttempt:
         open_since: sum of the launch times of running task attempts, in milliseconds.
         failures: the exceptions of the failed attempts.
         status: the current status of the stage attempt.
-        lost_executor: an executor whose lost output changed the counts, while the time of the loss is unknown.
+        lost_executor: an executor whose output was lost; set while the edge waits for the time of the loss.
     """
 
     __slots__ = (
@@ -145,7 +145,7 @@ class _TaskAttempt:
             self.failed += 1
 
     def output_lost(self, index: int) -> None:
-        """Undo a successful task; its resubmission is not the end of a task attempt."""
+        """Undo a successful task. Its resubmission does not count as the end of a task attempt."""
         if index in self._done:
             self._done.discard(index)
             self.finished -= 1
@@ -154,7 +154,7 @@ class _TaskAttempt:
                 self.running += 1
 
     def edge(self, time: int) -> Edge | None:
-        """Return the edge, if the status has changed."""
+        """Return the edge if the status has changed, else None."""
         if self.finished == self.tasks:
             now = _FINISHED
         elif self.running + self.finished == self.tasks:
@@ -167,7 +167,7 @@ class _TaskAttempt:
         return Edge(self.stage_id, self.number, time, now, self.tasks, self.running, self.finished, self.failed)
 
     def date(self, time: int) -> Edge | None:
-        """Return the waiting edge, with this time."""
+        """Return the waiting edge, and date it with this time."""
         if self.lost_executor is None:
             return None
         self.lost_executor = None
@@ -175,7 +175,10 @@ class _TaskAttempt:
 
 
 class TaskCounts:
-    """Running stage attempts. Each method returns the edges that an event causes, usually none."""
+    """Running stage attempts.
+
+    Each method returns the edges that an event causes, usually none.
+    """
 
     def __init__(self) -> None:
         self._attempts: dict[tuple[int, int], _TaskAttempt] = {}
@@ -216,7 +219,7 @@ class TaskCounts:
         return (0, 0) if attempt is None else (attempt.running, attempt.finished)
 
     def open_ms(self, time: int) -> int:
-        """Return the time since the launches of the running task attempts, in milliseconds."""
+        """Return the total running time of the running task attempts, in milliseconds."""
         return sum(max(0, attempt.open * time - attempt.open_since) for attempt in self._attempts.values())
 
     def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
@@ -233,7 +236,7 @@ class TaskCounts:
         return ()
 
     def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
-        """Return the edges that wait for this executor's removal, with the time of the removal."""
+        """Return the edges that wait for the removal of this executor; they get the time of the removal."""
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
             self._removed.popitem(last=False)

@@ -1,8 +1,8 @@
 """Totals of stage attempts and of the application.
 
-The shim computes the same totals in a live run (``TaskTotals.java``). The peaks of memory may be lower than in a live
-run: an event log has only the peaks that Spark measured when a task finished, and, with
-``spark.eventLog.logStageExecutorMetrics``, when a stage completed.
+The shim computes the same totals in a live run (``TaskTotals.java``). Memory peaks may be lower than in a live run: an
+event log has only the peaks that Spark measured when a task finished. With ``spark.eventLog.logStageExecutorMetrics``,
+it also has those that Spark measured when a stage completed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_events.bridge.event_log.sketch import Sketch
 from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.records import ApplicationTotals, StageTotals, TaskTotals
 
-#: Executor id of the driver, which is the executor of a local application.
+#: Executor id of the driver, which is the only executor of a local application.
 _DRIVER = "driver"
 _NAMES = TaskTotals.__struct_fields__
 #: Sums that Spark measures in nanoseconds.
@@ -39,7 +39,7 @@ class _Sums:
     def add(self, task: EndedTask | EndedTaskOfAnyVersion, outcome: Outcome, given: TaskMetrics | None) -> None:
         """Add an ended attempt.
 
-        ``given`` is None if Spark has no metrics, for example after the loss of the executor.
+        ``given`` is None if Spark has no metrics, for example because the executor was lost.
         """
         metrics = _NO_METRICS if given is None else given
         duration = max(0, task.finish_time - task.launch_time)
@@ -104,7 +104,7 @@ class _Sums:
 class Totals:
     """Totals of the running stage attempts and of the application.
 
-    The totals belong to the current line of the log.
+    The totals cover the log up to the current line.
 
     Args:
         interval: minimum time between two records, in milliseconds; 0: no record before the application's end.
@@ -133,7 +133,7 @@ class Totals:
     def started(self, time: int) -> None:
         """Begin the first interval.
 
-        From now on, all executors are known, because Spark adds executors later.
+        All executors are known from the application's start, because Spark adds executors after it.
         """
         self._last_record = time
         self._knows_executors = True
@@ -163,7 +163,8 @@ class Totals:
     def stage_completed(self, key: tuple[int, int], started: int, ended: int, *, failed: bool) -> StageTotals | None:
         """Count and forget a stage attempt; return its totals.
 
-        Return None if the attempt is unknown: it began before the log, or Spark repeats the end of a barrier stage.
+        The result is None if the attempt is unknown: it began before the log, or Spark repeats the end of a barrier
+        stage.
         """
         stage = self._stages.pop(key, None)
         if stage is None:
@@ -196,7 +197,7 @@ class Totals:
         return () if is_first else (self.of_application(at, time),)
 
     def of_application(self, at: int, time: int, *, final: bool = False) -> ApplicationTotals:
-        """Return the application's totals, including stages that still run."""
+        """Return the application's totals, including the stages that are still running."""
         everything = _Sums()
         for sums in (self._ended, *self._stages.values()):
             everything.add_all(sums)

@@ -1,4 +1,4 @@
-"""Running tasks and executors in an event log, tracked like in the shim (``RunningWork.java``)."""
+"""Running tasks and executors in an event log, counted by the same rules as in the shim (``RunningWork.java``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningS
 
 __all__ = ["RunningWork"]
 
-#: Minimum duration of a stage's wait for resources that is recorded, in milliseconds.
+#: Shortest wait for resources that makes a record, in milliseconds.
 _LEAST_MILLIS = 1_000
 
 
@@ -43,13 +43,13 @@ class RunningWork:
         )
 
     def completed(self, stage_id: int, attempt: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Remove a stage attempt; return its wait, if it never received resources."""
+        """Remove a stage attempt; if it never got resources, return its wait."""
         waited = [wait for wait in self.waited(at, time) if wait.stage.stage_id == stage_id]
         self._stages.pop((stage_id, attempt), None)
         return waited
 
     def started(self, task: int, executor: str, stage_id: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Add a running task; return the wait for resources that its start ends."""
+        """Add a running task; if its start ends a wait for resources, return the wait."""
         waited = self.waited(at, time)
         self._running[task] = executor, stage_id
         return waited
@@ -88,7 +88,7 @@ class RunningWork:
         self._executors[record.executor_id] = record.host, record.cores
 
     def executor_removed(self, record: ExecutorRemoved) -> ExecutorRemoved:
-        """Remove an executor; return the record of the removal with the lost tasks."""
+        """Remove an executor; return a record of the removal, with the executor's lost tasks."""
         executor = record.executor_id
         stages = self._lost.pop(executor, [])
         for task in [task for task, (owner, _) in self._running.items() if owner == executor]:

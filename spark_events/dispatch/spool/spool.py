@@ -191,7 +191,10 @@ class Spool:
         return sum(file.unread for file in self.files)
 
     def _bypasses_disk(self) -> bool:
-        """Whether the worker reads directly from the mailbox, because the disk fails or hangs and has no older events."""
+        """Whether the worker reads directly from the mailbox.
+
+        The worker does so while the disk fails or hangs, if no older events are on disk.
+        """
         return (self.is_failing or self._hangs) and not self._unread() and not self._closing
 
     @contextlib.contextmanager
