@@ -314,8 +314,8 @@ class Cache:
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager of a :class:`CacheStore`, such as a
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
-        version: part of the keys in ``store``. The code of imported modules is not part of the keys: if a change of
-            this code changes the answers, change the version.
+        version: part of the keys in ``store``. Code is not part of the keys: if a change of code changes the answers,
+            change the version.
         timeout: seconds for one access to ``store``; afterwards, the engine calls the service.
 
     Raises:

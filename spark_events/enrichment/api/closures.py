@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.schema import Output, typed
+from spark_events.enrichment.api.stable_names import described
 from spark_events.enrichment.engine.engine import Definition
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
@@ -52,9 +53,11 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     # A changed check may reject an answer that an earlier version of the program accepted and cached.
     again = [_dumped(name, parts[name]).hex() for name in ("Retry.on_result", "output") if name in parts]
     # The function's columns count even with coalesce_by: with other columns it may answer the same request differently.
-    asked = [calls, again, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
-    answers = hashlib.sha256(repr(asked).encode()).hexdigest()
-    return Definition(calls, answers, resource, uuid.uuid4().hex)
+    asked = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
+    answers = hashlib.sha256(repr([calls, again, *asked]).encode()).hexdigest()
+    names = [described(parts[name]) for name in ("fn", "resource", "Retry.on_result", "output") if name in parts]
+    stored = hashlib.sha256(repr([names, output.serialised(), *asked]).encode()).hexdigest()
+    return Definition(calls, answers, resource, uuid.uuid4().hex, stored)
 
 
 def _parts(plan: Plan) -> dict[str, Any]:

@@ -43,12 +43,15 @@ class Definition:
         resource: digest of the function that opens the resource; the key of the open resource.
         batch: identity of this run of this micro-batch, different in a replay. It is the key of the circuit breaker, so
             that later tasks of this process know that the destination is down.
+        stored: digest like ``answers``, but of the names of functions instead of their code, so that it is the same in
+            every driver process. It is part of the keys of a shared cache.
     """
 
     calls: str
     answers: str
     resource: str
     batch: str
+    stored: str = ""
 
 
 def assemble(
@@ -108,10 +111,9 @@ def assemble(
             cache = process.caches.get((definition.answers, kept), lambda: AnswerCache(kept.max_entries, kept.ttl))
         pool.sharing = Sharing(memory, cache, counts)
         if kept is not None and kept.store is not None and codec is not None:
-            place = definition.answers
             pause = process.store_pauses.get(kept.store, Pause)
             pool.sharing.shared = SharedCache(
-                kept, place, codec, process.resources, pause, counts, pool.looked_up, clock
+                kept, definition.stored, codec, process.resources, pause, counts, pool.looked_up, clock
             )
     return pool
 

@@ -62,7 +62,7 @@ def enriched(
 ) -> tuple[list[int], Mapping[str, Any]]:
     """Return the answers for some ids, and the counters."""
     task = Task(b"", b"", schema.serialize().to_pybytes(), ("id",), ("id",), scope="", settles=True)
-    definition = Definition("calls", answers, "resource", f"shared {next(_number)}")
+    definition = Definition("calls", answers, "resource", f"shared {next(_number)}", stored=answers)
     made = Plan(service, cache=cache, **plan)
     batch = pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64())})
     table = pa.Table.from_batches(list(Partition(task, made, definition, TaskAttempt(), "").run(iter([batch]))))

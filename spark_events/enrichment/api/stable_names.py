@@ -1,0 +1,65 @@
+"""Description of the user's functions that is the same in every driver process, for keys of a shared cache.
+
+A pickle is no such description: cloudpickle gives classes of the main script random ids, and sets have no order.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["described"]
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+
+
+def described(value: Any, within: tuple[int, ...] = ()) -> str:
+    """Return the names of functions and classes, and the values that they hold, as text.
+
+    Code is not described, nor are functions that a function calls. Of the global variables of a function, only text,
+    bytes, numbers and None count.
+
+    Args:
+        value: a function, or any object that can be pickled.
+        within: ids of the objects that contain this one.
+    """
+    if isinstance(value, _PLAIN):
+        return f"{type(value).__name__} {value!r}"
+    if id(value) in within:
+        return "..."
+    inside = (*within, id(value))
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(described(one, inside) for one in value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(described(one, inside) for one in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{described(k, inside)}: {described(v, inside)}' for k, v in value.items()))}}}"
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if inspect.isclass(value) or inspect.isbuiltin(value):
+        return _name(value)
+    try:
+        return f"{_name(value)} {described(_held(value), inside)}"
+    except Exception:  # no variables yet, or pickled by cloudpickle alone
+        return _name(type(value))
+
+
+def _name(value: Any) -> str:
+    module = getattr(value, "__module__", None) or ""
+    if module == "__main__":
+        module = os.path.basename(getattr(sys.modules[module], "__file__", None) or "")
+    return f"{module}:{getattr(value, '__qualname__', '')}"
+
+
+def _held(value: Any) -> Any:
+    """Return what a function or an object holds."""
+    if not inspect.isfunction(value):
+        # Items of containers are iterators that the call has made.
+        return [list(one) if isinstance(one, Iterator) else one for one in value.__reduce_ex__(4)]
+    variables = inspect.getclosurevars(value)
+    constants = {name: one for name, one in variables.globals.items() if isinstance(one, _PLAIN)}
+    return [variables.nonlocals, constants, value.__defaults__, value.__kwdefaults__]
