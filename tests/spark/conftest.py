@@ -14,7 +14,7 @@ from spark.enriching import by_value, session
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield the Spark session of a test module.
 
-    Workers cannot import the module, so its functions are pickled by value.
+    Functions of the test module are pickled by value, because workers cannot import the module.
     """
     by_value(request.module.__name__)
     with session(tmp_path_factory.mktemp("spark")) as made:
@@ -30,6 +30,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]
 
 @pytest.fixture
 def service(running: EnrichService) -> EnrichService:
-    """Yield an enrichment service with an empty log and no script, on a port that no worker of earlier tests knows."""
+    """Yield an enrichment service with an empty log and no script, on a port that no earlier test has used."""
     running.move()
     return running

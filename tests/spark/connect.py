@@ -1,4 +1,6 @@
-"""Spark Connect server for tests. PySpark 3.5 does not include its jar; ``make connect`` downloads it."""
+"""Spark Connect server for tests.
+
+PySpark 3.5 does not include the jar of Spark Connect; ``make connect`` downloads the jar."""
 
 from __future__ import annotations
 

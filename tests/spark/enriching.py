@@ -1,6 +1,7 @@
-"""Spark session in this process, and functions that call the loopback service from its workers.
+"""Spark session in this process, and functions that call the enrichment service from its workers.
 
-Functions of test modules are pickled by value, because workers cannot import pytest's modules.
+The enrichment service listens on the loopback interface. Functions of test modules are pickled by value, because
+workers cannot import pytest's modules.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 ONCE = Retry(attempts=1)
-#: The circuit breaker opens at the first call that fails because the destination is down.
+#: The circuit breaker opens after one failed call, because the destination is down.
 GIVES_UP: dict[str, Any] = {
     "limits": Limits(max_in_flight=1, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0)),
     "retry": ONCE,
@@ -49,7 +50,7 @@ class Client:
         self.port = port
 
     async def get(self, key: Any, idempotency_key: str = "") -> dict[str, Any]:
-        """Return the service's JSON.
+        """Return the JSON of the service's response.
 
         Raises:
             OSError: if the status is not 200 or the connection fails.
@@ -81,7 +82,7 @@ def opener(port: int) -> Callable[[], Any]:
 
 
 def logged_opener(port: int, path: str) -> Callable[[], Any]:
-    """Return a resource that appends the process id to a file whenever the resource is opened."""
+    """Return a resource that appends its process id to a file each time a process opens the resource."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[Client]:

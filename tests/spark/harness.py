@@ -1,4 +1,4 @@
-"""Real Spark for tests: start spark-submit, observe it, and end all of its processes.
+"""Start spark-submit for tests, observe the run, and end all of its processes.
 
 Every process of a run inherits an environment variable with a unique value. The variable identifies the sidecar and all
 remaining processes, even after their parent has exited.
@@ -35,15 +35,15 @@ T = TypeVar("T")
 JOBS = Path(__file__).parent / "jobs"
 REPORTERS = Path(__file__).parent / "reporters"
 MARK = "SPARK_EVENTS_TEST_RUN"
-#: Time limit of one spark-submit, long enough for a busy or slow machine.
+#: Time limit of one spark-submit run; long enough for a busy or slow machine.
 DEADLINE_SECONDS = 600
-#: Time limit of a sidecar after its driver's exit: `events.shutdown.timeout` (10 s) and a margin.
+#: Time limit for the sidecar's exit after its driver's exit: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
 _POLL_SECONDS = 0.02
 
 # Small jobs are faster with the C1 compiler alone and a simple garbage collector.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: Settings of Spark for a small and quiet Spark, without settings of spark-events.
+#: Settings for a small Spark with few log lines, without settings of spark-events.
 SMALL_SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -52,7 +52,7 @@ SMALL_SPARK = {
     "spark.driver.extraJavaOptions": _JVM_OPTIONS,
     "spark.executor.extraJavaOptions": _JVM_OPTIONS,
 }
-#: Longer timeouts for tests that expect no warnings, because a slow machine could cause warnings.
+#: Longer timeouts for tests that expect no warnings: on a slow machine, the default timeouts could cause warnings.
 PATIENT = {
     "events.sidecar.start-timeout": "2min",
     "events.dispatcher.sync.timeout": "3min",
@@ -69,9 +69,10 @@ def pyspark_home() -> Path:
 
 
 def home_in(folder: Path) -> Path:
-    """Return this PySpark in a folder that a Spark Worker can write to.
+    """Return a folder with links to this PySpark, in which a Spark Worker can create files.
 
-    A Worker names its folders after the second of the application's start: workers that share a folder could collide.
+    A Worker names a folder after the application's start time in seconds, so two workers in one folder could use the
+    same name.
     """
     home = folder / "spark-home"
     home.mkdir()
@@ -130,7 +131,7 @@ def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 120) -> 
     """Return the first true result of ``probe``.
 
     Raises:
-        TimeoutError: if no result is true in time; the message contains ``what``.
+        TimeoutError: if no result is true in time; the error message contains ``what``.
     """
     deadline = time.monotonic() + seconds
     while not (found := probe()):
@@ -188,7 +189,7 @@ class Run:
         return [line for line in self.log.splitlines() if re.search(r" (WARN|ERROR) .*spark-events: ", line)]
 
     def events(self, path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the events of the file's complete lines, each of which must be a valid event."""
+        """Return the events in the complete lines of the file; fail if a line is not a valid event."""
         path = path or self.events_path
         if not path.exists():
             return []
@@ -211,7 +212,7 @@ class Run:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def truth(self, name: str = "truth") -> Any:
-        """Return Spark's data about the run, which the job wrote."""
+        """Return the data about the run that the job read from Spark and wrote to a file."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
     def commits(self, checkpoint: str) -> list[int]:
@@ -219,11 +220,11 @@ class Run:
         return committed(self.folder / checkpoint)
 
     def command(self, word: str) -> None:
-        """Send a word for which the job waits."""
+        """Send a word to the job, which waits for this word."""
         (self.folder / word).touch()
 
     def wait_until_announced(self, word: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait for a word from the job."""
+        """Wait until the job sends this word."""
         self.wait_for(f"the job to say {word!r}", (self.folder / word).exists, seconds)
 
     def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
@@ -260,7 +261,7 @@ class Run:
         return pid
 
     def next_sidecar(self, *known: int) -> int:
-        """Wait for a sidecar with an unknown process id and return the id."""
+        """Wait for a sidecar whose process id is not in ``known``, and return its process id."""
         return self.wait_for("another sidecar", lambda: next((p for p in self.sidecars() if p not in known), None))
 
     def driver(self) -> int:
@@ -285,7 +286,7 @@ class Run:
             self.end()
             raise AssertionError(f"the job did not end within {seconds} s:\n{tail}") from None
         try:
-            # If Python started the JVM, the JVM exits after Python and before the sidecar.
+            # If Python started the JVM, Python exits first, then the JVM, then the sidecar.
             wait_for("the driver's JVM to be gone", lambda: not any(map(_is_driver, self.processes())), seconds)
             wait_for("the sidecar to be gone", lambda: not self.sidecars(), LEFTOVER_SECONDS)
         except TimeoutError as error:
@@ -357,7 +358,7 @@ class Lab:
             command += [argument.replace("{folder}", str(folder)) for argument in arguments]
             mark = uuid.uuid4().hex
             own = {"SPARK_HOME": str(home_in(folder)), "SPARK_CONF_DIR": str(conf_dir), MARK: mark}
-            # Each run has its own spool folder, because its remaining events must not reach another run with the same
+            # Each run has its own spool folder, so that undelivered events of one run do not reach a run with the same
             # name.
             own["XDG_STATE_HOME"] = str(folder / "state")
             variables = environment({**own, **(env or {})})
@@ -401,7 +402,7 @@ def committed(checkpoint: Path) -> list[int]:
 
 
 def line_of(job: str, marker: str) -> int:
-    """Return the line number of a job's line that ends with the marker."""
+    """Return the number of the line in a job's script that ends with the marker."""
     lines = (JOBS / job).read_text(encoding="utf-8").splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(marker)]
     return found

@@ -1,10 +1,10 @@
-"""Wrapper of Java that halves the start time of Spark, because the tests start Spark about a hundred times.
+"""Wrapper of Java that halves the start time of Spark.
 
-A class data archive (JEP 350), created once per Spark version, contains the classes that Spark's JVM loads at its
-start.
-A JVM uses an archive only if its class path starts with the class path of the JVM that created the archive. Spark puts
-the configuration folder and the user's jars first, which differ between tests. Therefore the script ``java`` moves
-them to the end of the class path. In a SPARK_HOME that consists of links, the same jars have other paths.
+The tests start Spark about a hundred times. A class data archive (JEP 350), created once per Spark version, contains
+the classes that Spark's JVM loads at its start. A JVM uses an archive only if its class path starts with the class path
+of the JVM that created the archive. Spark puts the configuration folder and the user's jars first. These entries differ
+between tests, so the script ``java`` moves them to the end of the class path. In a SPARK_HOME that consists of links,
+the script also replaces the paths of the jars by the original paths.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _make(home: Path, spark_home: Path, java: Path) -> None:
             why = done.stderr[-2000:]
             warnings.warn(f"Spark starts slowly: no archive of its classes could be made: {why}", stacklevel=2)
             return
-        # Build on the same file system and rename the folder, so that other processes see only the complete folder.
+        # Build on the same file system, then rename the folder, so that other processes never see an incomplete folder.
         target = home / "classes.new"
         target.write_bytes(made.read_bytes())
         target.replace(home / "classes.jsa")

@@ -1,4 +1,4 @@
-"""Test double of the sidecar, which the shim starts with the script in ``spark.events.python``.
+"""Test double of the sidecar, which the shim starts through ``spark.events.python``.
 
 ``SIDECAR_DOUBLE`` selects its behavior. The double records each start and every received record in its folder.
 """
@@ -32,7 +32,7 @@ STATS = {
 
 
 def make(folder: Path, how: str) -> dict[str, str]:
-    """Create the script and return the settings with which the shim runs it."""
+    """Create the script that starts the double, and return the settings for the shim."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "double"
     paths = [str(Path(__file__).parent)]
@@ -46,13 +46,13 @@ def make(folder: Path, how: str) -> dict[str, str]:
 
 
 def starts(folder: Path) -> int:
-    """Return the number of started doubles."""
+    """Return how many doubles have started."""
     diary = folder / "starts"
     return len(diary.read_text().splitlines()) if diary.exists() else 0
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the received records without an incomplete last line."""
+    """Return the received records, without the last line if the line is incomplete."""
     diary = folder / "records"
     return [json.loads(line) for line in diary.read_bytes().split(b"\n")[:-1]] if diary.exists() else []
 
@@ -102,9 +102,9 @@ def play(folder: str, how: str) -> None:
 
 
 def _start_badly(start: int, *, recovers: bool) -> None:
-    """End a start early or run normally.
+    """Run normally or fail early, as ``SIDECAR_DOUBLE`` selects.
 
-    The double exits immediately, after the greeting or at a job record, or sends an invalid greeting.
+    Early failures: exit immediately, after the greeting or at a job record, or send an invalid greeting.
     """
     if start == 1 or (start == 4 and recovers):
         if start == 4:

@@ -1,4 +1,4 @@
-"""Tests that the events of a job with every kind of work equal Spark's data about the job."""
+"""Tests that the events of a job with many kinds of work equal Spark's own data about the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROCKSDB = {
 
 
 class Batch(NamedTuple):
-    """Micro-batch with its query's run, Spark's progress, and the attributes and time of its event."""
+    """One micro-batch: its query's run, Spark's progress, and the attributes and time of its event."""
 
     query: dict[str, Any]
     progress: dict[str, Any]
@@ -52,7 +52,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module", params=DISPATCHERS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Run the job with the parametrized dispatcher; return it when it has finished."""
+    """Return the finished job that ran with the parametrized dispatcher."""
     found = runs[request.param].result()
     assert found.process.returncode == 0, found.tail()
     return found
@@ -60,7 +60,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 @pytest.fixture(scope="module")
 def truth(run: Run) -> dict[str, Any]:
-    """Return Spark's data about the run, which the job wrote."""
+    """Return the data that the job read from Spark."""
     recorded: dict[str, Any] = run.truth()
     return recorded
 
@@ -73,7 +73,7 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def batches(run: Run, truth: dict[str, Any]) -> list[Batch]:
-    """Return every batch that Spark reports as executed, with its only event."""
+    """Return every batch that Spark reports as executed, with the one event of the batch."""
     events = {}
     for event in run.named("BatchCommitEvent"):
         attributes = event["attributes"]
@@ -99,12 +99,12 @@ def millis(timestamp: str) -> int:
 
 
 def test_a_run_without_problems_logs_nothing(run: Run) -> None:
-    """If no problem occurs, spark-events adds no warning to the driver's log."""
+    """Without a problem, spark-events writes no warning to the driver's log."""
     assert run.own_messages == []
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """In the file of a reporter without a filter, events are numbered 1, 2, 3 and so on."""
+    """A reporter without a filter receives events with the sequence numbers 1, 2, 3 and so on."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
 
@@ -116,7 +116,7 @@ def test_event_ids_are_unique(run: Run) -> None:
 
 
 def test_only_known_events_are_reported(run: Run) -> None:
-    """The name of every reported event is in the catalogue, and no event was dropped."""
+    """docs/events.md contains the name of every reported event, and no event was dropped."""
     assert {event["name"] for event in run.events()} <= {
         "JobStatusChangeEvent",
         "JobFailureEvent",
@@ -151,7 +151,7 @@ def test_event_times_lie_within_the_application(run: Run, spark_log: list[dict[s
 
 
 def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The first event is RUNNING and the last event is FINISHED, at the times of Spark's event log."""
+    """The application's first event is RUNNING and its last is FINISHED, with the times in Spark's event log."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     changes = run.named("JobStatusChangeEvent", spark_entity="application")
     assert run.events()[0] == changes[0]
@@ -161,7 +161,7 @@ def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[st
 
 
 def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> None:
-    """Over all runs of a query, exactly the batches in the checkpoint's commits/ are reported, each once."""
+    """Exactly the batches in the checkpoint's commits/ are reported, each once over all runs of a query."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
         assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits(checkpoint)
@@ -177,7 +177,7 @@ def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
 
 
 def test_rows_equal_spark_s(batches: list[Batch]) -> None:
-    """Input and output rows equal Spark's progress. If Spark has no count (-1), the output attribute is missing."""
+    """Input and output rows equal Spark's progress. If Spark reports -1 output rows, the attribute is missing."""
     for batch in batches:
         written = batch.progress["sink"].get("numOutputRows", -1)
         assert batch.attributes["spark.batch.rows_input"] == batch.progress["numInputRows"]
@@ -194,7 +194,7 @@ def test_durations_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
-    """Watermark and event times of a batch equal Spark's progress. Without a watermark, the attributes are missing."""
+    """Watermark and event times of a batch equal Spark's progress. They are missing for queries without a watermark."""
     watermarks = set()
     for batch in batches:
         times = batch.progress.get("eventTime", {})
@@ -217,7 +217,7 @@ def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_state_equals_spark_s(batches: list[Batch]) -> None:
-    """State rows and late rows are the sums over the stateful operators in Spark's progress."""
+    """State rows and late rows equal the sums over the stateful operators in Spark's progress."""
     late = 0
     for batch in batches:
         operators = batch.progress["stateOperators"]
@@ -254,7 +254,7 @@ def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]
 
 
 def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
-    """Each metric of df.observe() that is not null is an attribute."""
+    """Each non-null metric of df.observe() is an attribute."""
     seen = 0
     for batch in batches:
         observed = {key: value for key, value in batch.attributes.items() if key.startswith("spark.observed.")}
@@ -270,7 +270,7 @@ def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_a_commit_event_has_the_time_of_the_commit(run: Run, batches: list[Batch]) -> None:
-    """The event's time is the end of the trigger, when Spark wrote the commit file."""
+    """The event's time is the end of the trigger, at which Spark wrote the commit file."""
     for batch in batches:
         took = batch.progress["durationMs"]["triggerExecution"]
         assert batch.observed == millis(batch.progress["timestamp"]) + took
@@ -279,7 +279,7 @@ def test_a_commit_event_has_the_time_of_the_commit(run: Run, batches: list[Batch
 
 
 def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, Any]) -> None:
-    """Each query run is reported as RUNNING, and at its end as FAILED if query.exception() is set, else FINISHED."""
+    """Each query run is reported as RUNNING. Its last status is FAILED if query.exception() is set, else FINISHED."""
     for query in truth["runs"]:
         changes = [
             change["attributes"]["spark.status.new"]
@@ -290,7 +290,7 @@ def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, An
 
 
 def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> None:
-    """A query has the same id in all runs, and each status except the first names the previous status."""
+    """All runs of a query have the same id, and each status except the first contains the previous status."""
     for query_id in {query["id"] for query in truth["runs"]}:
         changes = run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query_id)
         old = [change["attributes"].get("spark.status.old") for change in changes]
@@ -301,7 +301,7 @@ def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> 
 
 
 def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> None:
-    """Each restart of a query has a new run id: the run ids of its events equal Spark's run ids, in order."""
+    """Each restart of a query has a new run id. The run ids of its events equal Spark's run ids, in order."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     assert [event["attributes"]["spark.streaming.query.run_id"] for event in started] == [
         query["run_id"] for query in truth["runs"]
@@ -317,7 +317,7 @@ def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any
 
 
 def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any]) -> None:
-    """The root cause of a trace through Python, py4j and the JVM is the user's error with its line."""
+    """If a stack trace contains Python, py4j and the JVM, the root cause is the user's Python error with its line."""
     assert truth["careful_error"] == "StreamingQueryException"
     (failure,) = run.named("JobFailureEvent", spark_entity="query")
     attributes = failure["attributes"]
@@ -343,10 +343,10 @@ def test_a_failing_query_is_an_error(run: Run) -> None:
 
 
 def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
-    """A job that fails in a Python UDF has one failure event, with the UDF's error and line."""
+    """A job that fails in a Python UDF has one failure event, with the exception and the line of the UDF."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
     attributes = failure["attributes"]
-    # The program catches the error later. A reporter that Spark waits for receives the event before the catch.
+    # The reporter receives the event before the program catches the error, because Spark waits for this reporter.
     assert (failure["severity"], attributes["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))
     assert attributes["failure.root_cause"].startswith("ZeroDivisionError: integer division")
     assert attributes["failure.location"].endswith(
@@ -357,7 +357,7 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
 
 
 def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Each JobFailed in Spark's event log has a failure event with the same time. Other jobs have no failure event."""
+    """Each failed job in Spark's event log has a failure event with the same time; no other job has a failure event."""
     failed = [end for end in of_kind(spark_log, "ListenerJobEnd") if end["Job Result"]["Result"] != "JobSucceeded"]
     events = run.named("JobFailureEvent", spark_entity="job")
     assert [event["attributes"]["spark.job.id"] for event in events] == [end["Job ID"] for end in failed]
@@ -385,7 +385,7 @@ def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dic
 
 
 def test_events_of_a_run_are_in_order(run: Run, truth: dict[str, Any]) -> None:
-    """RUNNING of a query run precedes the run's commits, and its final status follows them."""
+    """RUNNING of a query run precedes the run's commits, and the final status follows the commits."""
     for query in truth["runs"]:
         kinds = [
             event["name"]

@@ -1,4 +1,4 @@
-"""Tests of the sources of settings. An invalid setting causes one message, and the job continues."""
+"""Tests of the sources of settings, and of invalid settings: one message, and the job continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def only_two_lines(lab: Lab) -> Run:
 
 
 def three_sources(lab: Lab) -> Run:
-    """Set the paths of reporters a to d in different combinations of file, --conf and program."""
+    """Run with reporters a to d, whose paths are set in different combinations of file, --conf and program."""
     reporters = {f"events.reporter.{name}.type": "file" for name in "abcd"}
     defaults = {f"events.reporter.{name}.path": f"{{folder}}/{name}-defaults" for name in "abd"}
     conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
@@ -68,7 +68,7 @@ def one_broken(required: str) -> Callable[[Lab], Run]:
 def broken_file(required: str) -> Callable[[Lab], Run]:
     """Run with an invalid spark-defaults.conf.
 
-    spark-submit uses another file, because it would fail with the invalid file.
+    spark-submit reads another file, because it would reject the invalid file.
     """
 
     def start(lab: Lab) -> Run:
@@ -98,7 +98,7 @@ def lonely_jar(lab: Lab) -> Run:
 
 
 class InvalidSetting(NamedTuple):
-    """Error in the settings, and the text that the driver's log must contain about it."""
+    """Error in the settings, and the text about this error that the driver's log must contain."""
 
     start: Callable[[Lab], Run]
     says: tuple[str, ...]
@@ -132,7 +132,7 @@ MISTAKES = {
     ),
 }
 
-#: Log text about the broken reporter of ``one_broken``, whether or not other reporters run.
+#: Log text about the broken reporter of ``one_broken``; the text does not depend on other reporters.
 BROKEN = "events.reporter.alerts.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable"
 
 REQUIRED = {
@@ -191,7 +191,7 @@ def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_an_invalid_setting_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """The job succeeds despite any error in the settings of spark-events."""
+    """The job succeeds although the settings of spark-events have an error."""
     run = runs[mistake].result()
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "counted").exists()
@@ -209,14 +209,14 @@ def test_an_invalid_setting_is_logged_once(runs: dict[str, Future[Run]], mistake
 
 
 def test_the_message_names_the_source_of_a_setting(runs: dict[str, Future[Run]]) -> None:
-    """The message quotes a key of spark-defaults.conf as written, and contains the path of the file."""
+    """The message contains the key as written in spark-defaults.conf, and the path of the file."""
     run = runs["all-wrong"].result()
     (message,) = run.own_messages
     assert f"set in {run.folder}/conf/spark-defaults.conf" in message
 
 
 def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) -> None:
-    """A broken reporter causes one logged error and one event, and the working reporter receives all events."""
+    """A broken reporter causes one logged error and one event. The working reporter receives all events."""
     run = runs["one-broken"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -244,7 +244,7 @@ def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[
 def test_an_invalid_setting_fails_an_application_with_required_events(
     runs: dict[str, Future[Run]], mistake: str
 ) -> None:
-    """With spark.events.required=true, an invalid setting fails the application at its start, with the same message."""
+    """With spark.events.required=true, an invalid setting prevents the application's start, with the same message."""
     run = runs[f"required-{mistake}"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()

@@ -1,4 +1,4 @@
-"""Tests of drivers in a container, where the kernel kills all processes when the first process exits."""
+"""Tests of drivers in a container, where the kernel kills all processes as soon as the first process exits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, pyspark_home, two_li
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
 
-#: Like a container, a process namespace ends with its first process.
+#: A process namespace behaves like a container: all its processes end with the first process.
 _CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-#: The environment is like a pod with a security context: a read-only root, one volume, and a user without a home. The
-#: user has a line in /etc/passwd, as in Spark's image. The user may read all files, because this machine's Python may
-#: be in /root.
+#: The environment is like a pod with a security context: a read-only root, one volume, and a user without a home. As in
+#: Spark's image, /etc/passwd contains the user. The user may read all files, because this machine's Python may be in
+#: /root.
 _USER = 12345
 _RESTRICTED = f"""
 set -e
@@ -58,7 +58,7 @@ def _run(lab: Lab, how: str) -> Run:
     ],
 )
 def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_code: int | None) -> None:
-    """The end of an application in a container is reported, because Python waits until the JVM has delivered it."""
+    """The end of an application in a container is reported, because Python waits until its last event is delivered."""
     run = _run(lab, how)
     assert run.process.returncode == code, run.tail()
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
@@ -71,7 +71,7 @@ def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_co
 
 
 def _restricted(lab: Lab, job: str, *arguments: str) -> Run:
-    """Start a job as in examples/kubernetes/, where all written files are in one volume."""
+    """Start a job as in examples/kubernetes/: the job writes only to one volume."""
     settings = {
         **two_lines(),
         **PATIENT,
@@ -99,10 +99,10 @@ def test_restricted_container_reports_its_end(lab: Lab) -> None:
 
 
 def test_restricted_container_killed_as_a_group(lab: Lab) -> None:
-    """If all processes of a container are killed, the watcher reports LOST from the files in the volume."""
+    """If all processes of a container are killed, the watcher reads the files in the volume and reports LOST."""
     run = _restricted(lab, "starved.py")
     run.wait_for("a heartbeat", lambda: run.named("HeartbeatEvent"))
-    # Kill the namespace's first process, because it outlives unshare once its user has changed.
+    # Kill the namespace's first process itself: after a change of its user, it does not end with unshare.
     (first,) = psutil.Process(run.process.pid).children()
     first.kill()
     wait_for("the container to be gone", lambda: not run.processes())
@@ -115,7 +115,7 @@ def _lost(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _watched(folder: Path) -> list[dict[str, Any]]:
-    """Check a folder once, as cron does, and return the events that the command prints."""
+    """Run the watcher once on a folder, as cron does, and return the printed events."""
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "watch", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
@@ -123,7 +123,7 @@ def _watched(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
-    """If the driver and the sidecar are killed together, the watcher and the next run report LOST with the same id."""
+    """If driver and sidecar are killed together, the watcher and the next run report LOST with the same event id."""
     settings = {
         **two_lines(),
         **PATIENT,
@@ -143,7 +143,7 @@ def test_driver_and_sidecar_killed_together(lab: Lab, tmp_path: Path) -> None:
     (reported,) = wait_for("the report of the watcher", lambda: _watched(killed.folder))
     assert reported["attributes"]["spark.status.new"] == "LOST"
     assert reported["severity"] == "FATAL"
-    # The time of the event is the last known sign of life of the driver.
+    # The time of the LOST event is the driver's last known activity.
     assert reported["observed_ts_millis"] == last
     assert _watched(killed.folder) == []
 

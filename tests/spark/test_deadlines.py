@@ -1,4 +1,4 @@
-"""Tests of work that hangs: each kind is reported with its location within two seconds of its limit."""
+"""Tests that hanging work is reported with its location, at most two seconds after its limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 _SOURCE = Path(__file__).parent / "hanging" / "HangingFileSystem.java"
 LIMIT = 2_000
-# The first batch of a slow driver may be overdue at another location. The tests wait for these locations.
+# On a slow machine, the first batch may be overdue at another location. The tests wait for these locations.
 PLACES = {
     "source": "waiting in HangingFileSystem.block, looking for new data",
     "python": "waiting in Python at control.py:",
@@ -42,7 +42,7 @@ def query(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a job whose queries hang until the test has received the events of each query."""
+    """Run a job whose queries hang until the test has received the event of each query."""
     classes = tmp_path_factory.mktemp("classes")
     javac = Path(os.environ["JAVA_HOME"]) / "bin" / "javac"
     jars = f"{pyspark_home()}/jars/*"
@@ -88,7 +88,7 @@ def test_the_event_names_the_location(run: Run, name: str) -> None:
 
 
 def test_a_foreach_batch_has_its_line(run: Run) -> None:
-    """The event of a foreachBatch contains the innermost line of the user's Python and the stack up to the function."""
+    """The event of a hanging foreachBatch contains the innermost line of the user's Python and the stack."""
     attributes = run.seen["python"]["attributes"]  # type: ignore[attr-defined]
     assert attributes["spark.deadline.location"].endswith("in wait_until_received")
     line = line_of("hangs.py", "# the place")
@@ -97,7 +97,7 @@ def test_a_foreach_batch_has_its_line(run: Run) -> None:
 
 
 def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:
-    """Every overdue deadline recovers after the test releases the work."""
+    """Every overdue deadline returns to ON_TIME after the test ends the wait."""
     events = run.named("DeadlineStatusChangeEvent")
     assert len({event["event_id"] for event in events}) == len(events)
     for name in ("source", "python", "commit", "task"):
@@ -121,6 +121,6 @@ def test_a_stage_without_any_executor_is_reported(lab: Lab) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning(run: Run) -> None:
-    """When the application ends, the driver's log contains a warning about a deadline rule for an unknown query."""
+    """If a deadline rule names a query that never starts, the driver logs a warning at the application's end."""
     (message,) = [line for line in run.own_messages if "events.deadline.query.unknown.batch" in line]
     assert "no query of this name has started" in message

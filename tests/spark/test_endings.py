@@ -1,4 +1,4 @@
-"""Tests of the reported outcome of an application for every way in which an application can end."""
+"""Tests of the reported outcome of an application, for each way in which an application can end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Since Spark 4.0, the application's end has the exit code of spark-sql.
+#: Since Spark 4.0, Spark's end event contains the exit code of spark-sql.
 KNOWS_EXIT_CODES = spark_version() >= (4,)
 LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
 ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 
 
 class Ending(NamedTuple):
-    """Way in which an application ends, with its cause and the expected status."""
+    """One way in which an application ends, and the expected status."""
 
     start: Callable[[Lab], Run]
     exit_code: int
@@ -55,12 +55,12 @@ def local_cluster(lab: Lab) -> Run:
     return lab.run("stream.py", "3", defaults=ASYNC_LINES, conf=conf)
 
 
-#: The application ends when it loses this executor.
+#: Losing this executor ends the application.
 ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
 
 
 def lost_only_executor(lab: Lab) -> Run:
-    """Kill the only executor while the cluster manager cannot start another executor."""
+    """Kill the only executor, which the cluster manager cannot replace."""
     run = lab.start("ending.py", "be-stopped", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
     run.wait_until_announced("counted")
     (executor,) = run.executors()
@@ -70,7 +70,7 @@ def lost_only_executor(lab: Lab) -> Run:
 
 
 def never_started(lab: Lab) -> Run:
-    """Start an application whose executors cannot start, so its context waits for them."""
+    """Start an application whose executors cannot start, so that it waits for executors."""
     conf = {
         **ONE_EXECUTOR,
         "spark.scheduler.minRegisteredResourcesRatio": "1",
@@ -116,7 +116,7 @@ def run(how: str, runs: dict[str, Future[Run]]) -> Run:
 
 
 def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
-    """The application has the same exit code as without spark-events."""
+    """spark-events does not change the exit code of an application."""
     assert run.process.returncode == ENDINGS[how].exit_code, run.tail()
 
 
@@ -144,24 +144,24 @@ def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
 
 
 def test_a_reported_exit_code_equals_the_process_exit_code(run: Run, how: str) -> None:
-    """The attribute exit_code is present only if the code is known. It equals the exit code of the process."""
+    """The attribute exit_code is present only if the exit code is known, and equals the code of the process."""
     _started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert ended["attributes"].get("spark.app.exit_code", run.process.returncode) == run.process.returncode
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """For each ending, the file contains every event in order."""
+    """The file contains every event in order, however the application ends."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
 
 
 def test_no_ending_logs_a_warning(run: Run) -> None:
-    """No ending causes a warning of spark-events in the driver's log."""
+    """No way of ending an application causes a warning of spark-events in the driver's log."""
     assert run.own_messages == []
 
 
 def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
-    """A statement that fails in spark-sql is reported as a job failure with Spark's message."""
+    """If a statement in spark-sql fails, a job failure with Spark's message is reported."""
     (failure,) = runs["sql-that-fails"].result().named("JobFailureEvent", spark_entity="job")
     assert "boom" in failure["attributes"]["failure.root_cause"]
     assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"
@@ -169,7 +169,7 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
-    """If the last job failed, the event of the application's end names this job, even if the outcome is unknown."""
+    """If the last job failed, the application's end event names this job, even if the outcome is unknown."""
     ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
     assert "failed" in ended["attributes"]["spark.app.outcome_hint"]
 
@@ -180,7 +180,7 @@ def test_successful_sql_is_not_a_failure(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> None:
-    """With executors in separate processes, every commit is reported once, as in local mode."""
+    """If executors run in separate processes, every commit is reported once, as in local mode."""
     run = runs["local-cluster"].result()
     commits = run.named("BatchCommitEvent", spark_streaming_query_name="steady")
     assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits("steady")

@@ -1,4 +1,4 @@
-"""Tests of enriched batches in a real session, where a service's log contains the number and order of the calls."""
+"""Tests of enriched batches in a real session. The service's log shows the number and order of the calls."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_result_survives_a_change_of_its_source_table(
 
 
 def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, service: EnrichService) -> None:
-    """Order, partitions and other columns of the rows are unchanged, although answers arrive in any order."""
+    """Rows keep their order, partitions and all other columns, although answers arrive in any order."""
     service.script(delay=0.001, tail=[0.1, 0.05])
     df = spark.range(0, 200, 1, 3).selectExpr(
         "id", "struct(id as a, array(cast(id as string)) as b) as nested", "cast(id as decimal(20,3)) as d",
@@ -97,7 +97,7 @@ def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, servic
 
 
 def test_unordered_rows_are_complete(spark: SparkSession, tmp_path: Path) -> None:
-    """Unordered rows are the same rows with the same answers, and a replay of the batch makes no call."""
+    """With ordered=False, the result has the same rows and answers, and a replay of the batch makes no call."""
     log = tmp_path / "calls"
 
     async def late(row: Row) -> dict[str, int]:
@@ -138,20 +138,20 @@ def test_results_have_the_declared_types_and_nullability(spark: SparkSession) ->
 
 
 class Part(pydantic.BaseModel):
-    """Part of a :class:`Reply`."""
+    """Model that is nested in :class:`Reply`."""
 
     name: str
 
 
 class Reply(pydantic.BaseModel):
-    """Output of an enrichment."""
+    """Output model of an enrichment."""
 
     score: int
     part: Part | None = None
 
 
 def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
-    """A Pydantic model of the main program is the output: it converts answers, and an invalid one is retried."""
+    """If a Pydantic model of the main program is the output, it converts answers, and invalid answers are retried."""
 
     log = tmp_path / "calls"
 
@@ -201,7 +201,7 @@ def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: En
 def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Rows without an answer fail the batch instead of the task, so Spark does not repeat their calls."""
+    """Rows without an answer fail the batch but not their task, so Spark does not repeat the calls of the task."""
     service.script(rules=[rule("[37]", forever={"status": 500})])
     with pytest.raises(EnrichmentError) as caught:
         enrich_batch(spark.range(0, 10, 1, 2), lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE)
@@ -225,7 +225,7 @@ def test_a_failed_batch_releases_its_data(spark: SparkSession, service: EnrichSe
 
 
 def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, service: EnrichService) -> None:
-    """The same two failed rows are reported as nulls, in a column or as dead letters."""
+    """Failed rows are reported as nulls, in a column or as dead letters; the three forms agree."""
     script = {"rules": [rule("[37]", forever={"status": 500})]}
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
     df = spark.range(0, 10, 1, 2)
@@ -255,7 +255,7 @@ def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, ser
 def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
     spark: SparkSession, service: EnrichService, ddl: Any, good: Any, bad: Any
 ) -> None:
-    """A null in a non-nullable nested type fails only its row, while Spark's check would fail the task."""
+    """A null in a non-nullable nested type fails only its row. Spark's own check would fail the task."""
 
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
@@ -272,7 +272,7 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
 
 @pytest.mark.any_spark
 def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSession, service: EnrichService) -> None:
-    """A lone surrogate in an exception's message or in a result fails its row, and no call is repeated."""
+    """A lone surrogate in a result or in an exception's message fails only its row, and causes no repeated call."""
 
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
@@ -290,7 +290,7 @@ def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSessi
 
 @pytest.mark.any_spark
 def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichService) -> None:
-    """A batch fails if the ratio of failed rows exceeds the limit. A ratio equal to the limit is allowed."""
+    """A batch fails if the ratio of failed rows is above the limit, but not if it equals the limit."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
     service.script(rules=[rule("[37]", forever={"status": 500})])
     assert enrich_batch(spark.range(10), lookup, on_failure=OnFailure("null", max_ratio=0.2), **common).count() == 10
@@ -299,7 +299,7 @@ def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichSe
 
 
 def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkSession, service: EnrichService) -> None:
-    """The lazy form makes its calls in each computation, and a row without an answer fails the task."""
+    """`enrich` makes its calls in each computation, and a row without an answer fails its task."""
     out = spark.range(0, 6, 1, 2).transform(enrich, lookup, output=OUTPUT, resource=opener(service.port))
     assert called(service) == {}
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(6)]
@@ -314,9 +314,9 @@ def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkS
 
 @pytest.mark.any_spark
 def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSession, service: EnrichService) -> None:
-    """After an outage, a new computation calls the destination again, because its circuit breakers are closed.
+    """After an outage, a new computation of an `enrich` result calls the destination again.
 
-    Within a computation, each task detects the outage separately.
+    Each computation starts with closed circuit breakers, and each of its tasks detects the outage separately.
     """
     service.script(rules=[rule(".*", forever={"status": 500})])
     out = enrich(
@@ -336,7 +336,7 @@ def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSes
 
 
 def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession, service: EnrichService) -> None:
-    """Calls of a key do not overlap and have the requested order, even across partitions."""
+    """Calls for one key do not overlap and keep the requested order, even across partitions."""
     service.script(delay=0.01)
     df = spark.range(0, 60, 1, 4).selectExpr("id % 6 as k", "59 - id as n", "id")
 
@@ -356,7 +356,7 @@ def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession
 
 
 def test_a_shuffle_that_changes_the_order_must_be_requested(spark: SparkSession, service: EnrichService) -> None:
-    """A batch with a key needs a shuffle, unless it has one partition or is already partitioned by the key."""
+    """With a key, a batch needs a shuffle, unless it has one partition or is already partitioned by the key."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port)}
     with pytest.raises(InvalidPlanError, match="give Key"):
         enrich_batch(spark.range(0, 10, 1, 2), lookup, key="id", **common)
@@ -369,7 +369,9 @@ def test_a_shuffle_that_changes_the_order_must_be_requested(spark: SparkSession,
 
 
 def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkSession) -> None:
-    """For keys, the direct result of a repartition is sufficient, but not a shuffle that Spark may split or repeat."""
+    """With a key, the result of a repartition needs no shuffle, but the result of other shuffles does.
+
+    Spark may split or repeat other shuffles."""
 
     async def same(row: Any) -> dict[str, Any]:
         return {"name": None, "score": None}
@@ -377,7 +379,7 @@ def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkS
     df = spark.range(0, 10, 1, 2).selectExpr("id % 3 as k", "id % 5 as j", "id")
     by_key = df.repartition(3, "k")
     cached = df.repartition(4, "k").cache()
-    assert cached.count() == 10  # Before the count, earlier Spark versions do not expose the partitioning.
+    assert cached.count() == 10  # Earlier Spark versions expose the partitioning only after the count.
     names = spark.range(3).selectExpr("id as j", "id as other").hint("merge")
     df.createOrReplaceTempView("scattered_rows")
     scattered = [
@@ -410,7 +412,7 @@ def test_an_empty_batch_makes_no_call(spark: SparkSession, service: EnrichServic
 def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Each row has its own idempotency key, which does not depend on its partition."""
+    """Each row has its own idempotency key, which does not depend on the row's partition."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "replay": Replay(query="nightly", batch_id=3)}
     enrich_batch(spark.range(0, 40, 1, 2), lookup, **common)
     first = {call.key: call.idempotency_key for call in service.calls()}
@@ -427,7 +429,7 @@ def test_idempotency_keys_are_distinct_and_independent_of_partitions(
 def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
     spark: SparkSession, service: EnrichService, tmp_path: Path, storage: Any
 ) -> None:
-    """With storage on disk or in checkpoints, each row is called once. A failed batch leaves no files."""
+    """With storage on disk or in checkpoints, each row causes one call. A failed batch leaves no files."""
     if storage == "replicated" and spark_version() < (4,):
         with pytest.raises(InvalidPlanError, match="needs Spark 4"):
             enrich_batch(spark.range(3), lookup, output=OUTPUT, limits=Limits(buffer=Buffer(storage=storage)))
@@ -456,7 +458,7 @@ def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
 def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """A batch that ends early deletes its files in the checkpoint directory, but no files of other programs."""
+    """A batch that ends early deletes its files in the checkpoint directory, but not the files of other programs."""
     spark.sparkContext.setCheckpointDir(str(tmp_path))
     kept = spark.range(3).checkpoint()
     before = set(tmp_path.glob("*/*"))
@@ -476,11 +478,11 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
         context = TaskContext.get()
         assert context is not None
         for batch in batches:
-            # Wait, because a task that starts to write after the deletion would create its folder again.
+            # Wait: a task that starts to write after the deletion would create its folder again.
             while context.partitionId() == 0 and not begun():
                 time.sleep(0.02)
             if context.partitionId() == 1:
-                # End the task by the file, because Spark 3.5 may not kill a cancelled task's worker, which would use
+                # End the task through the file: Spark 3.5 may not kill the worker of a cancelled task, which would keep
                 # its slot.
                 while (how == "cancelled" and not over.exists()) or not written():
                     time.sleep(0.02)
@@ -505,10 +507,10 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
 
 @pytest.mark.any_spark
 def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
-    """Tasks lease the job's rate from the driver; this test has two slots and four partitions."""
+    """Tasks lease the job's rate from the driver. This test has two slots and four partitions."""
 
     async def noted(row: Any, ctx: Any) -> dict[str, Any]:
-        # Record the time before the call, because on a busy machine a call arrives later at the service.
+        # Record the time before the call: on a busy machine, a call arrives later at the service.
         began = time.monotonic()
         await lookup(row, ctx)
         return {"began": began}
@@ -522,7 +524,7 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
     )
     began = sorted(row.began for row in out.collect())
     assert called(service) == once_each(120)
-    # A tenth of a second may be saved up, and a lease may be used later than another one.
+    # Up to a tenth of a second of unused rate may accumulate, and a task may use a lease later than another task.
     assert all(later - first >= 0.95 for first, later in zip(began, began[36:], strict=False))
 
 
@@ -540,7 +542,7 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
 
 @pytest.mark.any_spark
 def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Stored answers are reused until the version or the output changes. Changed code is not detected."""
+    """Stored answers are reused until the version or the output changes. A change of the code has no effect."""
 
     def make(prefix: str) -> Any:
         async def name(row: Any) -> dict[str, Any]:
@@ -560,7 +562,7 @@ def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession
 
 @pytest.mark.any_spark
 def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """A replay store never returns the answer of another row, even if other identifying columns have equal values."""
+    """A replay store never returns the answer of another row, even if some identifying columns have equal values."""
     df = spark.createDataFrame([(1, 2, "DE", "FR"), (2, 1, "IT", "ES")], "a long, b long, buyer string, seller string")
 
     async def named(row: Any) -> dict[str, Any]:
@@ -588,7 +590,7 @@ def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path)
 def test_a_damaged_replay_store_causes_only_repeated_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged replay store causes only repeated calls, and one log message about its files for all tasks."""
+    """A damaged replay store causes only repeated calls. One log message of all tasks names its files."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
 
     def run(batch_id: int) -> tuple[int, int, list[str]]:
@@ -612,7 +614,7 @@ def test_a_damaged_replay_store_causes_only_repeated_calls(
 
 @pytest.mark.any_spark
 def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
-    """Batch jobs of one query keep the results of other jobs, because the jobs may run at the same time."""
+    """A batch job keeps the results of other batch jobs of its query, because they may run at the same time."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
     ids = [Replay(query="nightly", batch_id=number) for number in range(2)]
     made = [enrich_batch(spark.range(3), lookup, replay=replay, **common) for replay in ids]

@@ -1,4 +1,4 @@
-"""Tests of the state that a worker process keeps between tasks, and of the rows and runs that share this state."""
+"""Tests of the state that a worker process keeps between tasks, and of sharing this state between rows and runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     by_value(__name__)
-    # With one task at a time, there is one worker and therefore one cache.
+    # With one task at a time, Spark has one worker, and therefore one cache.
     with session(tmp_path_factory.mktemp("spark"), **{"spark.master": "local[1]"}) as made:
         yield made
 
 
 def opener(address: str) -> Callable[[], Any]:
-    """Resource that the tests pass to the function."""
+    """Resource that the tests pass to their functions."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[str]:
@@ -40,7 +40,7 @@ def opener(address: str) -> Callable[[], Any]:
 
 
 async def another(row: Any, ctx: Any) -> dict[str, str]:
-    """Return a new value for each call, so an equal answer must come from the cache."""
+    """Return a new value for each call, so that two equal answers prove the use of the cache."""
     return {"answer": uuid.uuid4().hex}
 
 
@@ -96,7 +96,7 @@ async def broken(row: Any) -> None:
 def test_another_request_is_not_answered_from_the_cache(
     spark: SparkSession, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    """The cache does not answer a request with other columns, even if the values are equal."""
+    """The cache does not answer a request with different columns, even if the values are equal."""
     first = answer(spark, **one)
     assert answer(spark, **other) != first
     assert answer(spark, **one) == first
@@ -104,14 +104,14 @@ def test_another_request_is_not_answered_from_the_cache(
 
 @pytest.mark.any_spark
 def test_columns_outside_the_request_do_not_affect_the_cache(spark: SparkSession) -> None:
-    """Columns outside the request, and the position and nullability of columns, do not affect the cache."""
+    """Columns outside the request do not affect the cache, and neither do the order and nullability of columns."""
     first = answer(spark, "select 3 as only_here, 4 as more", input_cols="only_here")
     assert answer(spark, "select 'x' as more, if(rand() < 2, 3, null) as only_here", input_cols="only_here") == first
 
 
 @pytest.mark.any_spark
 def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None:
-    """Equal rows of a partition share one call. Equal rows of several partitions need a shuffle by the columns."""
+    """Equal rows of a partition share one call. To share calls over partitions, rows need a shuffle by the columns."""
     equal = spark.range(0, 40, 1, 4).selectExpr("id", "'DE' as country")
     for df, calls in ((equal, 4), (equal.repartition(4, "country"), 1)):
         made = enrich_batch(df, another, output="answer string", cache=Cache(by="country", ttl=0))
@@ -208,7 +208,7 @@ def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, f
 
 @pytest.mark.any_spark
 def test_an_accumulator_in_the_resource_is_rejected(spark: SparkSession) -> None:
-    """An accumulator in the resource is rejected, because it stays open after Spark has read the accumulator."""
+    """An accumulator in the resource is rejected, because the resource stays open after Spark reads the accumulator."""
     counter = spark.sparkContext.accumulator(0)
 
     @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Tests of enrichment on separate executors with a minimal Python, where tests kill an executor."""
+"""Tests of enrichment on separate executors with a minimal Python, some of which kill an executor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
-#: Both executors run before the first task, so each executor has a part of every batch and shuffle.
+#: Start both executors before the first task, so that each executor has a part of every batch and shuffle.
 BOTH = {
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
@@ -67,7 +67,7 @@ def start(
     job: str = "enrich_cluster.py",
     **settings: str,
 ) -> Run:
-    # The driver's environment has all packages, and its path must not reach the executors.
+    # The driver's environment has all packages; its path must not reach the executors.
     env = {"PYSPARK_PYTHON": str(minimal_python), "PYSPARK_DRIVER_PYTHON": sys.executable}
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER, **settings}
     return lab.start(job, str(service.port), *arguments, defaults=defaults, env=env)
@@ -95,7 +95,7 @@ def is_complete(run: Run) -> bool:
 def test_executors_with_a_bare_python_enrich_and_reuse_resources(
     lab: Lab, service: EnrichService, minimal_python: Path
 ) -> None:
-    """Executors without the package receive it from the driver and open a resource once for three micro-batches."""
+    """Executors receive the package from the driver if they lack it. They open a resource once for three batches."""
     run = start(lab, service, minimal_python, **BOTH)
     truth = finished(run)
     assert truth["there"] == [[["pyarrow"], os.path.realpath(minimal_python.parent.parent)]] * 4
@@ -124,7 +124,7 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(
 def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
     lab: Lab, service: EnrichService, minimal_python: Path
 ) -> None:
-    """Killing an executor during a batch causes only calls with the same keys, and the event counts each row once."""
+    """After the loss of an executor during a batch, repeated calls have the same keys, and each row counts once."""
     # In the second batch, each task blocks after half of its rows.
     service.script(rules=[rule("1[5-9].", HELD)])
     run = start(lab, service, minimal_python, **BOTH)
@@ -145,7 +145,7 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
     counted = Counter(call.key for call in calls)
     assert set(counted) == {str(row) for row in range(ROWS * len(BATCHES))}
     again = [int(key) for key, number in counted.items() if number > 1]
-    # The kill happened in the second batch: the first batch was committed, and the third had not started.
+    # The executor was killed during the second batch: the first batch was committed, and the third had not started.
     assert all(ROWS <= row < 2 * ROWS for row in again)
     assert len(again) > IN_FLIGHT
     for key in map(str, again):
@@ -172,12 +172,12 @@ def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
 def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(
     lab: Lab, service: EnrichService, minimal_python: Path
 ) -> None:
-    """With dynamic allocation and no initial executors, the rate is kept, and lost results cause no new calls."""
+    """With dynamic allocation and no initial executors, the job keeps its rate. Lost results cause no new calls."""
     dynamic = {
         "enabled": "true",
         "shuffleTracking.enabled": "true",
         "maxExecutors": "2",
-        # No executor may be removed before the batch settles, even on a slow machine.
+        # Keep all executors until the batch is settled, even on a slow machine.
         "executorIdleTimeout": "1h",
         "cachedExecutorIdleTimeout": "1h",
     }
@@ -204,10 +204,11 @@ def test_a_replacement_executor_keeps_the_rate(
 ) -> None:
     """A replacement executor that starts during the batch does not increase the rate.
 
-    A standalone cluster does not announce the replacement, but the cluster already had two executors.
+    A standalone cluster does not announce the replacement, so the driver counts the two executors that the cluster had
+    before.
     """
     service.script(rules=[rule("0|10", HELD)])
-    # The executors' Java is a script, so that the test can delay their start.
+    # Start the executors' Java through a script, so that the test can delay it.
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     closed = tmp_path / "closed"
@@ -229,14 +230,14 @@ def test_a_replacement_executor_keeps_the_rate(
 
 
 def released(service: EnrichService) -> float:
-    """Release the held calls and return the time before the release."""
+    """Release the held calls, and return the time just before the release."""
     moment = time.monotonic()
     service.release()
     return moment
 
 
 def check_ten_a_second(service: EnrichService, let_go: float) -> None:
-    """Verify that two tasks of ten rows made one call per row, and together at most ten calls a second.
+    """Verify one call per row of two tasks with ten rows each, and at most ten calls a second in total.
 
     Each task makes one call at a time, and its first call is held until ``let_go``. The driver leases the job's rate to
     the tasks: two calls may start at once, and each further call starts at least a tenth of a second later. A slow
@@ -282,7 +283,7 @@ def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichServ
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
     run = replaced(lab, service, minimal_python)
     service.release("0")
-    # Executors have one core each. When the other partitions make calls, both tasks of partition 0 have ended.
+    # Executors have one core each. When the remaining partitions make calls, both tasks of partition 0 have ended.
     run.wait_for(
         "the ends of both",
         lambda: len(calls_of(service, "1")) == 2 and len(calls_of(service, "2")) == 1,
@@ -297,7 +298,7 @@ def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichServ
 
 
 def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
-    """A replaced task cancels its calls in flight without a failure in Spark."""
+    """A replaced task cancels its calls in flight, without a failed task in Spark."""
     service.script(rules=[rule("[012]", forever=HELD)])
     run = replaced(lab, service, minimal_python, "notify")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")

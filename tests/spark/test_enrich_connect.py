@@ -1,4 +1,4 @@
-"""Tests of enrichment with a Spark Connect server, and of the example, all of which run as programs."""
+"""Tests of enrichment with a Spark Connect server, and of the example. Each test runs a program."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_batches_and_streams_are_enriched_over_connect(
 ) -> None:
     """Batches and streams over Connect make one call per row, as in classic Spark.
 
-    Workers without the package receive it from the client. A missing query or batch id raises an error.
+    Workers without the package receive the package from the client. A missing query or batch id raises an error.
     """
-    # The server runs foreachBatch in the same Python, which therefore needs the packages of Connect.
+    # The server runs foreachBatch in this Python environment, which therefore needs the packages of Connect.
     env = {} if what == "everything" else {"PYSPARK_PYTHON": str(request.getfixturevalue("minimal_python"))}
     server, port = connect_server(lab, env=env)
     with EnrichService(tmp_path / "calls.jsonl") as service:

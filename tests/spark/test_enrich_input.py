@@ -1,4 +1,4 @@
-"""Tests of invalid input, which causes one message, before a task runs or with the position of the row."""
+"""Tests of invalid input: each causes one message, before a task runs or with the position of the row."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
 def test_invalid_arguments_are_rejected_before_a_task_runs(
     df: DataFrame, fn: Callable[..., Any], arguments: dict[str, Any], message: str
 ) -> None:
-    """Invalid arguments are rejected in one sentence with the argument, the value and the allowed values."""
+    """Invalid arguments are rejected with one sentence: the argument, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         enrich_batch(df, fn, **{"output": "x long", **arguments})
 
@@ -124,7 +124,7 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
 
 
 def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
-    """A DataFrame without columns is rejected, because Spark would silently lose its rows."""
+    """A DataFrame without columns is rejected, because Spark would lose its rows without an error."""
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes no rows to fn"):
             form(spark.range(3).select(), fine, output="x long")
@@ -145,7 +145,7 @@ def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
 def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
     df: DataFrame, column: str, described: str
 ) -> None:
-    """A column that Arrow does not support is rejected even outside the request, because tasks read all columns."""
+    """A column of a type that Arrow does not support is rejected even outside the request: tasks read all columns."""
     wide = df.selectExpr("*", f"{column} as c")
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match=f"the DataFrame has {described} which Arrow does not support"):
@@ -200,7 +200,7 @@ def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
 
 @pytest.mark.parametrize("zone", ["GMT+5", "PST"])
 def test_a_time_zone_unknown_to_python_fails_no_row(spark: SparkSession, zone: str) -> None:
-    """In a session time zone that Python does not know, the function receives the same instant and key as in UTC."""
+    """In a session time zone that Python does not support, the function receives the same instant and key as in UTC."""
 
     async def key(row: Any, ctx: Any) -> dict[str, Any]:
         return {"at": row.t["at"].timestamp(), "key": ctx.idempotency_key}
@@ -220,7 +220,7 @@ def test_a_time_zone_unknown_to_python_fails_no_row(spark: SparkSession, zone: s
 
 
 def test_a_programming_error_is_not_retried(df: DataFrame) -> None:
-    """A programming error is not retried, because a retry would raise the same error."""
+    """A programming error is not retried, because each retry would raise the same error."""
 
     async def wrong(row: Any) -> Any:
         return {"x": row.idd}
@@ -247,7 +247,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataF
 
 
 def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """If a function blocks the event loop and all calls of its worker, the function is logged."""
+    """If a function blocks the event loop and all calls of its worker, spark-events logs the function."""
 
     async def blocks(row: Any) -> dict[str, Any]:
         if row.id == 3:
@@ -262,7 +262,7 @@ def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest
 
 
 def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """A hot key is logged with its number of rows, because the most frequent key limits the speed of a batch."""
+    """A hot key is logged with its number of rows, because this key limits the speed of the batch."""
     df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
     enrich_batch(df, enough, output="x long", key="k")
     (message,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]

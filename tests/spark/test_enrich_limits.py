@@ -1,4 +1,4 @@
-"""Tests of limits of the whole job in a real session with two tasks; the log of a real service is the truth."""
+"""Tests of job-wide limits in a real session with two tasks, compared with the log of a real service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_events import Budget, Limits, Rate, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
-#: Tokens a minute: 1,000 per second, and ten calls per second.
+#: Tokens per minute: 1,000 tokens and ten calls per second.
 QUOTA = 60_000
 
 
@@ -53,7 +53,7 @@ def throughput(calls: list[Called]) -> float:
 def test_two_tasks_use_a_quota_of_tokens(
     spark: SparkSession, service: EnrichService, guess: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With more rows than the quota allows; estimates may be too high."""
+    """A job with more rows than the quota allows stays within the quota, even if estimates are too high."""
     service.script(delay=0.3, quota=quota(QUOTA))
     budget = Budget(QUOTA, cost=lambda row: guess * (50 + row.id * 37 % 101), usage=lambda answer: answer["tokens"])
     out = enrich_batch(
@@ -71,7 +71,7 @@ def test_two_tasks_use_a_quota_of_tokens(
 
 
 def test_without_a_budget_the_quota_rejects_calls(spark: SparkSession, service: EnrichService) -> None:
-    """The control: the same rows without a budget."""
+    """Control: without a budget, the service rejects calls for the same rows."""
     service.script(delay=0.3, quota=quota(QUOTA))
     out = enrich_batch(
         spark.range(0, 140, 1, 2),
@@ -85,7 +85,7 @@ def test_without_a_budget_the_quota_rejects_calls(spark: SparkSession, service: 
 
 
 def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: EnrichService) -> None:
-    """Calls in flight limit the job to 80 % of the quota; leases hardly delay them."""
+    """A job whose calls in flight need only 80 % of the quota is hardly delayed by leases."""
     service.script(delay=0.5, quota=quota(QUOTA))
     out = enrich_batch(
         spark.range(0, 80, 1, 2),
@@ -109,7 +109,7 @@ def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: Enric
 
 
 def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
-    """A task that has no more rows leaves its places to the other one."""
+    """A task without further rows returns its calls in flight to the other task."""
     service.script(delay=0.1)
     rows = spark.range(0, 10, 1, 1).union(spark.range(10, 110, 1, 1))
 
@@ -133,7 +133,7 @@ def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, serv
 
 @pytest.mark.parametrize("lazy", [True, False])
 def test_without_the_channel_tasks_share_evenly(spark: SparkSession, service: EnrichService, lazy: bool) -> None:
-    """Each of two tasks has half of the places, and half of the budget."""
+    """Each of two tasks receives half of the calls in flight and half of the budget."""
     service.script(delay=0.05, quota=quota(QUOTA))
     limits: dict[str, Any] = {"max_in_flight_job": 4, "budget": Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101)}
     made: dict[str, Any] = {"output": "name string, tokens long", "resource": session_at(service.url)}

@@ -1,4 +1,4 @@
-"""Tests of column names that Spark would parse as a path or a quote, in all arguments."""
+"""Tests of column names that Spark would parse as a path or as a quoted name, in all arguments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ANSWERED = [(number, 10 * number, number % 2, 100 + number, 100 + 10 * number) f
 
 
 def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
-    """Rows with special column names receive their answers and keep the names, settled or lazy."""
+    """Rows with special column names receive their answers and keep the names, with enrich_batch and enrich."""
     fine = df.where(col("k") >= 0).where("`a.b` < 5")
     for made in (enrich_batch(fine, both, output=OUTPUT), enrich(fine, both, output=OUTPUT)):
         assert made.columns == ["a.b", "c`d", "a", "k", "new.x", "new`y"]
@@ -59,7 +59,7 @@ def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
 def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
     """A column outside the request may have a special name.
 
-    Regression: such a name failed the query.
+    Regression: a special name failed the query.
     """
 
     async def fn(row: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[st
 
 
 def test_sort_expressions_are_not_names(df: DataFrame) -> None:
-    """A sort expression is used as an expression, because only strings are column names."""
+    """A sort expression stays an expression, because only strings are column names."""
     made = enrich_batch(
         df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key=Key("k", order_by=col("`a.b`").desc())
     )
@@ -111,7 +111,7 @@ def test_sort_expressions_are_not_names(df: DataFrame) -> None:
 
 
 def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
-    """Idempotency keys by a column with a special name equal keys by the same column with a plain name."""
+    """Idempotency keys do not depend on whether the name of their column is special."""
     made = [
         row.x for row in enrich_batch(df, keyed, output="x string", replay=Replay(idempotency_cols="a.b")).collect()
     ]

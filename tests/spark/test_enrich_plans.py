@@ -1,4 +1,4 @@
-"""Tests of partitioning and the number of partitions, which Spark's plan contains without running a job."""
+"""Tests of partitioning and number of partitions, which enrichment reads from Spark's plan without running a job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def changed_frames(frames: Iterator[Any]) -> Iterator[Any]:
         lambda df: df.mapInArrow(changed, df.schema),
         lambda df: df.mapInPandas(changed_frames, df.schema),
         lambda df: df.mapInArrow(changed, df.schema).where("id > 1"),
-        # This function changes no column, but the plan does not contain this information.
+        # This function changes no column, but Spark's plan does not contain this fact.
         lambda df: enrich(df, same, output="earlier string"),
     ],
 )
@@ -90,7 +90,7 @@ def ordered(df: DataFrame) -> DataFrame:
 def test_defining_an_enrichment_runs_no_job(
     spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], planned: int | None
 ) -> None:
-    """Defining an enrichment runs no job, even with a sort, broadcast, subquery, cache or inner enrichment."""
+    """Defining an enrichment runs no job, even if the input has a sort, broadcast, subquery, cache or enrichment."""
     df = made(spark.range(0, 40, 1, 2))
     before = jobs(spark)
     enrich(df, same, output="answer string", limits=Limits(rate_limit=100))
@@ -123,7 +123,7 @@ def test_existing_partitions_are_counted(
 
 
 def test_partitions_of_files_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Partitions of files are counted without a job, because Spark lists the files for the DataFrame."""
+    """Partitions of files are counted without a job, because Spark lists the files when it creates the DataFrame."""
     spark.range(0, 40, 1, 4).write.parquet(str(tmp_path / "rows"))
     df = spark.read.parquet(str(tmp_path / "rows")).coalesce(3).where("id > 3")
     before = jobs(spark)

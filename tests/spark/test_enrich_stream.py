@@ -1,4 +1,4 @@
-"""Tests of enrichment in foreachBatch, using the service's log and the checkpoint to detect commits and replays."""
+"""Tests of enrichment in foreachBatch. The service's log and the checkpoint show calls, commits and replays."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
 SECONDS = 240
-#: Step that never answers, so only the caller can end the call.
+#: Step without an answer, so that only the caller can end the call.
 HELD = {"held": True}
 WITHOUT_END = Limits(max_in_flight=2, timeout=None, total_timeout=None)
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return a session in which Spark does not kill the workers of finished jobs; the default is two seconds."""
+    """Return a session in which Spark does not kill workers of finished jobs. The default is to kill them after 2 s."""
     by_value(__name__)
     with session(tmp_path_factory.mktemp("spark"), **{"spark.python.task.killTimeout": "1h"}) as made:
         yield made
@@ -91,14 +91,14 @@ def running_tasks(spark: SparkSession) -> int:
 
 
 def outcomes(service: EnrichService) -> list[str]:
-    """Count the outcomes of the calls."""
+    """Return the number of calls by outcome."""
     return [call.outcome for call in service.calls()]
 
 
 def test_a_batch_is_committed_after_its_last_answer(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The commit file of a batch is written after the last answer in the service's log."""
+    """Spark writes the commit file of a batch after the last answer in the service's log."""
     service.script(delay=0.02, tail=[0.2, 0.3])
     offset = time.time() - time.monotonic()
     query = stream(
@@ -145,7 +145,7 @@ def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
 ) -> None:
     """Stored data is released at the next batch and at the query's end, without a call by the user.
 
-    The release also works if Replay names the query.
+    Stored data is also released if Replay names the query.
     """
     add_file(source, 2)
     before = stored(spark)
@@ -185,7 +185,7 @@ def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
 
 
 def test_a_batch_may_set_job_groups(spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path) -> None:
-    """Results that settle in one job group are available in the next group and in parallel threads."""
+    """Results that were settled in one job group are available in the next group and in parallel threads."""
     before = stored(spark)
     port = service.port
     seen: list[tuple[int, int]] = []
@@ -231,7 +231,7 @@ def test_a_batch_may_set_job_groups(spark: SparkSession, service: EnrichService,
 def test_a_replay_makes_only_missing_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A replay makes only the missing calls, and the store is empty after the last commit."""
+    """A replay makes only the missing calls. After the last commit, the replay store is empty."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("1[36]", forever={"status": 500})])
@@ -279,7 +279,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
 def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A retry within a batch uses the stored answers, which are deleted when the batch is committed."""
+    """A retry within a batch uses the stored answers. The commit of the batch deletes these answers."""
     store = tmp_path / "store"
     write = writing(tmp_path / "sink", service, retry=ONCE, replay=Replay(store=store.as_uri()))
     service.script(rules=[rule("1?3", forever={"status": 500})])
@@ -304,7 +304,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
 def test_the_schema_and_the_function_may_change_across_restarts(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A restarted query may change columns, types and endpoint, because its checkpoint has no enrichment data."""
+    """A restarted query may change columns, types and endpoint: its checkpoint contains no data of enrichment."""
 
     async def other(row: Any, ctx: Any) -> dict[str, Any]:
         await ctx.resource.get(f"v2-{row.id}")
@@ -328,9 +328,10 @@ def test_the_schema_and_the_function_may_change_across_restarts(
 def test_threads_of_foreach_batch_without_a_batch_are_rejected(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Threads in foreachBatch know their batch if they inherit Spark's properties. Plain threads are rejected.
+    """An enrichment in a thread of foreachBatch needs the batch from Spark's properties or from Replay.
 
-    A plain thread is allowed with an explicit Replay, and for work that is unrelated to the stream.
+    A thread that inherits Spark's properties has the batch. A plain thread is rejected, except with an explicit
+    Replay, or for work that is unrelated to the stream.
     """
     port = service.port
     ways: dict[str, Callable[[Callable[[], None]], Any]] = {
@@ -398,7 +399,7 @@ def test_a_stopped_query_makes_no_further_calls(
 def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """A job that is cancelled or ends because of a failed partition makes no further calls."""
+    """A job that is cancelled, or that ends because of a failed partition, makes no further calls."""
     service.script(rules=[rule(".*", forever=HELD)])
     flag = tmp_path / "flag"
 
@@ -428,7 +429,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
             enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), limits=WITHOUT_END)
         ended.result()
     wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
-    # The reading task receives no notification, because it is not an enrichment task. Wait for its end.
+    # The task that reads the result has no driver channel and receives no notification. Wait for its end.
     flag.touch()
     wait_for("the tasks to end", lambda: not running_tasks(spark))
     assert outcomes(service) == ["gone"] * 2
@@ -437,7 +438,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
 def test_a_stream_without_foreach_batch_is_enriched_lazily(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Without foreachBatch, a stream is enriched lazily, and each checkpoint has its own idempotency keys."""
+    """Without foreachBatch, a stream is enriched lazily. The idempotency keys differ between checkpoints."""
     df = spark.readStream.schema("id long").json(str(source))
     enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port))
 
@@ -463,7 +464,7 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
 def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Only the micro-batch during the outage has null rows. For the next batch, the same worker calls again."""
+    """Only rows of the micro-batch during the outage are null. In the next batch, the same worker makes calls again."""
     add_file(source, 2)
     service.script(rules=[rule("[0-9]", forever={"status": 500})])
     enriched = enrich(

@@ -1,4 +1,4 @@
-"""Tests without worker reuse, where each task has a new process that must close its resource."""
+"""Tests without worker reuse, where each task has a new process that closes its resource before it ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def refused(row: Any, ctx: Any) -> dict[str, int]:
 
 
 def test_every_task_closes_its_resource(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Every task's process closes its resource although it runs no exit handlers, and the driver logs a warning."""
+    """The process of each task closes its resource although it runs no exit handlers. The driver logs a warning."""
     log = tmp_path / "log"
     with caplog.at_level(logging.WARNING, "spark_events"):
         settled = enrich_batch(spark.range(0, 6, 1, 3), answered, output="answer long", resource=opener(log))

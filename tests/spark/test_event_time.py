@@ -11,7 +11,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
-    # The timeout exceeds the delay that a busy machine causes for a query that has rows.
+    # The idle timeout is longer than the delay that a busy machine can cause while a query has rows.
     "events.watermark.idle-timeout": "8s",
     # The interval is long enough for several batches, even on a slow machine.
     "events.batch-commit.min-interval": "20s",
@@ -53,7 +53,7 @@ def statuses(reported: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> None:
-    """A silent source changes to IDLE once and back once. The events contain Spark's configured policy."""
+    """A source without rows changes to IDLE once and back once. The events contain Spark's configured policy."""
     reported = edges(run, policy, "source", 1)
     assert statuses(reported) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
     assert {event["attributes"]["spark.watermark.policy"] for event in reported} == {policy}
@@ -66,7 +66,7 @@ def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> Non
 
 
 def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
-    """Under min, the watermark waits for the silent source although other rows arrive. Both events name the source."""
+    """With the policy min, a source without rows holds back the watermark. Both events name the source."""
     source, query = edges(run, "min", "source", 1)[0], edges(run, "min", "query")[0]
     assert statuses([query]) == [("ACTIVE", "IDLE")]
     for event in (source, query):
@@ -79,7 +79,7 @@ def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
 
 
 def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) -> None:
-    """Under max, the watermark advances without the silent source, whose later rows are dropped."""
+    """With the policy max, the watermark advances without the idle source, whose later rows are dropped."""
     assert edges(run, "max", "query") == []
     idle, active = edges(run, "max", "source", 1)
     assert (idle["severity"], idle["attributes"].get("spark.watermark.held_back_by")) == ("INFO", None)
@@ -90,7 +90,7 @@ def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) ->
 
 
 def test_an_active_source_is_never_idle(run: Run) -> None:
-    """A source that always has rows is never reported as IDLE."""
+    """A source that continuously delivers rows is never reported as IDLE."""
     assert edges(run, "min", "source", 0) == edges(run, "max", "source", 0) == []
 
 
@@ -135,7 +135,7 @@ def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]
 
 
 def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Failed stage attempts equal the attempts in Spark's event log. They are warnings, because the job finishes."""
+    """Failed stage attempts equal the attempts in Spark's event log, with severity WARN, because the job finishes."""
     failed = [
         (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
         for entry in spark_log
@@ -155,7 +155,7 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
 
 
 def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
-    """A stage that fails its last allowed attempt fails the job, which allows two attempts per stage."""
+    """If a stage fails its last allowed attempt, the job fails. The job allows two attempts per stage."""
     assert "allowable number of times: 2" in run.truth()["in vain"]
     reported = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
     assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in reported] == [
@@ -163,5 +163,6 @@ def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
         ("INFO", False),
     ]
     (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
-    # The program catches the error and succeeds, so the failure is survived if its end is within the settle time.
+    # The program catches the error and succeeds. The failure has the role survived if the end is within the settle
+    # time.
     assert (job["severity"], job["attributes"]["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))

@@ -1,4 +1,4 @@
-"""Tests of the Python examples, run by the commands in their docstrings."""
+"""Tests of the Python examples, which run with the commands in their docstrings."""
 
 from __future__ import annotations
 

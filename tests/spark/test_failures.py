@@ -1,4 +1,4 @@
-"""Tests of the root cause and label of real failures, live and replayed."""
+"""Tests of the root cause and label of real failures, in live and replayed events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
-#: Start of the root cause and label of each failure, by job description.
+#: Beginning of the root cause and label of each failure, by job description.
 FAILURES = {
     "segfault": (CRASHED, "SYSTEM"),
     "killed": (CRASHED, "SYSTEM"),
@@ -71,7 +71,7 @@ def failures(events: list[dict[str, Any]], entity: str, description: str) -> lis
 
 @pytest.mark.parametrize("description", FAILURES)
 def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]], description: str) -> None:
-    """A failed job has its first error, the error's line in the user's code, and the label of the responsible side."""
+    """A failed job has its first error, the error's line in the user's code, and the label of the responsible party."""
     cause, label = FAILURES[description]
     found = failures(events, "job", description)
     attributes = found[0]
@@ -93,7 +93,7 @@ def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], descrip
 
 
 def test_a_fetch_failure_names_the_executor(events: list[dict[str, Any]]) -> None:
-    """The event of a fetch failure names the executor of the missing shuffle output and the retry of the stage."""
+    """The event of a fetch failure contains the executor of the missing shuffle output and the retry of the stage."""
     (attributes,) = failures(events, "stage", "missing shuffle output")
     assert attributes["failure.will_retry"] is True
     assert attributes["failure.executor.id"] == "driver"

@@ -1,4 +1,4 @@
-"""Tests of delivery guarantees with real applications: over several runs, during jobs, and for all endings."""
+"""Tests of delivery guarantees with real applications: over several runs, during jobs, and for several endings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PROBES = {"PYTHONPATH": str(REPORTERS)}
 TERMINAL = Path(__file__).with_name("terminal.py")
-#: Delay of the slow reporter and timeout of the hung reporter, which far exceed the delays of a slow machine.
+#: Delay of the slow reporter, and timeout of the hanging reporter. Both far exceed the delays of a slow machine.
 SLOW_SECONDS, TIMEOUT_SECONDS = 4.0, 10.0
 GOOD_JOBS = 10
 
@@ -41,13 +41,13 @@ def spooled(folder: Path) -> dict[str, str]:
 
 
 def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
-    """Kill the first run while the destination fails. The second run has a working destination."""
+    """Return two runs: the first is killed while its destination fails; the second has a working destination."""
     folder = lab.folder / "two-runs"
     folder.mkdir()
     (folder / "away").touch()
     first = lab.start("ending.py", "wait", defaults=spooled(folder), env=PROBES)
     first.wait_until_announced("counted")
-    # Wait until the sidecar is ready, possibly after the job, because no event is spooled earlier.
+    # Wait until the sidecar is ready, possibly after the job: the sidecar spools no event before this moment.
     first.wait_for("an event to be tried", (folder / "tried").exists)
     first.signal(first.driver(), signal.SIGKILL)
     first.wait()
@@ -92,14 +92,14 @@ def answered(run: Run, reporter: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def slow(lab: Lab) -> Future[Run]:
-    """Run with a slow guaranteed reporter."""
+    """Return a run with a slow guaranteed reporter."""
     return lab.background(guaranteed, lab, f"{SLOW_SECONDS * 1000:.0f}ms")
 
 
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[Run]:
-    """Run with a guaranteed reporter that never returns."""
-    # The application ends while Spark waits for the reporter, which may use half of the shutdown timeout.
+    """Return a run with a guaranteed reporter that never returns."""
+    # The application ends while Spark waits for the reporter. The wait may use half of the shutdown timeout.
     shutdown = 2 * TIMEOUT_SECONDS + 2
     times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
     return lab.background(guaranteed, lab, "1h", **times)
@@ -180,7 +180,7 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
     runs = [first["spark.app.id"], second["spark.app.id"]]
     reported = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
     before, after = counters_of(first, "audit"), counters_of(second, "audit")
-    # The report does not count itself.
+    # The counters in the report do not include the report itself.
     assert (before["spooled"], before["delivered"]) == (reported[0] - 1, 0)
     assert after["delivered"] == after["accepted"] == reported[0] + reported[1] - 1
 
@@ -212,10 +212,10 @@ def test_successful_jobs_are_not_delayed(slow: Future[Run]) -> None:
 
 
 def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> None:
-    """A hung guaranteed reporter causes one timeout and one log message. Other reporters receive every event."""
+    """A hanging guaranteed reporter causes one timeout and one log message. Other reporters receive every event."""
     run = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Exclude the sidecar's final report, which is made after the wait for the end.
+    # Exclude the sidecar's final report, which is created after the wait for the reporters.
     reported = [one for one in answered(run, "all") if one["name"] != "DispatcherReportEvent"]
     ends = [one for one in reported if one["job"] is not None and one["status"] in ("FINISHED", "FAILED")]
     assert len(ends) == 2 * GOOD_JOBS + 2
@@ -223,7 +223,7 @@ def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> Non
     came = [one["came"] for one in reported[failed:]]
     gaps = [later - earlier for earlier, later in pairwise(came)]
     first, second = sorted(range(len(gaps)), key=gaps.__getitem__, reverse=True)[:2]
-    # The delay of later events is counted from the time of Spark's event, which precedes each delivery.
+    # Measure the delay of later events from the time of Spark's event, which precedes each delivery.
     assert came[first + 1] - reported[failed]["happened"] >= TIMEOUT_SECONDS
     assert gaps[first] < TIMEOUT_SECONDS + 5
     assert gaps[second] < TIMEOUT_SECONDS - 0.5
@@ -235,7 +235,7 @@ def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> Non
 
 @pytest.mark.parametrize("how", ENDINGS)
 def test_all_events_are_delivered_for_every_ending(ended: dict[str, Future[Run]], how: str) -> None:
-    """For every ending, all events are delivered in order, the spool is empty, and no sidecar remains."""
+    """However the application ends, all events are delivered in order, the spool is empty, and no sidecar remains."""
     run = ended[how].result()
     events = run.events()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))

@@ -24,7 +24,7 @@ LOG = {
     "spark.eventLog.rolling.enabled": "false",
     "spark.yarn.historyServer.address": "history:18080",
 }
-#: The settle time is long, because on a slow machine the application may end late after a failure.
+#: The settle time is long: on a slow machine, the application may end a long time after the failure.
 PATIENTLY = {"events.incident.settle": "1min", "spark.ui.enabled": "true", "spark.ui.port": "0"}
 LINES = {**two_lines(), **PATIENT, **LOG, **PATIENTLY}
 HOW = ("udf", "caught", "query", "cancelled")
@@ -84,7 +84,7 @@ def test_a_failing_udf_causes_one_alarm_of_its_application(runs: dict[str, Futur
 
 
 def test_a_caught_exception_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
-    """If the program catches an exception and runs another job, the failure is not an alarm."""
+    """If the program catches an exception and then runs another job, the failure is not an alarm."""
     run = runs["caught"].result()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
@@ -105,7 +105,7 @@ def test_a_failing_query_causes_one_alarm_of_its_application(runs: dict[str, Fut
 
 
 def test_a_cancelled_job_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
-    """A cancelled job causes no alarm, because no work failed."""
+    """A cancelled job causes no alarm."""
     run = runs["cancelled"].result()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
@@ -114,7 +114,9 @@ def test_a_cancelled_job_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str) -> None:
-    """A replay has the same severities as the live run. If the log has no outcome, the job or query is the alarm."""
+    """A replay has the same severities as the live run.
+
+    If the event log does not contain the outcome, the job or query is the alarm."""
     run = runs[how].result()
     live, replay = run.events(), replayed(run)
     assert len(alarms(replay)) == len(alarms(live))

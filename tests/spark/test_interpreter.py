@@ -1,4 +1,4 @@
-"""Tests of the selection of the sidecar's Python, and of the location in which this Python finds the package."""
+"""Tests of the selection of the sidecar's Python, and of the location from which this Python imports the package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_environment(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     shutil.copytree(Path(spark_events.__file__).parent, site / "spark_events")
-    # Python searches paths in a .pth file after the folder itself, and reads no .pth files in these paths.
+    # Python searches the paths in a .pth file after the folder itself, and does not read .pth files in these paths.
     (site / "dependencies.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n", encoding="utf-8")
     return site
 
@@ -82,7 +82,7 @@ def test_the_configured_python_is_used(runs: dict[str, Future[Run]], site: Path)
 
 
 def test_the_sidecar_does_not_use_jupyter(runs: dict[str, Future[Run]], lab: Lab) -> None:
-    """The sidecar never runs with jupyter from PYSPARK_DRIVER_PYTHON, but with PYSPARK_PYTHON."""
+    """If PYSPARK_DRIVER_PYTHON is jupyter, the sidecar uses PYSPARK_PYTHON."""
     assert finished(runs["jupyter"]).truth("interpreter")["executable"] == sys.executable
     assert "-c" not in (lab.folder / "jupyter-calls").read_text().split()
 
@@ -95,5 +95,5 @@ def test_the_environment_of_the_jar_is_used_without_activation(runs: dict[str, F
 
 
 def test_these_tests_run_in_another_environment(site: Path) -> None:
-    """Control: these tests run in a different environment than the sidecars."""
+    """Control: the Python environment of these tests differs from the sidecars' environments."""
     assert Path(sysconfig.get_path("purelib")).resolve() != site.resolve()

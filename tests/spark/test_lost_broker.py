@@ -37,7 +37,7 @@ def broker() -> Iterator[Kafka]:
 
 
 def test_a_stopped_broker_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
-    """If a query hangs because its broker was stopped, it is reported as overdue in Spark's Kafka source."""
+    """If a stopped broker makes a query hang, the query is reported as overdue in Spark's Kafka source."""
     settings = {
         **two_lines(),
         **PATIENT,

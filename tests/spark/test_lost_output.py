@@ -1,4 +1,4 @@
-"""Tests of output that is lost with its executor on a real cluster: the time of the status change."""
+"""Tests of task output that is lost with its executor on a real cluster: the time of the status change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.ma
 SETTINGS = {
     "spark.master": "local-cluster[2,1,1024]",
     "spark.executor.memory": "1g",
-    # Both executors run before the first task, so each executor has some of the shuffle output.
+    # Start both executors before the first task, so that each executor has some of the shuffle output.
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
     "spark.cores.max": "2",
@@ -32,7 +32,7 @@ ALL, NOT_ALL, FINISHED = "ALL_RUNNING_OR_FINISHED", "NOT_ALL_RUNNING_OR_FINISHED
 
 
 def worker(run: Run, task: int) -> int:
-    """Return the process that first ran a task."""
+    """Return the process of the executor that first ran a task."""
     path = run.folder / "here" / str(task)
     return int(path.read_text(encoding="utf-8").split()[0]) if path.exists() and path.stat().st_size else 0
 
@@ -44,7 +44,9 @@ def edges(run: Run) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """Return the finished job, during which the test killed the executor of a finished task of the first stage."""
+    """Return the finished job.
+
+    During the job, the test killed the executor of a finished task of the first stage."""
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))
@@ -53,7 +55,7 @@ def run(lab: Lab) -> Run:
     stands = psutil.Process(worker(run, 2))
     lost = [executor for executor in run.executors() if executor not in stands.parents()]
     assert len(lost) == 1
-    # Wait, so that the time of the loss differs from the end of the task, which Spark reports.
+    # Wait, so that the time of the loss differs from the end of the task.
     before = time.time()
     run.wait_for("time to pass", lambda: time.time() > before + 2)
     run.signal(lost[0].pid, signal.SIGKILL)
@@ -71,7 +73,7 @@ def log(run: Run) -> Path:
 
 
 def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
-    """The status change has the time of the loss, although Spark reports the earlier end of the task."""
+    """The status change has the time of the loss, although Spark's event contains the earlier end of the task."""
     reported = edges(run)
     assert [edge["attributes"]["spark.status.new"] for edge in reported] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -89,10 +91,10 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
 
 
 def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
-    """A replay has the same status changes with the same times and ids.
+    """A replay has the same status changes with the same times and ids; only `sequence` may differ.
 
-    Only the numbers may differ: two threads of Spark report the loss of the executor and the loss of its output, so the
-    listener and the log may receive them in different orders.
+    Two threads of Spark report the loss of the executor and the loss of its output. Therefore the listener and the
+    event log may receive these two events in different orders.
     """
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "AllSubtasksStatusChangeEvent"]

@@ -1,4 +1,4 @@
-"""Tests in a real notebook kernel: repeated cells, cells that await, and displayed events."""
+"""Tests in a real notebook kernel: repeated cells, cells with await, and displayed events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cell = Callable[[str], dict[str, Any]]
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     """Return a function that runs a cell.
 
-    The function returns the cell's result by MIME type, and the output as ``stdout``.
+    The function returns a dictionary: the cell's result by MIME type, and the printed text as ``stdout``.
     """
     manager = pytest.importorskip("jupyter_client.manager")
     pytest.importorskip("ipykernel")
@@ -69,7 +69,7 @@ ADD = (
 
 
 def test_repeated_cells_duplicate_no_event(cell: Cell) -> None:
-    """A repeated cell replaces its stream and its callback with the same name, and duplicates no event."""
+    """A repeated cell replaces its stream and its callback with the same name, and causes no duplicate event."""
     cell(START)
     cell(CALLBACK)
     cell(CALLBACK)
@@ -78,12 +78,12 @@ def test_repeated_cells_duplicate_no_event(cell: Cell) -> None:
     cell("first = events")
     cell(START)
     cell(ADD.format(n=2))
-    # Wait for the call, because queued events of a replaced callback are not passed to its replacement.
+    # Wait for the call: queued events of a replaced callback do not reach its replacement.
     cell(CALLED)
     cell(CALLBACK)
     cell(ADD.format(n=3))
     shown = cell("events.stop()\nprint(first.is_running, sorted(heard))")
-    # The second stream registered the callback again, which appended the second event to the second list.
+    # The second run of the cell registered the callback again. This callback appended the second event to the new list.
     assert shown["stdout"].split("\n")[0] == "False [2, 3]"
 
 

@@ -1,4 +1,4 @@
-"""Tests of the jar's source: a Maven repository, a stable path, another version, or no jar."""
+"""Tests of the jar: from a Maven repository, at a stable path, of another version, or missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
     maven.write_repository(lab.folder / "repository", documented=False)
     package = f"{maven.GROUP}:{maven.ARTIFACT}:{spark_events.__version__}"
     stable = install(lab.folder / "stable")
-    # This Python does not contain the package, as after `pip uninstall`.
+    # This Python does not have the package, as after `pip uninstall`.
     alone = {**two_lines(stable), "spark.events.python": "/usr/bin/env"}
     settings = {
         "packages": {
@@ -63,7 +63,7 @@ def test_the_jar_comes_from_a_maven_repository(runs: dict[str, Future[Run]]) -> 
 
 
 def test_an_installed_jar_works_without_the_package(runs: dict[str, Future[Run]]) -> None:
-    """If only the copy of the jar remains, the job runs, and one message contains the reason for missing events."""
+    """If only the copy of the jar remains, the job runs, and one message explains why events are missing."""
     run = runs["uninstalled"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -81,7 +81,7 @@ def test_another_version_is_rejected(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_spark_does_not_start_without_the_listener_s_class(runs: dict[str, Future[Run]]) -> None:
-    """Without the listener's class, Spark's check of spark.extraListeners fails, as documented."""
+    """Without the listener's class, Spark does not start because of spark.extraListeners, as documented."""
     run = runs["no-jar"].result()
     assert run.process.returncode == 1
     assert "ClassNotFoundException: io.sparkevents.EventsListener" in run.log

@@ -27,7 +27,7 @@ METRICS = {
     "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
     "spark.metrics.conf.*.sink.csv.period": "1",
 }
-#: The listener's queue is small, so Spark drops events and publishes their number.
+#: Spark's listener queue is small, so Spark drops events and publishes their number.
 OVERFLOWING = {
     "spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink",
     "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10",
@@ -40,7 +40,7 @@ def watched(lab: Lab) -> Run:
 
 
 def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
-    """Fill Spark's listener queue with the dispatcher sync and a slow sidecar."""
+    """Fill Spark's listener queue, with the dispatcher sync and a slow sidecar."""
     folder = lab.folder / "slow"
     lines = {**two_lines(), **make(folder, "is slow"), "events.dispatcher.type": "sync"}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **OVERFLOWING})
@@ -56,19 +56,19 @@ def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> Future[Run]:
-    """Run with the plugin and without a listener in spark.extraListeners."""
+    """Return a run with the plugin and without a listener in spark.extraListeners."""
     return lab.background(lab.run, "listening.py", defaults={**ALONE, **REPORTER})
 
 
 @pytest.fixture(scope="module")
 def both(lab: Lab) -> Future[Run]:
-    """Run with the plugin and with the listener in spark.extraListeners."""
+    """Return a run with the plugin and the listener in spark.extraListeners."""
     return lab.background(lab.run, "listening.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
 
 
 @pytest.fixture(scope="module")
 def listening(lab: Lab) -> dict[str, Future[Run]]:
-    """Return runs that record the queue of the listener, with and without waits for reporters."""
+    """Return two runs that record the listener's queue, with and without guaranteed reporters."""
     audit = "events.reporter.audit.delivery.guarantee"
     ways = {
         "async-queued": {**two_lines(), **REPORTER},
@@ -93,12 +93,12 @@ def prometheus(lab: Lab) -> Future[Run]:
 
 @pytest.fixture(scope="module")
 def flood(lab: Lab) -> Future[tuple[Run, list[dict[str, Any]]]]:
-    """Return a job whose slow listener makes Spark's queue overflow."""
+    """Return a job whose listener is so slow that Spark's listener queue overflows."""
     return lab.background(flooded, lab)
 
 
 def assert_reported_once(run: Run) -> None:
-    """Verify that the application and its jobs are each reported once from start to end."""
+    """Verify that the start and the end of the application and of each job are reported once."""
     assert run.process.returncode == 0, run.tail()
     reported = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
     facts = [(a["spark.entity"], a.get("spark.job.id"), a["spark.status.new"]) for a in reported]
@@ -112,18 +112,18 @@ def assert_reported_once(run: Run) -> None:
 
 
 def metrics_of(run: Run) -> dict[str, float]:
-    """Return the gauges of spark-events in the Prometheus text by the suffix of their names."""
+    """Return the gauges of spark-events in the Prometheus text, by the ends of their names."""
     found = re.findall(r"_driver_plugin_io_sparkevents_EventsPlugin_(\w+)_Value\S* (\S+)", run.truth())
     return {name: float(value) for name, value in found}
 
 
 def test_the_plugin_alone_reports_all_events(alone: Future[Run]) -> None:
-    """With the plugin and no configured listener, all events from start to end are reported."""
+    """With the plugin and no configured listener, all events of the application are reported."""
     assert_reported_once(alone.result())
 
 
 def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
-    """With plugin and listener configured, every event is reported once."""
+    """With both plugin and listener configured, every event is reported once."""
     assert_reported_once(both.result())
 
 
@@ -157,18 +157,18 @@ def test_a_context_leaves_no_thread_process_or_pipe(several: Future[Run]) -> Non
 
 
 def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Prometheus has the drops, usage and size of the queue and the restarts, with names as in FLIP-545."""
+    """Prometheus shows the drops, usage and size of the queue and the restarts, with the names of FLIP-545."""
     run = prometheus.result()
     assert run.process.returncode == 0, run.tail()
     metrics = metrics_of(run)
-    assert metrics["events_droppedCount"] == 1  # These gauges are the metrics of the reporter.
+    assert metrics["events_droppedCount"] == 1  # These gauges belong to the reporter.
     assert 0 <= metrics["events_dispatcher_queue_currentUsage"] <= 1
     assert metrics["events_dispatcher_queue_size"] == 2048
     assert metrics["events_sidecar_restarts"] == 0
 
 
 def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Prometheus has the metrics of a reporter, although the reporter's name is known only at run time."""
+    """Prometheus shows the metrics of a reporter, although the reporter's name is known only at run time."""
     metrics = metrics_of(prometheus.result())
     audit = {name.removeprefix("events_reporter_audit_"): v for name, v in metrics.items() if "_audit_" in name}
     assert audit == {
@@ -184,7 +184,7 @@ def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None
 
 
 def test_other_sinks_have_the_metrics(prometheus: Future[Run]) -> None:
-    """Other sinks have the same metrics: Spark's CSV sink writes one file for each metric."""
+    """Other sinks show the same metrics: Spark's CSV sink writes one file for each metric."""
     names = {path.name.partition(".EventsPlugin.")[2] for path in (prometheus.result().folder / "csv").iterdir()}
     assert {
         "events.droppedCount.csv",
@@ -196,7 +196,7 @@ def test_other_sinks_have_the_metrics(prometheus: Future[Run]) -> None:
 
 
 def test_drops_of_spark_s_queue_are_reported(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
-    """If Spark's listener queue drops events, records contain their number, and the log has one warning."""
+    """If Spark's listener queue drops events, records contain their number, and the driver logs one warning."""
     run, reported = flood.result()
     assert run.process.returncode == 0, run.tail()
     assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in reported)

@@ -22,7 +22,7 @@ SUBMIT, PYTHON = "spark-submit", sys.executable
 
 
 class Failing(NamedTuple):
-    """Failure of a program, with its exit code and the expected status, severity, reason and exception."""
+    """Failure of a program: its exit code, and the expected status, severity, reason and exception."""
 
     start: Callable[[Lab], Run]
     code: int
@@ -113,7 +113,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 
 @pytest.mark.parametrize("how", WITHOUT_HOOKS)
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """Without exit hooks, a failed program has the outcome of spark-submit and the exit code from the kernel."""
+    """Without exit hooks, the outcome of a failed program is from spark-submit, and its exit code from the kernel."""
     if how.startswith("plain") and not EXIT_STATUS_IS_READABLE:
         pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
     check(runs[how].result(), WITHOUT_HOOKS[how], EXIT_STATUS_IS_READABLE)

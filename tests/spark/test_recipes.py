@@ -150,7 +150,7 @@ def test_recipes_are_short() -> None:
 
 
 def test_an_expired_token_is_renewed(spark: SparkSession, service: Service) -> None:
-    """Every row has its answer, although each token is valid for only ten requests."""
+    """Every row receives its answer, although each token is valid for only ten requests."""
     out = recipe("expiring_token").enriched(spark.range(0, 40, 1, 1), service.url, "ada", "secret")
     assert [row.score for row in out.orderBy("id").collect()] == [number / 2 for number in range(40)]
     assert service.logins >= 4
@@ -165,7 +165,7 @@ def test_expired_tokens_do_not_count_as_an_outage(spark: SparkSession, service: 
 
 
 def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
-    """A lookup reads a hundred rows in one query, and a missing row has nulls."""
+    """A lookup reads a hundred rows with one query. The answer for a missing row contains nulls."""
     server = PostgreSQL()
     try:
         server.start()
@@ -229,7 +229,7 @@ def test_texts_are_classified_by_a_model(spark: SparkSession, service: Service) 
 
 
 def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) -> None:
-    """A request contains at most 100 keys. Keys that are returned as unprocessed are requested again."""
+    """A request contains at most 100 keys. Keys that the service returns as unprocessed are requested again."""
     rows = recipe("bulk_reads").enriched(spark.range(0, 250, 1, 1), service.url).orderBy("id").collect()
     assert [row.price for row in rows] == [None if n == 7 else n * 1.5 for n in range(250)]
     assert max(service.bulk) == 100
@@ -237,7 +237,7 @@ def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) 
 
 
 def test_a_blocking_client_runs_in_threads(spark: SparkSession, service: Service) -> None:
-    """Equal customers cause one call, and the failure of a call is reported in its row."""
+    """Equal customers cause one call, and a failed call is reported in its row."""
     rows = [(n, f"c{n % 5}") for n in range(50)]
     customers = spark.createDataFrame(rows, "id int, customer string").coalesce(1)
     found = recipe("legacy_service").enriched(customers, service.url).collect()

@@ -1,4 +1,4 @@
-"""Tests that events from the listener of a real run equal the replayed events from its event log."""
+"""Tests that the events of a real run equal the events that a replay creates from its event log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Forms of the event log, one of which is Spark's default, depending on the version.
+#: Forms of the event log. The Spark version determines which form is the default.
 LOGS = {
     "plain": {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
     "rolling-zstd": {
@@ -24,16 +24,16 @@ LOGS = {
         "spark.eventLog.compression.codec": "zstd",
     },
 }
-#: Settings that enable all kinds of events, which are all compared.
+#: Settings that enable all kinds of events, because the tests compare all kinds.
 EVERYTHING = {
     "events.streaming-jobs.enabled": "true",
     "events.streaming-stages.enabled": "true",
-    # No event is held, because Spark waits for the live reporter.
+    # spark-events holds no event, because Spark waits for the live reporter.
     "events.incident.settle": "0ms",
 }
 
-# Data that only live events contain; docs/replay.md has the same list. For an application's end, the event log contains
-# neither the reason nor the outcome.
+# Data that only live events contain; docs/replay.md has the same list. The event log contains neither the reason nor
+# the outcome of an application's end.
 END = {
     "event_id",
     "body",
@@ -46,15 +46,15 @@ END = {
     "incident.more_keys",
     "spark.app.outcome_hint",
 }
-#: The event log lacks the heartbeats of executors.
+#: The event log contains no heartbeats of executors.
 SUMMARY = {
     f"spark.summary.peak_{who}_{memory}_bytes"
     for who in ("driver", "executor")
     for memory in ("heap", "offheap", "python")
 }
-#: The event log has no time for the end of a query.
+#: Spark's event for the end of a query has no timestamp.
 TERMINATED = {"observed_ts_millis"}
-#: In the event log, a job's exception has no frames of the calling thread and no module names.
+#: In the event log, the exception of a job has no frames of the calling thread and no module names.
 JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
 
 
@@ -102,7 +102,7 @@ def replayed(run: Run) -> list[dict[str, Any]]:
 
 
 def live_only_fields(event: dict[str, Any]) -> set[str]:
-    """Return the fields and attributes of an event in which a replay may differ."""
+    """Return the fields and attributes in which the replay of an event may differ."""
     entity, says = event["attributes"].get("spark.entity"), event["attributes"]
     if event["name"] == "ApplicationSummaryEvent":
         return SUMMARY
@@ -116,7 +116,7 @@ def live_only_fields(event: dict[str, Any]) -> set[str]:
 
 
 def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
-    """Return the unexpected differences by name, with both values."""
+    """Return the unexpected differences, by name, with the live and the replayed value."""
     flat = [{**event, **event["attributes"], "attributes": None} for event in (live, again)]
     for key in sorted(flat[0].keys() | flat[1].keys()):
         one, other = (event.get(key) for event in flat)
@@ -130,7 +130,7 @@ def of_the_run(run: Run) -> list[dict[str, Any]]:
 
 
 def test_the_log_has_the_expected_form(run: Run) -> None:
-    """Control: the event log has the form that this test expects."""
+    """Control: the event log has the form that the test expects."""
     names = [path.name for path in (run.folder / "eventlog").rglob("*") if not path.name.startswith(".")]
     rolling = any(name.startswith("eventlog_v2_") for name in names)
     assert rolling == any(name.endswith(".zstd") for name in names)
@@ -138,7 +138,7 @@ def test_the_log_has_the_expected_form(run: Run) -> None:
 
 
 def test_a_replay_has_the_live_events_in_order(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """A replay has the same events as the live run in the same order."""
+    """A replay creates the same events as the live run, in the same order."""
     live = of_the_run(run)
     assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
     ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not live_only_fields(e) & END]
@@ -163,7 +163,7 @@ def test_replayed_events_equal_live_events(run: Run, replayed: list[dict[str, An
 
 
 def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """In a replay, a query ends slightly earlier, and the first line of a job's stack trace is unchanged."""
+    """In a replay, the end of a query is slightly earlier, and the first line of a job's stack trace is unchanged."""
     for live, again in zip(of_the_run(run), replayed, strict=True):
         if live_only_fields(live) == TERMINATED:
             assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
@@ -195,7 +195,7 @@ def test_a_truncated_log_has_the_events_before_the_truncation(run: Run, replayed
 
 
 def test_a_replay_has_timer_events_before_a_query_s_end(lab: Lab) -> None:
-    """A replay contains the IDLE event of a query that becomes idle and stops between two progress events."""
+    """If a query becomes idle and stops between two progress events, its replay contains the IDLE event."""
     settings = {"events.watermark.idle-timeout": "8s"}
     seldom = {"spark.sql.streaming.noDataProgressEventInterval": "2500"}
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "{folder}", **LOGS["plain"]}

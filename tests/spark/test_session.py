@@ -1,4 +1,4 @@
-"""Tests of events in the Python process of the application, using plain scripts."""
+"""Tests of events in the driver's own Python process, with plain scripts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def run(lab: Lab, job: str, *arguments: str) -> tuple[Run, Any]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> tuple[Run, Any]:
-    """Return the run of a script that uses all functions without a sidecar."""
+    """Return the run of a script that calls all functions without a sidecar."""
     return run(lab, "session_alone.py")
 
 
 @pytest.fixture(scope="module")
 def with_stream(lab: Lab) -> tuple[Run, Any]:
-    """Return the run of a script that has a sidecar and calls the functions with every kind of error."""
+    """Return the run of a script that has a sidecar and makes every kind of invalid call."""
     return run(lab, "session_with_sidecar.py")
 
 
@@ -42,20 +42,20 @@ def rounds(lab: Lab) -> Any:
 
 @pytest.mark.any_spark
 def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
-    """If a stream ends while Spark's listener waits for its answer, the wait ends immediately."""
+    """If a stream ends while Spark's listener waits for the stream's answer, the listener continues at once."""
     _, took = run(lab, "session_ends.py")
     assert took < 30  # The listener's timeout is one minute.
 
 
 @pytest.mark.any_spark
 def test_stop_respects_its_time_limit(lab: Lab) -> None:
-    """stop() respects its time limit even if events in Spark's queue wait for a slow reporter."""
+    """stop() keeps its time limit even if events in Spark's queue wait for a slow reporter."""
     _, took = run(lab, "session_stops.py")
-    assert took < 8  # The limit is 5 s. An earlier version needed twice the limit plus the time of the last answer.
+    assert took < 8  # The limit is 5 s. || -
 
 
 def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:
-    """configure registers the listener without a sidecar, and the stream ignores other configured reporters."""
+    """configure registers the listener without a sidecar, and the stream ignores reporters of the configuration."""
     done, truth = alone
     assert truth["is_configured"] == ["io.sparkevents.EventsListener", "false"]
     assert not (done.folder / "never.jsonl").exists()
@@ -82,14 +82,14 @@ def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, 
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
     assert not any(on_main for _, on_main in truth["calls"])
-    # Only the job's event is the alarm, not the event of its stage.
+    # Only the event of the job is the alarm; the event of its stage is not.
     assert len(truth["pages"]) == 1
     assert [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
     assert all("ZeroDivisionError" in page for page in truth["pages"])
 
 
 def test_callbacks_that_raise_or_block_do_not_affect_others(alone: tuple[Run, Any]) -> None:
-    """A callback that raises is called once per event, and the job and other callbacks continue."""
+    """If a callback raises an exception, it is called once per event, and the job and other callbacks continue."""
     done, truth = alone
     names = {event_id: name for name, event_id in truth["history"]}
     broken = truth["broken"]
@@ -101,7 +101,7 @@ def test_callbacks_that_raise_or_block_do_not_affect_others(alone: tuple[Run, An
 
 
 def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
-    """A failure in a stream is reported with its cause and severity ERROR, as by a sidecar."""
+    """A stream reports a failure with its cause and severity ERROR, like a sidecar."""
     _, truth = alone
     cause, severity = truth["failure"]
     assert "ZeroDivisionError" in cause
@@ -116,7 +116,7 @@ def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
-    """A failed wait, after a timeout or after the end, lists the events that arrived."""
+    """The error of a failed wait, after a timeout or after the stream's end, lists the events that arrived."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
@@ -125,26 +125,26 @@ def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> 
 
 
 def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
-    """spark.stop() waits until the last events are delivered, and leaves no thread."""
+    """spark.stop() waits until the last events are delivered. Afterwards no thread remains."""
     _, truth = alone
     assert truth["last"][0] == "Application 'alone' finished: its own code stopped it"
     assert truth["last"][1].startswith("alone: events by reporter: ")
     assert not truth["is_running"]
     assert truth["threads"] == []
-    assert truth["stop_seconds"] < 60  # Spark's timeout is two minutes.
+    assert truth["stop_seconds"] < 60  # Spark's own timeout is two minutes.
 
 
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
-    """A callback and a reporter with the same name have separate counts in the report."""
+    """The report counts a callback and a reporter with the same name separately."""
     run, truth = alone
     reported = len(run.events(run.folder / "e.jsonl"))
-    # The counts do not include the report itself, which is built from them.
+    # The counters do not include the report itself.
     accepted = {account["name"]: account["accepted"] for account in truth["accounts"]}
     assert (accepted["audit"], accepted["audit'"]) == (reported - 1, 1)
 
 
 def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, Any]) -> None:
-    """A stream and a sidecar report the same events once. The sidecar continues after the stream's end."""
+    """A stream and a sidecar report the same events, each once. The sidecar continues after the stream's end."""
     done, truth = with_stream
     in_file = [(e["name"], e["event_id"]) for e in done.events()]
     assert len(in_file) == len(set(in_file))
@@ -169,7 +169,7 @@ def test_a_failed_start_restores_the_thread_s_properties(with_stream: tuple[Run,
 
 
 def test_scala_and_java_can_add_events(with_stream: tuple[Run, Any]) -> None:
-    """Events from Scala and Java have the same attributes and order as events from Python."""
+    """Custom events from Scala and Java have the same attributes and order as custom events from Python."""
     done, truth = with_stream
     assert truth["added"] is True
     details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
@@ -225,14 +225,14 @@ def test_a_hundred_starts_and_stops_leave_no_resources(rounds: Any) -> None:
     assert after["jvm_own_threads"] == before["jvm_own_threads"] == []
     assert (after["threads"], after["descriptors"]) == (before["threads"], before["descriptors"])
     assert after["processes"] == before["processes"]
-    # The number of Spark's threads varies.
+    # The number of Spark's own threads varies.
     assert after["jvm_threads"] <= before["jvm_threads"] + 3
     assert after["jvm_descriptors"] <= before["jvm_descriptors"] + 3
 
 
 @pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
-    """Two Spark sessions share one stream. A second stream is rejected or replaces the first stream."""
+    """Two Spark sessions share one stream. A second call of start raises an error or replaces the stream."""
     assert "already has an event stream, started in " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True
@@ -257,7 +257,7 @@ def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None
 
 @pytest.mark.any_spark
 def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
-    """A stopped stream raises an error. A new context is a separate application with its own stream."""
+    """A stopped stream raises an error. A new context is a separate application and has its own stream."""
     assert rounds["stopped"] == rounds["stopped_add"] == "the SparkSession was stopped: start a new one"
     first, second = rounds["applications"]
     assert first != second
@@ -284,7 +284,7 @@ def test_a_script_without_stop_delivers_all_events(lab: Lab, tmp_path: Path) -> 
 
 @pytest.mark.any_spark
 def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> None:
-    """If its Python is killed, the JVM exits as without a stream, before the end of `shutdown.timeout`."""
+    """After the driver's Python is killed, the JVM exits before the end of `shutdown.timeout`, as without a stream."""
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, spark_events\n"
@@ -302,7 +302,7 @@ def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> Non
 
 @pytest.mark.any_spark
 def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Path) -> None:
-    """The error about a missing jar contains the missing line of the configuration and the alternative."""
+    """The error about a missing jar contains the missing line of the configuration and an alternative."""
     script = tmp_path / "bare.py"
     script.write_text(
         "import sys, spark_events\n"

@@ -1,4 +1,6 @@
-"""Tests with Spark Connect, where the listener runs in the server and a client gets events of its own queries."""
+"""Tests with Spark Connect, where the listener runs in the server.
+
+A client receives only the events of its own queries."""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ since_4 = pytest.mark.skipif(IS_3_5, reason="3.5 runs its clients' listeners on 
 
 @pytest.fixture(scope="module")
 def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
-    """Run a server with the two lines of configuration, and return the server and the events of its client."""
+    """Run a server with the two lines of configuration. Return the server and the events of its client."""
     folder = tmp_path_factory.mktemp("client")
     server, port = connect_server(lab, {**two_lines(), **PATIENT, **file_reporter(folder / "server.jsonl")})
     command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), port]
@@ -64,7 +66,7 @@ def test_a_client_receives_its_own_queries(connected: tuple[Run, Any]) -> None:
 
 @since_4
 def test_a_client_and_the_server_report_the_same_ids(connected: tuple[Run, Any]) -> None:
-    """A client and the server report the same event ids, so a destination can remove duplicates."""
+    """A client and the server assign the same event ids, so a destination can remove duplicates."""
     _, truth = connected
     queries = [e for e in truth["client"] if e["attributes"].get("spark.entity") == "query"]
     assert len(queries) >= 4

@@ -1,4 +1,4 @@
-"""Tests of SQL that fails in the driver, of cancelled jobs, and of a failed application's reason."""
+"""Tests of SQL that fails in the driver, of cancelled jobs, and of the reason for an application's failure."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Ru
 
 
 def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Run]]) -> None:
-    """If the driver runs out of memory in collect, the SQL execution has an error, although its job succeeds."""
+    """If the driver runs out of memory in collect, the SQL execution has failed, although its job succeeded."""
     run = runs["memory"].result()
     assert run.truth()
     (event,) = failures(run, "sql")
@@ -96,7 +96,7 @@ def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Ru
 
 
 def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[Run]]) -> None:
-    """A failed application has the same cause and error type as the SQL execution that failed it."""
+    """If an SQL execution fails its application, both have the same cause and error type."""
     run = runs["exists"].result()
     (sql,), (application,) = failures(run, "sql"), failures(run, "application")
     assert sql["attributes"]["error.type"] == application["attributes"]["error.type"] == "PATH_ALREADY_EXISTS"
@@ -105,7 +105,7 @@ def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[R
 
 
 def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
-    """cancelAllJobs and the end of the application cancel a job, which is then CANCELLED."""
+    """Jobs that end by cancelAllJobs, or by the end of the application, are CANCELLED."""
     run = runs["cancelled"].result()
     assert statuses(run, "job") == ["RUNNING", "CANCELLED", "RUNNING", "CANCELLED"]
     assert failures(run, "sql") == []
@@ -124,7 +124,7 @@ def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
 def test_the_failed_statement_of_spark_sql_is_the_reason(
     runs: dict[str, Future[Run]], how: str, error: str, message: str
 ) -> None:
-    """The failed statement is the application's failure, or its hint if Spark does not know the exit code."""
+    """The failed statement is the cause of the application's failure, or its hint if the exit code is unknown."""
     run = runs[how].result()
     assert run.process.returncode == 1
     if SPARK_4:
@@ -146,7 +146,7 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
     run = runs[how].result()
     log = next(path for path in run.folder.glob("local-*"))
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
-    # No event is held, because Spark waits for the live reporter.
+    # spark-events holds no event, because Spark waits for the live reporter.
     conf = run.folder / "replay.conf"
     conf.write_text("events.incident.settle 0ms\n", encoding="utf-8")
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent", "--conf", str(conf)]
@@ -162,6 +162,6 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
 
 
 def test_no_warning_is_logged(runs: dict[str, Future[Run]]) -> None:
-    """spark-events adds no warning to the driver's log of any of these jobs."""
+    """None of these jobs causes a warning of spark-events in the driver's log."""
     for future in runs.values():
         assert future.result().own_messages == []

@@ -1,4 +1,4 @@
-"""Tests of application ends on a real standalone cluster, in both deploy modes and after a worker's death."""
+"""Tests of application ends on a real standalone cluster, in both deploy modes and after the death of a worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCE = Path(__file__).parent / "standalone" / "StandaloneProgram.java"
 
 @dataclass
 class Cluster:
-    """Standalone master with workers, which runs programs in cluster deploy mode."""
+    """Standalone master with workers that run programs in cluster deploy mode."""
 
     folder: Path
     port: int = field(default_factory=free_port)
@@ -45,7 +45,7 @@ class Cluster:
         return self._daemon("worker.Worker", "--webui-port", "0", "--cores", "2", self.master)
 
     def submit(self, folder: Path, how: str) -> None:
-        """Submit the program in cluster mode, which writes ``ready`` and ``events.jsonl`` into the folder."""
+        """Submit the program in cluster mode. The program writes ``ready`` and ``events.jsonl`` into the folder."""
         reporter = {f"spark.{key}": value for key, value in file_reporter(folder / "events.jsonl").items()}
         patient = {f"spark.{key}": value for key, value in PATIENT.items()}
         settings = {**two_lines(), **reporter, **patient, "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
@@ -93,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def worker(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield the cluster's only worker, which runs until the test has ended."""
+    """Yield the only worker of the cluster. The worker runs until the test has ended."""
     started = cluster.worker()
     yield started
     started.kill()
@@ -144,7 +144,9 @@ def test_the_end_in_client_mode(cluster: Cluster, worker: subprocess.Popen[bytes
 def test_a_driver_without_its_worker_has_failed(
     cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """A driver that exits because its worker was killed is FAILED. A killed worker cannot stop its driver."""
+    """A driver that exits because its worker was killed is FAILED.
+
+    Only a driver that detects the worker's death exits; a killed worker cannot stop its driver."""
     cluster.submit(tmp_path, "wait")
     wait_for("the driver", (tmp_path / "ready").exists)
     worker.kill()

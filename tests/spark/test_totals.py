@@ -1,4 +1,4 @@
-"""Compare live and replayed totals: the records that the shim sends, and those of the event log."""
+"""Tests that the live totals, from the shim's records, equal the totals replayed from the event log."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from spark_events.bridge.event_log.reader import EventLogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
-#: The driver's clock at the receipt, and the memory that only heartbeats report.
+#: Fields of live records only: the driver's time of receipt, and the memory from executors' heartbeats.
 ONLY_LIVE = ("seq", "at", *(name for name in r.ApplicationTotals.__struct_fields__ if name.startswith("peak_")))
 Both = tuple[list[Any], list[Any]]
 
 
 @pytest.fixture(scope="module")
 def both(lab: Lab) -> Both:
-    """Records of one run: those that the shim sent, and those of a replay."""
+    """Records of one run: the records that the shim sent, and the records of a replay."""
     double, log = lab.folder / "double", lab.folder / "log"
     log.mkdir()
     settings = {
@@ -33,7 +33,7 @@ def both(lab: Lab) -> Both:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": str(log),
         "spark.eventLog.compress": "false",
-        # All stages are recorded, and totals follow each job and stage.
+        # Record all stages, and send totals after each job and stage.
         "events.streaming-stages.enabled": "true",
         "events.summary.interval": "1ms",
     }
@@ -49,7 +49,7 @@ def both(lab: Lab) -> Both:
 
 
 def of(kind: type, of_all: list[Any]) -> list[dict[str, Any]]:
-    """Return the records of a kind, without the fields that only a live run knows."""
+    """Return the records of a kind, without the fields that only a live run has."""
     found = [msgspec.to_builtins(record) for record in of_all if type(record) is kind]
     return [{name: value for name, value in one.items() if name not in ONLY_LIVE} for one in found]
 
@@ -58,7 +58,7 @@ def test_totals_of_stages_are_equal(both: Both) -> None:
     """The totals of each stage attempt are equal in all fields."""
     live, replayed = (of(r.StageCompleted, one) for one in both)
     assert [one["totals"] for one in live] == [one["totals"] for one in replayed]
-    # Control: the stages have what the comparison is about.
+    # Control: the stages have the properties that the test compares.
     sums = {name: sum(one["totals"][name] for one in live) for name in r.TaskTotals.__struct_fields__}
     assert sums["failed"] >= 2
     zero = {name for name, value in sums.items() if value == 0}
@@ -85,7 +85,7 @@ def test_totals_of_the_application_are_equal(both: Both) -> None:
 
 
 def test_starts_of_sql_executions_are_equal(both: Both) -> None:
-    """The starts of SQL executions are equal, and name the paths that are read and written."""
+    """The starts of SQL executions are equal, and contain the paths that the executions read and write."""
     live, replayed = (of(r.SqlExecutionStart, one) for one in both)
     assert live == replayed
     found = [record for record in both[0] if type(record) is r.SqlExecutionStart]

@@ -26,12 +26,12 @@ _JARS = ROOT / ".tools" / "yarn" / "jars"
 _SOURCES = Path(__file__).parent / "yarn"
 _DEADLINE_SECONDS = 600
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: JDK packages that Hadoop's YARN client needs, which runs in the cluster's process here.
+#: JDK packages that Hadoop's YARN client needs. In this test, the client runs in the cluster's process.
 _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
 
 
 class Expected(NamedTuple):
-    """Expected final state in YARN and expected last event of a program."""
+    """Expected final state in YARN, and expected last event of a program."""
 
     state: str
     status: str
@@ -96,7 +96,7 @@ def _settings(folder: Path) -> dict[str, str]:
 def _packed(folder: Path) -> dict[str, str]:
     """Pack an environment with spark-events, and return the settings of docs/platforms/yarn.md.
 
-    The settings contain no path of this machine's environment, neither of its Python nor of its jar.
+    The settings contain no path of this machine: neither of its Python nor of its jar.
     """
     venv.create(folder / "environment")
     (site,) = (folder / "environment").glob("lib/python3*/site-packages")

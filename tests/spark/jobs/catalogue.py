@@ -58,7 +58,7 @@ def start_clicks() -> StreamingQuery:
     )
 
 
-# A query with event time and a watermark has two runs with one checkpoint.
+# Run a query with event time and a watermark twice, with one checkpoint.
 put(source, 1, clicks(1, 5))
 query = start_clicks()
 query.processAllAvailable()
@@ -78,7 +78,7 @@ query.stop()
 note(query, "clicks")
 
 
-# A query fails in the user's code and restarts with the fix.
+# Run a query that fails in the user's code, and start the query again without the error.
 def check(row: Row) -> None:
     if row.v > 2:
         raise ValueError(f"cannot take {row.v}")  # the streaming error
@@ -117,14 +117,14 @@ query.processAllAvailable()
 query.stop()
 note(query, "careful")
 
-# A query has no name.
+# Run a query without a name.
 query = stream().writeStream.format("noop").option("checkpointLocation", os.path.join(FOLDER, "unnamed")).start()
 query.processAllAvailable()
 query.stop()
 note(query, "unnamed")
 
 
-# One of two batch jobs succeeds, the other fails in the user's code. No job is cancelled.
+# Run two batch jobs: one succeeds, and one fails in the user's code. No job is cancelled.
 @F.udf("int")
 def broken(value: int) -> int:
     return 1 // value  # the batch error

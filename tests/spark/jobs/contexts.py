@@ -1,4 +1,4 @@
-"""Several consecutive SparkContexts in one JVM, of which the first fails to start.
+"""Several consecutive SparkContexts in one JVM, where the first context fails to start.
 
 After each context has stopped, the job records the threads of spark-events and the JVM's open pipes.
 """
@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 def pipes(folder: str) -> int:
     count = 0
     for name in os.listdir(folder):
-        with contextlib.suppress(OSError):  # another thread has closed this descriptor
+        with contextlib.suppress(OSError):  # another thread closed this descriptor meanwhile
             count += os.readlink(os.path.join(folder, name)).startswith("pipe:")
     return count
 

@@ -1,4 +1,4 @@
-"""Communication of a job with its test through files in the run's folder, the job's first argument."""
+"""Exchange of words between a job and its test through files in the run's folder, the job's first argument."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def write_down(value: Any, name: str = "truth") -> None:
 
 
 def put(folder: str, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one file of JSON lines for a file source atomically."""
+    """Write a file of JSON lines atomically, as one input file of a file source."""
     os.makedirs(folder, exist_ok=True)
     hidden = os.path.join(folder, f".{number}")
     with open(hidden, "w") as file:

@@ -1,4 +1,4 @@
-"""Small job whose second argument selects its ending."""
+"""Small job that ends in the way that its second argument selects."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ if how == "stop-then-exit-3":
 if how == "missing-table":
     spark.table("no_such_table")
 if how == "out-of-memory":
-    # In local mode, Spark's handler of the task's OutOfMemoryError exits the driver with 52.
+    # In local mode, a task's OutOfMemoryError makes Spark exit the driver with code 52.
     spark.range(1).selectExpr("sum(length(repeat('x', 2000000000 + cast(id as int))))").collect()
 if how == "segfault":
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,4 +1,4 @@
-"""Program with the exit hooks of configure or start, whose argument selects its ending."""
+"""Program with the exit hooks of configure or start that ends in the way that its argument selects."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Stream enriched by a service on loopback.
+"""Stream that a service on the loopback interface enriches.
 
 Arguments: the folder, the service's port, and optionally `wait`: after the second batch settles, wait for `go`.
 """

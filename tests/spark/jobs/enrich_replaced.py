@@ -1,6 +1,6 @@
 """Batch with keys after a shuffle, whose result the job reads several times.
 
-Arguments: the folder, the service's port, and optionally `notify`: the driver notifies replaced tasks.
+Arguments: the folder, the service's port, and optionally `notify`: the driver tells replaced tasks to stop.
 """
 
 import json
@@ -23,7 +23,7 @@ by_value(__name__)
 spark = SparkSession.builder.appName("enrich-replaced").getOrCreate()
 PARTITIONS, ROWS, READS = 3, 12, 8
 
-# Choose one key per partition, which contains all rows of this key.
+# Choose one key per partition; all rows of a key are in one partition.
 numbers = spark.range(100).withColumnRenamed("id", "k").repartition(PARTITIONS, "k")
 keys = {row.p: row.k for row in numbers.select("k", functions.spark_partition_id().alias("p")).collect()}
 key_of = functions.create_map(*(functions.lit(one) for pair in keys.items() for one in pair))

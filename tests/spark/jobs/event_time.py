@@ -1,4 +1,4 @@
-"""Inputs that become idle and active again under both watermark policies, and batch jobs with a retried stage."""
+"""Inputs that become idle and active again under both watermark policies, and batch jobs with retried stages."""
 
 import glob
 import json
@@ -51,13 +51,13 @@ def start(policy: str) -> StreamingQuery:
 
 
 def drive(query: StreamingQuery) -> None:
-    """Run one query at a time, because a query that waits for the other query would be idle."""
+    """Run one query at a time: a query that waits for another query would become idle."""
 
     def give(side: str, number: int, second: int) -> None:
         put(os.path.join(FOLDER, query.name, side), number, rows(second))
 
     query.processAllAvailable()
-    # The right source is silent; the left source continues until the right source is reported idle.
+    # The right source delivers no rows; the left source delivers rows until the right source is reported as IDLE.
     deadline = time.monotonic() + 300
     number = 0
     idle = {"spark_status_new": "IDLE", "spark_watermark_policy": query.name}
@@ -72,7 +72,7 @@ def drive(query: StreamingQuery) -> None:
         ):
             break
 
-    # The right source has rows again, far below the maximum of both watermarks.
+    # The right source delivers rows again. Their event times are far below the maximum of both watermarks.
     give("right", 1, 100)
     query.processAllAvailable()
     give("left", number + 1, 100 + 20 * (number + 1))

@@ -1,4 +1,4 @@
-"""Successful jobs before and after a failed job, whose durations the program measures."""
+"""Program that runs successful jobs before and after a failed job, and measures their durations."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Failures of many kinds, with one job for each failure, whose description is the failure's name."""
+"""Failures of many kinds, each in a separate job whose description is the name of the failure."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def killed(_: int) -> int:
 
 def misleading(_: int) -> int:
     class PaymentError(Exception):
-        """Exception class in a function, whose qualified name contains ``<locals>``."""
+        """Exception class defined in a function, so its qualified name contains ``<locals>``."""
 
     raise PaymentError("payment failed\nCaused by: com.acme.Bank: no money\nmore")  # the misleading error
 
@@ -62,7 +62,7 @@ def cancel_when_it_runs() -> None:
 
 
 def once(value: int) -> int:
-    """Run a stage that succeeds: one task fails at its first attempt, and the other tasks are slow."""
+    """Run a stage that succeeds: one task fails at its first attempt, and the remaining tasks are slow."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0 and context.partitionId() == 0:

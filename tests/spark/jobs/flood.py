@@ -1,4 +1,4 @@
-"""Job with so many tasks that a small listener queue of Spark overflows while a listener waits."""
+"""Job with many tasks, which overflows Spark's small listener queue while a listener waits."""
 
 from control import received
 from pyspark.sql import SparkSession

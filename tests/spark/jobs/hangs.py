@@ -1,4 +1,4 @@
-"""Work that hangs until the test releases it: a source, a foreachBatch, a task and a commit."""
+"""Work that hangs until the test ends the wait: in a source, a foreachBatch, a task and a commit."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from pyspark.sql.functions import udf
 
 import spark_events
 
-# With `configure`, the sidecar can also request the line of the foreachBatch from this Python process.
+# With `configure`, the sidecar can request the current line of the foreachBatch from this Python process.
 spark = spark_events.configure(SparkSession.builder.appName("hangs")).getOrCreate()
 os.makedirs(f"{FOLDER}/in", exist_ok=True)
 put(f"{FOLDER}/in", 0, [{"n": 1}])

@@ -1,4 +1,4 @@
-"""Failure of a selected kind. The program catches the error or fails because of it."""
+"""Program with one failure of a selected kind, which the program catches or does not catch."""
 
 import sys
 import threading

@@ -12,7 +12,7 @@ rows = (
     .option("kafka.bootstrap.servers", servers)
     .option("subscribe", topic)
     .option("startingOffsets", "earliest")
-    # This timeout exceeds the test's duration, so that the query hangs in its source and does not fail.
+    # This timeout exceeds the duration of the test. Therefore the query hangs in its source instead of failing.
     .option("kafka.default.api.timeout.ms", "600000")
     .load()
 )

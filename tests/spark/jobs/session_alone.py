@@ -1,4 +1,4 @@
-"""Events in the Python process of the driver without a sidecar, as in a notebook."""
+"""Use events in the driver's Python process without a sidecar, as in a notebook."""
 
 import asyncio
 import json
@@ -25,11 +25,11 @@ memory = MemoryReporter()
 before = spark.readStream.format("rate").load().writeStream.format("noop").queryName("early").start()
 events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type": "file", "path": folder / "e.jsonl"}})
 
-# The stream knows the name of this query, which started earlier.
+# This query starts before the stream. The stream must still know the query's name.
 commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
-# The callbacks that are added below must not receive this query's end.
+# End this query before adding the callbacks below, so that they do not receive its end.
 events.wait_for(
     "JobStatusChangeEvent", where=lambda e: e.attributes.get("spark.status.new") == "FINISHED", timeout=1200
 )
@@ -94,13 +94,13 @@ failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark
 truth["failure"] = failure.attributes["failure.root_cause"], failure.severity.value
 blocked.wait(120)
 
-# The event keeps its position among Spark's events.
+# The custom event must keep its position among Spark's events.
 spark.sparkContext.parallelize([1], 1).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12).set_severity("WARN"))
 spark.sparkContext.parallelize([1], 1).count()
 mine = events.wait_for("OrdersImported", timeout=120)
 truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mine.severity.value
-# Wait for the event in the history. Another reporter may receive the event later.
+# Wait for the event in the history, because each reporter receives the event at a different time.
 jobs = [e for e in events.history if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
 truth["order"] = [
     any(job.sequence < mine.sequence and job.attributes["spark.status.new"] == "FINISHED" for job in jobs[-4:]),

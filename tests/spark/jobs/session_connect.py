@@ -1,4 +1,4 @@
-"""Spark Connect client: its events, its warnings about missing events, and unsupported calls."""
+"""Spark Connect client that records its events, its warnings about missing events, and unsupported calls."""
 
 import contextlib
 import json
@@ -82,7 +82,7 @@ except spark_events.SessionError as error:
 else:
     watched(events)
 truth["messages"] = messages
-# No events arrive after stop().
+# The stream receives no events after stop().
 start("unseen", rate).stop()
 truth["later"] = len(events.history) if events is not None else 0
 (folder / "truth.json").write_text(json.dumps(truth))

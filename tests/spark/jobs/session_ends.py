@@ -1,4 +1,4 @@
-"""Stream that ends while Spark's listener waits for its answer to an event."""
+"""End a stream while Spark's listener waits for the stream's answer to an event."""
 
 import json
 import time

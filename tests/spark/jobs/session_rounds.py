@@ -1,4 +1,4 @@
-"""Starts and stops in one process: repeated, with new contexts, in a fork, and in several threads."""
+"""Start and stop streams in one process: repeatedly, with new contexts, in a fork, and in several threads."""
 
 import gc
 import json
@@ -30,7 +30,7 @@ def counts(spark: SparkSession) -> dict[str, Any]:
         if thread.name.startswith("spark-events"):
             thread.join(60)
     gc.collect()
-    # A thread of py4j releases JVM objects every second; it opens its connection at the first release.
+    # A py4j thread releases JVM objects every second and opens its connection at the first release.
     assert spark.sparkContext._gateway is not None
     while spark.sparkContext._gateway._gateway_client.finalizer_deque:
         time.sleep(0.1)
@@ -75,7 +75,7 @@ while any(truth["after"][one] > truth["before"][one] + 3 for one in ("jvm_thread
     time.sleep(0.1)
     truth["after"] = counts(spark)
 
-# Two Spark sessions of one application share a stream.
+# Two Spark sessions of one application must share a stream.
 first = spark_events.start(spark)
 try:
     spark_events.start(spark.newSession())
@@ -88,7 +88,7 @@ truth["replaced"] = first.is_running, replaced.is_running
 spark_events.add_event(EventBuilder("a.b", "After"))
 truth["counted_on"] = replaced.wait_for("After", after=before, timeout=120).sequence > before.sequence
 
-# A forked child has no stream, and its exit does not affect the stream of its parent.
+# A forked child must have no stream, and its exit must not affect the parent's stream.
 child = os.fork()
 if child == 0:
     replaced.stop()
@@ -97,7 +97,7 @@ truth["fork"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), replaced.is_
 spark_events.add_event(EventBuilder("a.b", "AfterTheFork"))
 truth["after_fork"] = replaced.wait_for("AfterTheFork", timeout=120).name
 
-# Each event of several threads is reported once.
+# Each event that several threads add must be reported once.
 memory = MemoryReporter()
 replaced.stop()
 events = spark_events.start(spark, reporters=[memory])

@@ -1,4 +1,4 @@
-"""Stream that is stopped while Spark's listener queue is full."""
+"""Stop a stream while Spark's listener queue is full."""
 
 import time
 from collections.abc import Sequence

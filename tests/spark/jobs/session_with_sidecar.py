@@ -1,4 +1,4 @@
-"""Stream together with a sidecar, and errors of a user. Python exits without stop()."""
+"""Run a stream together with a sidecar, and make invalid calls. Python exits without stop()."""
 
 import json
 import sys
@@ -79,7 +79,7 @@ truth["added"] = built.add()
 received = events.wait_for("FromTheJvm", timeout=120)
 truth["from_the_jvm"] = [received.body, received.severity.value, {key: received.attributes[key] for key in details}]
 events.stop()
-# The sidecar continues after the stream's end.
+# The sidecar must continue after the end of the stream.
 spark_events.add_event(EventBuilder("shop.orders", "AfterTheStream"))
 truth["history"] = [(e.name, e.event_id) for e in events.history if e.name != "DispatcherReportEvent"]
 truth["mistakes"] = mistakes

@@ -1,4 +1,4 @@
-"""SQL that fails in the driver, cancelled jobs, and an application that fails because of failed SQL."""
+"""SQL that fails in the driver, cancelled jobs, and an application that fails because its SQL failed."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Job that waits for an executor that never starts, until the test releases the program."""
+"""Job that waits for an executor that cannot start, until the test ends the wait."""
 
 from threading import Thread
 

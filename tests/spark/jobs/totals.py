@@ -1,4 +1,4 @@
-"""Stages with a shuffle, uneven tasks, a retried task, a failure and a stream; paths that are read and written."""
+"""Stages with a shuffle, uneven tasks, a retried task, a failure and a stream, which read and write paths."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""Load the classes that most test jobs need: SQL, a Python worker, a failure, a stream with a batch function."""
+"""Load the classes that most test jobs need: SQL, a Python worker, a failure, and a stream with a batch function."""
 
 import contextlib
 import sys

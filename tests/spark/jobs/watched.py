@@ -1,4 +1,4 @@
-"""Run until Spark's metrics contain the reporters of spark-events, and record the servlet's output."""
+"""Run until Spark's metrics contain spark-events' reporters, and record the output of the metrics servlet."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import urllib.request
 from control import FOLDER, write_down
 from pyspark.sql import SparkSession
 
-os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not create the folder
+os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not create this folder
 spark = SparkSession.builder.appName("watched").getOrCreate()
 assert spark.sparkContext.uiWebUrl is not None
 address = spark.sparkContext.uiWebUrl + "/metrics/prometheus/"
@@ -17,7 +17,7 @@ text = ""
 
 
 def all_metrics_are_published() -> bool:
-    """Return whether both sinks contain the metrics of the second reporter, which appear last."""
+    """Return whether both sinks contain the metrics of the second reporter, which are published last."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
     delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
     return delivered and any("on-call.oldest" in name for name in files)

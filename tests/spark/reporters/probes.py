@@ -1,4 +1,4 @@
-"""Reporters for tests, which the sidecar finds through PYTHONPATH."""
+"""Reporters for tests. The sidecar finds this module through PYTHONPATH."""
 
 import asyncio
 import dataclasses
@@ -50,7 +50,8 @@ class FileWithSigns(FileReporter):
 
 
 class GatedFile(FileWithSigns):
-    """Reporter that blocks at the end of the application: it creates ``held`` and waits for ``go``."""
+    """Reporter that blocks at the end of the application: the reporter creates the file ``held`` and waits for the file
+    ``go``."""
 
     async def report(self, events: Sequence[Event]) -> None:
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
@@ -62,7 +63,7 @@ class GatedFile(FileWithSigns):
 
 
 class AwayFile(FileWithSigns):
-    """Reporter that fails while the file ``away`` exists and creates ``tried`` at its first attempt."""
+    """Reporter that fails while the file ``away`` exists, and creates the file ``tried`` at its first attempt."""
 
     def report(self, events: Sequence[Event]) -> None:
         if (self.signs / "away").exists():
@@ -78,7 +79,7 @@ class TimedConfig:
 
 
 class Timed(Reporter):
-    """Reporter with a delay that records when each event arrives and when its delivery ends."""
+    """Slow reporter that records when each event arrives and when its delivery ends."""
 
     Config = TimedConfig
 

@@ -1,4 +1,4 @@
-"""Program whose argument selects its ending."""
+"""Program that ends in the way that its argument selects."""
 
 import sys
 
