@@ -1,4 +1,4 @@
-"""Fixtures of the report's tests."""
+"""Fixtures for the tests of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of generated applications in the form that reporters store."""
+"""Events of invented applications, in the form in which reporters store events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def iso(millis: int) -> str:
 
 @dataclasses.dataclass
 class Story:
-    """Collector of the events of applications."""
+    """Builder of the events of applications."""
 
     events: list[Event] = dataclasses.field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Story:
 
 @dataclasses.dataclass
 class ApplicationStory:
-    """Run of an application."""
+    """Builder of the events of one run of an application."""
 
     story: Story
     base: dict[str, Any]
@@ -79,7 +79,7 @@ class ApplicationStory:
 
 @dataclasses.dataclass
 class QueryStory(ApplicationStory):
-    """Run of a query."""
+    """Builder of the events of one run of a query."""
 
     batch: int = -1
 
@@ -116,7 +116,7 @@ def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause:
 
 
 def add_stage(story: Story, base: dict[str, Any], at: int, stage: int, slow: bool) -> None:
-    """Add the summary of a stage; a slow one loses ``stage`` seconds to skew and spills."""
+    """Add the summary of a stage; a slow stage loses ``stage`` seconds to skew and spills."""
     about: dict[str, Any] = {"spark.stage.id": stage, "spark.stage.attempt": 0, "spark.stage.name": "csv at etl.py:9"}
     about["spark.stage.duration_ms"] = 60 * SECOND + stage
     name, body = "StageSummaryEvent", f"{base['spark.app.name']}: stage {stage} [csv at etl.py:9] took 1 min"
@@ -127,7 +127,7 @@ def add_stage(story: Story, base: dict[str, Any], at: int, stage: int, slow: boo
 
 
 def add_summary(story: Story, base: dict[str, Any], at: int, hours: float, idle: float, cost: float | None) -> None:
-    """Add a summary of an application, cumulative as the real one."""
+    """Add a summary of the application with cumulative values, like a real summary."""
     about: dict[str, Any] = {"spark.summary.core_hours": hours, "spark.summary.core_hours_idle": idle}
     about["spark.summary.core_hours_used"] = hours - idle
     if cost is not None:
@@ -136,7 +136,7 @@ def add_summary(story: Story, base: dict[str, Any], at: int, hours: float, idle:
 
 
 def busy_day(seed: int = 1) -> Story:
-    """Return a day with a restarted streaming application, a nightly batch, and all other parts of a report."""
+    """Return one day of events that use every part of the report, such as a restarted stream and a nightly batch."""
     pick = random.Random(seed)
     story = Story()
     at = START

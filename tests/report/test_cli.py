@@ -39,7 +39,7 @@ Store = Callable[[Sequence[Event]], Path]
 
 
 class Call:
-    """Exit code, standard output and standard error of a call."""
+    """Exit code, standard output and standard error of one call."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["report", *map(str, arguments)])
@@ -52,7 +52,7 @@ class Call:
 
 
 def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """The terminal output begins with the findings, followed by numbers, details and failures."""
+    """The output in the terminal begins with the findings, followed by numbers, details and failures."""
     call = Call(capsys, stored(busy_day().events), "--sla", "60s")
     assert call.code == 0
     lines = call.output.splitlines()
@@ -70,7 +70,7 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Events that occur in several sources (files, a pattern, a folder, a database) are counted once."""
+    """Events that are in several sources (files, a pattern, a folder, a database) count once."""
     events = busy_day().events
     folder = tmp_path / "logs [1]"
     folder.mkdir()
@@ -96,7 +96,7 @@ def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
-    """An event log of Spark makes the same report as the events of its replay."""
+    """The report on an event log of Spark equals the report on the events of its replay."""
     call = Call(capsys, FIXTURES / "foreachbatch-4.3.jsonl", "--json")
     assert call.code == 0
     assert call.report["sources"][0]["kind"] == "event log"
@@ -156,7 +156,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def slow_log(folder: Path, *, slowest: int = 30_000) -> Path:
-    """Write an event log of a stage with ten tasks of 6 s and one slower task, on one executor for an hour."""
+    """Write an event log: one executor for an hour, and a stage with ten tasks of 6 s and one slower task."""
     at = START
     stage = {"Stage ID": 0, "Stage Attempt ID": 0, "Stage Name": "csv at etl.py:9", "Number of Tasks": 11}
     stage |= {"Submission Time": at}
@@ -193,7 +193,7 @@ def test_settings_apply_to_event_logs(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None:
-    """The interval of --conf makes summaries of a running application."""
+    """The interval in --conf creates summaries of a running application."""
     config = TranslateConfig(summary=SummaryConfig(interval=1.0))
     (log,) = find_logs(slow_log(tmp_path))
     found = list(command._events_of(config, log, pytest.fail, lambda part: None))
@@ -203,7 +203,7 @@ def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["foreachbatch-4.3.jsonl", "batch_udf-4.3.zstd", "batch_udf-4.3.lz4"])
 def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: str) -> None:
-    """The progress of an event log increases to the whole file, compressed or not, one step per percent."""
+    """The progress of an event log grows in steps of one percent to the whole file, compressed or not."""
     parts: list[float] = []
     (log,) = find_logs(FIXTURES / name)
     found = list(command._events_of(TranslateConfig(), log, pytest.fail, parts.append))
@@ -218,7 +218,7 @@ def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: s
 
 
 def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """Failures in the terminal and in the JSON have their class, and whether a retry is useful."""
+    """Failures in the terminal and in the JSON contain their class, and whether a retry is useful."""
     story = Story()
     more: dict[str, Any] = {"failure.class": "DATA_ERROR", "failure.retry_useful": False}
     story.application("etl", "app-1").failure(START, **more)
@@ -234,7 +234,7 @@ def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: S
 def test_the_hint_for_more_slow_commits_names_what_lists_them(
     capsys: pytest.CaptureFixture[str], stored: Store, commits: int, listed: str
 ) -> None:
-    """The hint names the page only if the page lists all slow commits."""
+    """The hint mentions the page only if the page lists all slow commits."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     for number in range(commits):
@@ -244,7 +244,7 @@ def test_the_hint_for_more_slow_commits_names_what_lists_them(
 
 
 def test_one_damaged_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The note on one damaged line is in the singular."""
+    """For one damaged line, the note uses the singular."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(encode_lines(busy_day().events[:3]) + b'{"name": "x"}\n')
     assert f"{path}: skipped 1 line that is not an event" in Call(capsys, path, "--json").report["notes"]
@@ -266,7 +266,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
 
 
 def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """With --fail-on-sla, the exit code is 1 if a commit exceeds the SLA, otherwise 0. The report is always printed."""
+    """With --fail-on-sla, the exit code is 1 if a commit exceeds the SLA. The report is printed in any case."""
     path = stored(busy_day().events)
     for sla, code in (("60s", 1), ("1h", 0)):
         call = Call(capsys, path, "--sla", sla, "--fail-on-sla")
@@ -294,7 +294,7 @@ def test_a_missing_extra_is_named(stored: Store) -> None:
 
 
 def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
-    """The HTML file includes its data, and no text of an event can end the page's script."""
+    """The HTML file contains its data, and no text of an event can end the script of the page."""
     story = Story()
     evil = "</script><img src=x onerror=alert(1)><!--"
     story.application(evil, "app-1").failure(START, "job", evil)
@@ -326,7 +326,7 @@ def fetch(url: str, **headers: str) -> tuple[int, str]:
 
 
 def test_the_server_computes_again(stored: Store) -> None:
-    """The server computes the report again and answers only requests for its own host name.
+    """The server computes the report for each request, and answers only requests for its own host name.
 
     If a source cannot be read, the answer is 503 with the reason.
     """

@@ -1,4 +1,4 @@
-"""Tests of the report's numbers, which are compared with simple computations over the same events."""
+"""Tests of the numbers in the report, which are compared with simple computations over the same events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spark_events.report.wording import when
 
 
 def report_of(events: Sequence[Event], now: int | None = None, draw: bool = False, **options: Any) -> EventReport:
-    """Return the report on the events, where ``now`` is about a year after the events by default."""
+    """Return the report on the events. By default, ``now`` is about a year after the events."""
     with EventTable() as table, tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events.jsonl")
         path.write_bytes(encode_lines(events))
@@ -42,7 +42,7 @@ def subject(report: EventReport, name: str) -> SubjectReport:
 
 
 class RunPlan(NamedTuple):
-    """Run of a generated query: seconds since the previous run's start, duration, end, commits and failures."""
+    """Run of an invented query: seconds since the previous run's start, duration, end, commits and failures."""
 
     pause: int
     lasts: int
@@ -62,7 +62,7 @@ PLANS = st.builds(
 
 
 def story_of(plans: Sequence[RunPlan]) -> tuple[Story, list[tuple[int, int | None, str, int]]]:
-    """Return a query's events, and the start, end, status and last event of each run."""
+    """Return the events of a query, and the start, end, status and last event of each run."""
     story, runs, at = Story(), [], START
     app = story.application("stream", "app-1")
     app.status("RUNNING", START)
@@ -85,7 +85,7 @@ def story_of(plans: Sequence[RunPlan]) -> tuple[Story, list[tuple[int, int | Non
 
 
 def swept(runs: list[tuple[int, int | None, str, int]], until: int) -> tuple[int, int]:
-    """Return uptime and downtime, which are computed from the state between consecutive changes."""
+    """Return uptime and downtime, computed from the state between consecutive changes."""
     latest = max(start for start, *_ in runs)
     settled = []
     for start, end, ending, last in runs:
@@ -117,7 +117,7 @@ def quantile(values: list[float], part: float) -> float:
 @settings(max_examples=40)
 @given(plans=st.lists(PLANS, min_size=1, max_size=8), data=st.data())
 def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataObject) -> None:
-    """Uptime, downtime, commits and failures equal a simple computation, in any order and with repeated events."""
+    """Uptime, downtime, commits and failures equal a simple computation, also for shuffled and repeated events."""
     story, runs = story_of(plans)
     events = list(story.events)
     copies = data.draw(st.lists(st.sampled_from(events), max_size=5))
@@ -160,7 +160,7 @@ def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataO
 
 
 def test_a_batch_application_is_not_down_between_its_runs() -> None:
-    """A batch application has no downtime between its runs, unlike an application with queries."""
+    """A batch application has no downtime between its runs; an application with queries has downtime."""
     report = report_of(busy_day().events)
     nightly, stream = subject(report, "nightly-report"), subject(report, "clickstream")
     assert (nightly.downtime_ms, nightly.uptime_percent, nightly.failed_runs) == (0, None, 1)
@@ -172,7 +172,7 @@ def test_a_batch_application_is_not_down_between_its_runs() -> None:
 
 
 def test_findings_of_a_busy_day() -> None:
-    """The findings of a day begin with the problems that persist and their causes."""
+    """The findings of a day begin with the current problems and their causes."""
     report = report_of(busy_day().events, sla_ms=60_000)
     now = [finding.text for finding in report.findings if finding.now]
     assert now == [
@@ -187,7 +187,7 @@ def test_findings_of_a_busy_day() -> None:
 
 
 def test_a_failed_query_is_down_until_now() -> None:
-    """A failed query is down until the current time if the newest event is at most a day old."""
+    """If the newest event is at most a day old, a failed query is down until the current time."""
     story = Story()
     query = story.application("stream", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -204,7 +204,7 @@ def test_a_failed_query_is_down_until_now() -> None:
 
 
 def test_a_silent_application_may_be_lost() -> None:
-    """A finding names the time of the last event and the interval of the heartbeats of a silent application."""
+    """The finding about an application without heartbeats contains the last event's time and the heartbeat interval."""
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)
@@ -219,7 +219,7 @@ def test_a_silent_application_may_be_lost() -> None:
 
 @pytest.mark.parametrize(("will_retry", "expected"), [(False, ["ValueError: no currency"]), (True, [])])
 def test_an_unknown_outcome_after_a_failure_is_a_finding(will_retry: bool, expected: list[str]) -> None:
-    """An application whose log does not contain its outcome is a finding if a failure was not retried."""
+    """If a log lacks the outcome of its application, a failure that was not retried causes a finding."""
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)
@@ -233,7 +233,7 @@ def test_an_unknown_outcome_after_a_failure_is_a_finding(will_retry: bool, expec
 
 
 def test_the_period_clips_runs_that_began_earlier() -> None:
-    """A run, a downtime and overdue work that began before the period count from the period's start."""
+    """Runs, downtime and overdue work that began before the period count from the start of the period."""
     story = Story()
     app = story.application("stream", "app-1")
     app.status("RUNNING", START)
@@ -282,7 +282,7 @@ def test_overlaps_missing_ends_and_clocks_are_noted() -> None:
 
 
 def test_failures_are_grouped_by_an_existing_fingerprint() -> None:
-    """Failures with one fingerprint are one group, even if their messages contain different numbers."""
+    """Failures with one fingerprint form one group, even if their messages contain different numbers."""
     story = Story()
     app = story.application("a", "app-1")
     for number in range(3):
@@ -292,7 +292,7 @@ def test_failures_are_grouped_by_an_existing_fingerprint() -> None:
 
 
 def test_idle_times_and_enrichments() -> None:
-    """Idle intervals and enrichment calls are summed. An idle interval without an end ends with its run."""
+    """Idle intervals and enrichment calls are summed up. An idle interval without an end ends with its run."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -310,7 +310,7 @@ def test_idle_times_and_enrichments() -> None:
 
 
 def test_costs_are_those_of_the_last_summary_of_each_run() -> None:
-    """Summaries are cumulative: the last one of each run counts, and runs are summed up."""
+    """Summaries are cumulative: the report uses the last summary of each run and adds up the runs."""
     report = report_of(busy_day().events)
     nightly = subject(report, "nightly-report")
     assert nightly.core_hours == 4 + 5 + 6
@@ -320,7 +320,7 @@ def test_costs_are_those_of_the_last_summary_of_each_run() -> None:
 
 
 def test_slow_stages_are_sorted_by_the_time_that_they_lost() -> None:
-    """Stages with a problem are listed with all their problems, the most expensive first; others are not."""
+    """The report lists stages with a problem, with all their problems, the most expensive first."""
     story = busy_day()
     report = report_of(story.events)
     expected = sorted(
@@ -344,7 +344,7 @@ def test_slow_stages_are_sorted_by_the_time_that_they_lost() -> None:
 
 
 def test_a_report_without_summaries_has_no_slow_stages() -> None:
-    """Control: stages without a problem are not listed."""
+    """Control: the report does not list stages without a problem."""
     events = [e for e in busy_day().events if "problem.skew" not in e.attributes]
     report = report_of(events)
     assert (report.slow_stages, report.slow_stage_count) == ((), 0)
@@ -363,7 +363,7 @@ def test_selection_by_application_and_query() -> None:
 
 
 def test_no_failure_is_lost_by_aggregation() -> None:
-    """The counts of the markers add up to all failures, although at most about a thousand markers are drawn."""
+    """The counts of the markers add up to the number of failures, although at most about 1,000 markers are drawn."""
     story, pick = Story(), random.Random(5)
     expected: dict[str, int] = defaultdict(int)
     for number in range(6_000):
@@ -381,7 +381,7 @@ def test_no_failure_is_lost_by_aggregation() -> None:
 
 
 def test_at_most_ten_thousand_points_are_drawn() -> None:
-    """The page draws at most ten thousand points for any number of events and queries."""
+    """The page draws at most ten thousand points, whatever the number of events and queries."""
     story, pick = Story(), random.Random(5)
     for number in range(60):
         app = story.application(f"app{number}", f"id-{number}")
@@ -412,7 +412,7 @@ def test_severities_select_slow_commits_without_an_sla() -> None:
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    """A notebook displays the page in a frame without access to the notebook. The text contains the findings."""
+    """A notebook displays the page in a frame that cannot access the notebook. The text form contains the findings."""
     shown = inline_report(busy_day().events, sla_ms=60_000)
     assert "Application 'nightly-report': its last run has been FAILED" in repr(shown)
     frame = shown._repr_html_()

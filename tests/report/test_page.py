@@ -1,4 +1,4 @@
-"""Tests of the page in a real Chromium, which `make browser` downloads."""
+"""Tests of the report's page in a real Chromium, which `make browser` downloads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        # Disable Chromium's sandbox, which does not work for root, the user in most containers.
+        # Disable Chromium's sandbox, which does not work as root. Most containers run as root.
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -78,7 +78,7 @@ def cells(page: Any, key: str) -> dict[str, float | str]:
 
 
 def test_numbers_equal_the_numbers_of_the_events(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """The page's numbers equal a simple computation over the events."""
+    """The numbers on the page equal a simple computation over the events."""
     events, report = day
     page = opened(report)
     took: dict[str, list[float]] = defaultdict(list)
@@ -123,7 +123,7 @@ def test_numbers_equal_the_numbers_of_the_events(opened: Open, day: tuple[Sequen
 def test_slow_stages_and_costs_equal_those_of_the_events(
     opened: Open, day: tuple[Sequence[Event], EventReport]
 ) -> None:
-    """The page lists the slow stages, those that lost most time first, and core-hours and costs."""
+    """The page lists the slow stages, the longest lost time first, and the core-hours and costs."""
     events, report = day
     page = opened(report)
     slow = [event.attributes for event in events if "problem.skew" in event.attributes]
@@ -146,7 +146,7 @@ def test_slow_stages_and_costs_equal_those_of_the_events(
 
 
 def test_a_page_without_slow_stages_has_no_section_for_them(opened: Open) -> None:
-    """Control: the section is hidden, and there are no columns of costs."""
+    """Control: without slow stages and costs, the page shows neither the section nor the columns."""
     story = Story()
     story.application("a", "app-1").status("RUNNING", START)
     page = opened(report_of(story.events, draw=True))
@@ -161,7 +161,7 @@ def is_end(event: Event) -> bool:
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
 def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], scheme: str, width: int) -> None:
-    """Axe finds no violation on the page and in a failure's dialog, and no element is wider than the window."""
+    """axe finds no violation on the page and in the dialog of a failure, and no element is wider than the window."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(day[1], width, 740, color_scheme=scheme)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
@@ -176,7 +176,7 @@ def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], s
 
 
 def test_themes(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """The theme of the button overrides the theme that the system prefers."""
+    """The theme that the user selects with the button overrides the theme of the system."""
     page = opened(day[1], color_scheme="dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Switch to the light theme").click()
@@ -186,7 +186,7 @@ def test_themes(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """All functions of the page can be used by keyboard."""
+    """Every function of the page works with the keyboard."""
     page = opened(day[1])
     window, plots = page.locator("#window"), page.locator("#plots")
     plots.focus()
@@ -215,7 +215,7 @@ def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> Non
 
 
 def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """A drag over a plot zooms all plots, and the reset button displays the whole period."""
+    """Dragging over a plot zooms all plots, and the reset button shows the whole period again."""
     page = opened(day[1])
     page.locator("#h-timeline").scroll_into_view_if_needed()
     box = page.locator("#charts").bounding_box()
@@ -232,7 +232,7 @@ def test_brush(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_text_of_events_is_never_executed(opened: Open) -> None:
-    """HTML and scripts in names, messages and stacks of events are displayed as text and never run."""
+    """HTML and scripts in names, messages and stack traces of events are displayed as text and never executed."""
     evil = "</script><img src=x onerror=alert(1)>'\"&amp;<!--\u2028"
     story = Story()
     app = story.application(evil, "app-1")
@@ -249,7 +249,7 @@ def test_text_of_events_is_never_executed(opened: Open) -> None:
 
 
 def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """Times are in UTC or in the reader's time zone, and the page displays the zone's name."""
+    """Times are in UTC or in the reader's time zone, and the page displays the name of the zone."""
     page = opened(day[1], timezone_id="America/New_York")
     assert "2026-11-18 11:06:40 to 2026-11-19 07:05:14 UTC" in page.locator("#period").text_content()
     page.get_by_role("button", name="Times: UTC").click()
@@ -258,7 +258,7 @@ def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """A printed page has the light theme and includes folded parts."""
+    """A printed page uses the light theme and includes collapsed sections."""
     page = opened(day[1], color_scheme="dark")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0
@@ -281,7 +281,7 @@ def test_live(opened: Open) -> None:
         assert outcome.text_content() == "RUNNING"
         app.status("FAILED", START + MINUTE)
         server._valid_until = 0.0
-        # wait_for_function does not work here, because the page's policy forbids its eval.
+        # Poll in the test: the page's policy forbids the `eval` that wait_for_function needs.
         sync_api.expect(outcome).to_have_text("FAILED", timeout=60_000)
     finally:
         server.shutdown()
@@ -289,7 +289,7 @@ def test_live(opened: Open) -> None:
 
 
 def test_the_page_of_a_large_report_is_small(opened: Open) -> None:
-    """The page of a report with many failures, runs and commits has at most a few megabytes and renders quickly."""
+    """The page of a report with many failures, runs and commits is at most a few megabytes and renders quickly."""
     story = Story()
     for number in range(150):
         app = story.application(f"app-{number:03d}", f"id-{number}")

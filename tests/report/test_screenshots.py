@@ -1,4 +1,4 @@
-"""Tests of the pictures for the documentation. ``make browser`` downloads Chromium."""
+"""Tests of the documentation's pictures. ``make browser`` downloads Chromium."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def size_of(picture: Path) -> tuple[int, int]:
 
 
 def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
-    """The page's picture has the requested size, and the terminal's picture grows with its lines."""
+    """The picture of the page has the requested size. The picture of the terminal is higher if it has more lines."""
     day = tmp_path / "day.jsonl"
     screenshots.generated_day(day)
     with screenshots.browser() as chromium:

@@ -1,4 +1,4 @@
-"""Event whose contents destinations may reject or misinterpret."""
+"""Event with contents that destinations may reject or misinterpret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_events.event import Attributes, AttributeValue
 
 __all__ = ["AWKWARD", "awkward_event"]
 
-#: Special characters of JSON, SQL, printf, C, HTML, shells, Slack and templates.
+#: Characters with a special meaning in JSON, SQL, printf, C, HTML, shells, Slack and templates.
 AWKWARD = (
     "line\nbreak \"quotes\" 'single' back\\slash \\u0000 nul:\0 tab\t emoji:🦊"
     " %s :name ; DROP TABLE spark_events -- <!channel> & {{x}} ${body}"
@@ -23,7 +23,7 @@ def awkward_event(
     event_id: str = "i",
     observed_ts_millis: int = 2**63 - 1,
 ) -> Event:
-    """Build an event whose body ends with a lone surrogate, which no encoding accepts."""
+    """Build an event whose body ends with a lone surrogate, which no encoding can represent."""
     return Event(
         name=name,
         class_scope="s",

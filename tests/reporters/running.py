@@ -15,7 +15,7 @@ from spark_events.pipeline import build
 
 __all__ = ["IMPATIENT", "Running"]
 
-#: Settings for unavailable destinations: short retry pauses, and a circuit breaker that does not open.
+#: Settings for tests with unavailable destinations: short retry pauses, and a circuit breaker that stays closed.
 IMPATIENT = {"retry.initial": "20ms", "retry.max": "50ms", "circuit-breaker.failures": "1000"}
 
 
@@ -56,7 +56,7 @@ class Running:
         assert self._delivery.wait_until_settled(within), self.counters
 
     def await_failures(self, count: int = 1) -> None:
-        """Wait for ``count`` more failed attempts."""
+        """Wait until ``count`` further attempts have failed."""
         before = self.counters.failures
         eventually(lambda: self.counters.failures >= before + count, what=f"{count} failures after {before}")
 

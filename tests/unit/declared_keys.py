@@ -1,4 +1,4 @@
-"""All keys of settings that the code declares, for tests that compare documents with the code."""
+"""Keys of all settings that the code declares, for tests that compare documents with the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, 
 
 
 def of_the_driver() -> Iterator[tuple[str, Option]]:
-    """Return all keys except the keys of reporters."""
+    """Return all keys, except the keys of reporters."""
     sections = {"events": EventsConfig, "events.dispatcher": DispatcherConfig, **SECTIONS}
     for prefix, section in sections.items():
         for declared in options(section):
@@ -40,7 +40,7 @@ def of_a_reporter(type_name: str) -> dict[str, Option]:
 
 
 def default_of(declared: Option) -> str | None:
-    """Return the default as a user writes it, or None if there is no default to document."""
+    """Return the default as a user writes it, or None if the key has no default."""
     if declared.default is dataclasses.MISSING or declared.default is None:
         return None
     return declared.kind.format(declared.default) or None

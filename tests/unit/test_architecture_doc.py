@@ -1,4 +1,4 @@
-"""Tests that docs/architecture.md names existing classes, and a limited number of them."""
+"""Tests that docs/architecture.md names existing classes, and that a record passes a limited number of classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STEP = re.compile(r"^\| \d+ \| ([^|]+) \|", re.MULTILINE)
 
 
 def test_every_class_on_a_record_s_path_exists() -> None:
-    """Every class that the page names on a record's path exists in Java or in Python."""
+    """Every class that the page lists on the path of a record exists in Java or in Python."""
     sources = [*ROOT.glob("jvm-shim/src/**/*.java"), *ROOT.glob("spark_events/**/*.py")]
     defined = set(re.findall(r"\bclass (\w+)", "\n".join(path.read_text(encoding="utf-8") for path in sources)))
     named = [name for step in _STEP.findall(_TEXT) for name in re.findall(r"`(\w+)`", step)]

@@ -14,12 +14,12 @@ _ALL = sorted(path.stem for path in Path(__file__).parents[2].glob("benchmarks/[
 
 @pytest.mark.parametrize("name", _ALL)
 def test_every_benchmark_can_be_imported(name: str) -> None:
-    """Every benchmark can be imported, so a renamed function is detected before the next run of the benchmarks."""
+    """Every benchmark can be imported, so that renaming a function it uses fails a test."""
     assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
 
 def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
-    """A slow round slows both sides; only a run at the limit says "at least"."""
+    """A slow round slows down both compared variants. The result says "at least" only if a run reached the limit."""
     base = [
         peers.Measured(1, 1, 1, 100, 10, 1),
         peers.Measured(4, 4, 4, 100, 40, 1),

@@ -1,4 +1,4 @@
-"""Tests of settings: the message about an error contains the full key, the value and the allowed values."""
+"""Tests of settings: each error message contains the full key, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object
     ],
 )
 def test_an_invalid_value_raises_value_error(kind: Kind[Any], given_text: str) -> None:
-    """An invalid value raises ValueError and no other error."""
+    """An invalid value raises ValueError, and no other error."""
     with pytest.raises(ValueError):  # noqa: PT011 - the message is made by Settings
         kind.parse(given_text)
 
@@ -114,7 +114,7 @@ def _exit(value: str) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Own:
-    """Config section of a user's reporter."""
+    """Config dataclass of a user's reporter."""
 
     size: int = option("size", Kind("one", _defect), 1, doc="How many.")
     count: int = option("count", Kind("one", _exit), 1, doc="How many.")
@@ -153,7 +153,7 @@ MOST = {"ms": 999_999_999, "s": 999_999_999, "m": 52_560_000, "min": 52_560_000,
 
 @given(st.sampled_from(sorted(MOST)).flatmap(lambda unit: st.tuples(st.integers(0, MOST[unit]), st.just(unit))))
 def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int, str]) -> None:
-    """A formatted duration is parsed to the same value, so a template shows the exact default."""
+    """Parsing a formatted duration returns the same duration, so that a template shows the exact default."""
     count, unit = given_duration
     seconds = duration.parse(f"{count}{unit}")
     assert duration.parse(duration.format(seconds)) == pytest.approx(seconds, rel=1e-12)
@@ -178,7 +178,7 @@ def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object
 
 
 def test_a_section_has_given_values_and_defaults() -> None:
-    """A section contains the given values, and the dataclass's defaults for keys that are not set."""
+    """A section contains the given values. For keys that are not set, it contains the defaults of the dataclass."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
@@ -197,7 +197,7 @@ def test_a_missing_value_is_reported_with_the_allowed_values() -> None:
 
 
 def test_a_kind_s_reason_is_part_of_the_message() -> None:
-    """The message about an invalid value contains the reason of its kind, if the kind provides a reason."""
+    """If the kind of a value gives a reason, the message about an invalid value contains this reason."""
     (problem,) = problems({"events.thing.path": ""})
     assert problem.startswith("events.thing.path: given '' (nothing), expected the path of a file")
 
@@ -211,7 +211,7 @@ def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
 
 
 def test_an_unknown_key_without_a_similar_key_gets_the_list() -> None:
-    """If no key is similar to an unknown key, the message lists the keys of the same section."""
+    """If no key is similar to an unknown key, the message lists all keys of the section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
 

@@ -1,4 +1,4 @@
-"""Tests that docs/configuration.md, the reporter pages and README's keys agree with the code."""
+"""Tests that docs/configuration.md, the reporters' pages and the keys in README agree with the code."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def rows(page: Path) -> list[tuple[str, str]]:
 
 
 def declared() -> dict[str, Option]:
-    """Return the keys of every configuration by their names in the documents."""
+    """Return the keys of every configuration by the names that the documents use."""
     return {**dict(of_the_driver()), **{_NAMED + key: option for key, option in of_every_reporter().items()}}
 
 
 def wrong_default(shown: str, option: Option) -> bool:
-    """Return whether a documented default is wrong: a page quotes defaults and explains missing ones."""
+    """Return whether a documented default is wrong: pages quote the default, or explain that there is none."""
     if option.default is dataclasses.MISSING:
         return shown != "required"
     default = default_of(option)
@@ -59,7 +59,7 @@ def test_exactly_the_declared_keys_are_documented_once() -> None:
 
 @pytest.mark.parametrize("page", [ALL, ROOT / "README.md"], ids=lambda page: page.name)
 def test_documented_defaults_match_the_code(page: Path) -> None:
-    """The keys that a page contains exist and have the documented defaults, including the keys in README."""
+    """The keys on a page exist and have the documented defaults; this also applies to README."""
     known = declared()
     shown = [(key, default) for key, default in rows(page) if not key.startswith(".")]
     assert len(shown) >= 5
@@ -68,7 +68,7 @@ def test_documented_defaults_match_the_code(page: Path) -> None:
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
 def test_the_page_of_a_type_has_its_keys_and_defaults(type_name: str) -> None:
-    """A reporter's page contains exactly the keys that only this type has, with their defaults."""
+    """The page of a reporter contains exactly the keys that only this type has, with their defaults."""
     own = {f".{option.key}": option for option in options(factory(type_name).Config)}
     shown = {key: default for key, default in rows(page_of(type_name)) if key.startswith(".")}
     assert [key for key in shown if key not in own or wrong_default(shown[key], own[key])] == []

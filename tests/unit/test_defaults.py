@@ -37,7 +37,7 @@ def test_properties_are_parsed_like_java_s(tmp_path: Path, line: str, value: str
 
 
 def test_foreign_and_removed_keys_are_ignored(tmp_path: Path) -> None:
-    """Spark's keys and keys that the caller removes are ignored. Keys that the caller adds override other values."""
+    """Spark's keys, and keys that the caller removes, are ignored. Keys that the caller adds override the file."""
     path = tmp_path / "spark-defaults.conf"
     path.write_text("spark.master yarn\nevents.a.b 1\nevents.c.d 2\nspark.events.e.f 3\n", encoding="utf-8")
     settings = read_settings(path, without=("events.c.",), extra={"events.e.f": "4"})
@@ -48,13 +48,13 @@ def test_foreign_and_removed_keys_are_ignored(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
-    """The error about an unreadable file is one sentence that contains the file's name."""
+    """The error about an unreadable file is one sentence with the name of the file."""
     with pytest.raises(SparkEventsError, match=r"cannot read .*nowhere: No such file"):
         read_settings(tmp_path / "nowhere")
 
 
 def test_the_file_is_searched_in_spark_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is searched in SPARK_CONF_DIR, then in the conf folders of SPARK_HOME and of PySpark."""
+    """The file is searched in SPARK_CONF_DIR, then in the conf folder of SPARK_HOME, then in that of PySpark."""
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     found = default_path()

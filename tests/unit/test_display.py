@@ -1,4 +1,4 @@
-"""Tests of the text and HTML forms of an event with arbitrary text."""
+"""Tests of the text form and the HTML form of events with arbitrary texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(body: str, severity: str = "ERROR") -> Event:
 
 
 class Tags(html.parser.HTMLParser):
-    """Parser that records the tags, verifies that all tags are closed, and collects the text."""
+    """HTML parser that records the tags, verifies that every tag is closed, and collects the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def test_a_line_has_time_severity_name_and_body() -> None:
 
 
 def test_html_contains_all_fields_and_escapes_text() -> None:
-    """The HTML of an event contains all attributes and fields, and the event's text cannot add tags."""
+    """The HTML of an event contains all fields and attributes. The text of an event cannot add tags."""
     event = build(EVIL)
     tags = Tags()
     tags.feed(event._repr_html_())
@@ -62,7 +62,7 @@ def test_html_contains_all_fields_and_escapes_text() -> None:
 
 @pytest.mark.parametrize("severity", ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"])
 def test_every_severity_has_its_colour(severity: str) -> None:
-    """The HTML displays each severity in its colour; only ERROR is red."""
+    """The HTML uses one colour for each severity; only ERROR is red."""
     shown = build("x", severity)._repr_html_()
     assert f'font-weight:bold">{severity}</span>' in shown
     assert ("#d03030" in shown) == (severity == "ERROR")

@@ -24,7 +24,7 @@ from fakes import (
 )
 from lateness import Witness
 
-# Parent process of the sidecar, which sends records and then waits to be killed.
+# Parent process of the sidecar. The process sends records, and then waits until it is killed.
 PARENT = """
 import json, subprocess, sys, time
 command, lines = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -39,7 +39,7 @@ print(child.pid, flush=True)
 time.sleep(600)
 """
 
-# Parent process that exits immediately, usually before the sidecar runs.
+# Parent process that exits at once, usually before the sidecar runs.
 DYING_PARENT = """
 import json, os, subprocess, sys
 command, hello, past = map(json.loads, sys.argv[1:])
@@ -53,7 +53,7 @@ os._exit(9)
 
 
 def status_changes(path: Path) -> list[dict[str, Any]]:
-    """Return the application's events without the dispatcher's report."""
+    """Return the application's events without the DispatcherReportEvent."""
     return [e for e in read_events(path) if e["name"] != "DispatcherReportEvent"]
 
 
@@ -86,7 +86,7 @@ def kill_a_driver_that_sent(path: Path, *records: dict[str, object], dispatcher:
 
 @pytest.mark.parametrize("dispatcher", ["sync", "async-queued"])
 def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dispatcher: str, witness: Witness) -> None:
-    """Two seconds after the driver's SIGKILL, the file contains LOST as FATAL, and the sidecar has exited."""
+    """Two seconds after the SIGKILL of the driver, the file contains LOST as FATAL, and the sidecar has exited."""
     path = tmp_path / "events.jsonl"
     killed_at = kill_a_driver_that_sent(path, application_start(), query_started(), dispatcher=dispatcher)
     assert witness.took(killed_at) < 2
@@ -97,7 +97,7 @@ def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dis
 
 
 def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path) -> None:
-    """An application that ended before its driver was killed is not reported as LOST."""
+    """If an application ended before its driver was killed, it is not reported as LOST."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_sent(path, application_start(), application_end())
     assert [e["attributes"]["spark.status.new"] for e in status_changes(path)] == ["RUNNING", "FINISHED"]
@@ -111,7 +111,8 @@ def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Pa
 
 
 def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
-    """A driver that dies while its sidecar starts is LOST, because the sidecar receives the process id first."""
+    """If a driver dies while its sidecar starts, it is LOST, because the sidecar receives the driver's process id
+    first."""
     path = tmp_path / "events.jsonl"
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
     known = enumerate((application_start(), query_started()), start=1)

@@ -1,4 +1,4 @@
-"""Tests of the sidecar's session with a driver, without a process: which answers are sent, and when."""
+"""Tests of the sidecar's session with a driver, without a process: which answers the session sends, and when."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SentAnswers: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
-    """Input of a session that returns its records and then waits until it may return the goodbye message."""
+    """Input of a session. It returns its records, and then waits until it may return the goodbye message."""
 
     def __init__(self, *records: dict[str, Any] | bytes) -> None:
         self.closed = False
-        #: Number of reads. Each further read means that all previous lines have been processed.
+        #: Number of reads. A new read means that the session has processed all previous lines.
         self.reads = 0
         self.over = threading.Event()
         self._first = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
@@ -59,7 +59,7 @@ class Lines:
 
 
 def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a guaranteed reporter gets none of the events, a hanging reporter delays no answer, even without a timer."""
+    """If no event reaches a guaranteed reporter, a hanging reporter delays no answer, even without a timer."""
     monkeypatch.setattr(dispatcher, "_WATCH_SECONDS", 3600.0)
     settings = {
         "events.dispatcher.type": "async-queued",
@@ -120,10 +120,10 @@ class Waits(Reporter):
 def conversing(
     reporter: Reporter, settings: dict[str, str], *records: dict[str, Any] | bytes, reads: int = 2
 ) -> Iterator[SentAnswers]:
-    """Run a session and yield its answers after all records have been dispatched.
+    """Run a session, and yield its answers after the session has dispatched all records.
 
     Args:
-        reads: number of reads to wait for, which includes events of timers.
+        reads: number of reads to wait for, including reads for events of timers.
     """
     answers: SentAnswers = []
     lines = Lines(
@@ -146,7 +146,8 @@ def conversing(
 
 
 def test_a_disabled_reporter_causes_an_event_for_other_reporters(caplog: pytest.LogCaptureFixture) -> None:
-    """A disabled reporter causes an event for the other reporters, after the start and equal in each sidecar."""
+    """A disabled reporter causes one event for the other reporters, after the start; the event is equal in each
+    sidecar."""
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):
@@ -182,7 +183,7 @@ def acknowledged(answers: SentAnswers) -> int:
 
 
 def test_held_commits_are_acknowledged_with_their_records() -> None:
-    """The records of held commits are acknowledged only after delivery of the event that covers these commits."""
+    """If commits are held, their records are acknowledged only after the delivery of the event that covers them."""
     waits = Waits(2)
     settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
     batches = (query_progress(number) for number in range(3))
@@ -195,7 +196,7 @@ def test_held_commits_are_acknowledged_with_their_records() -> None:
 
 
 def test_commits_reported_by_a_timer_are_acknowledged_with_their_records() -> None:
-    """The record of a commit that a timer reports is acknowledged only after delivery of its event."""
+    """If a timer reports a commit, its record is acknowledged only after the delivery of this event."""
     waits = Waits(1)
     settings = {"events.batch-commit.min-interval": "300ms", "events.reporter.own.batch.size": "1"}
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
@@ -210,7 +211,7 @@ def test_commits_reported_by_a_timer_are_acknowledged_with_their_records() -> No
 
 
 def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A held record is not acknowledged, even if all dispatched events are acknowledged before it counts as held."""
+    """A held record stays unacknowledged, even if all events were delivered before the record counted as held."""
     dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[DriverSession]()
     begin = DriverSession.begin
 
@@ -232,7 +233,7 @@ def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.Monk
 
 
 def test_an_unreadable_line_counts_as_the_next_record() -> None:
-    """An unreadable line is acknowledged like a record, because the driver waits for this answer as well."""
+    """An unreadable line is acknowledged like a record, because the driver also waits for this acknowledgement."""
     with conversing(CollectingReporter(), {}, application_start(), b"no JSON", query_started()) as answers:
         eventually(lambda: acknowledged(answers) == 3)
     assert acknowledged(answers) == 3
@@ -242,7 +243,7 @@ def test_an_unreadable_line_counts_as_the_next_record() -> None:
 
 
 def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The final report counts a record whose translation fails. Other records are still translated."""
+    """If the translation of a record fails, the final report counts the record, and other records are translated."""
     translate = Translator.translate
 
     def fails(translator: Translator, record: Any) -> list[Event]:
@@ -263,7 +264,7 @@ def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_failing_timer_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A failed timer of the translation is not retried immediately, because a loop would fill the log."""
+    """A failed timer of the translation is not retried at once, because a retry loop would fill the log."""
     tried: list[int] = []
 
     def fails(_: Translator, now: int) -> list[Event]:
@@ -276,14 +277,14 @@ def test_a_failing_timer_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog:
     batches = (query_progress(number, timestamp=now) for number in range(2))
     with conversing(reporter, settings, application_start(), query_started(), *batches, reads=3):
         eventually(lambda: tried)
-        time.sleep(0.1)  # Time for about a thousand immediate retries.
+        time.sleep(0.1)  # In this time, immediate retries would call the timer about a thousand times.
     assert (len(tried), caplog.text.count("a timer of the translation failed; retrying")) == (1, 1)
     assert [event.attributes.get("spark.events.records.defective") for event in reporter.events][-1] == 1
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
 def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """If the pipe closes before the end of the application, a message is logged, because events are missing."""
+    """If the pipe closes before the application's end, a message is logged, because events may be missing."""
     reporter, end = CollectingReporter(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
@@ -296,7 +297,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
 
 @pytest.mark.parametrize(("previous", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
 def test_numbers_continue_from_the_highest_known_number(previous: int, known: int, first: int) -> None:
-    """The first event number is the maximum of the previous stream's number and the dead sidecar's number."""
+    """The number of the first event is the maximum of two numbers: the previous stream's and the dead sidecar's."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
     session = DriverSession(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
     assert session.begin()
@@ -309,7 +310,7 @@ LARGE = "x" * 2_000_000
 
 
 def test_an_event_larger_than_the_mailbox_is_accepted() -> None:
-    """An event that exceeds the mailbox is accepted, because its weight is at most half of the mailbox."""
+    """An event larger than the mailbox is accepted, because its weight is at most half of the mailbox."""
     reporter = CollectingReporter()
     with conversing(reporter, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
         eventually(lambda: reporter.events)

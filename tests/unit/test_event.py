@@ -1,4 +1,4 @@
-"""Tests of events, which are immutable and complete and reject invalid values."""
+"""Tests of events: they are immutable and complete, and reject invalid values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_builder_keeps_all_values() -> None:
 
 
 def test_a_class_stands_for_its_dotted_name() -> None:
-    """A class as scope becomes its dotted name with the module, as in Flink."""
+    """If the scope is a class, the event contains the dotted name of the class with its module, as in Flink."""
     assert EventBuilder(Shop.Till, "Opened").build().class_scope == f"{__name__}.Shop.Till"
 
 
@@ -62,7 +62,7 @@ def test_events_of_one_builder_are_independent() -> None:
 
 
 def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default, each event of a builder has the time of its build() call."""
+    """By default, the time of an event is the time of the call of build()."""
     builder = EventBuilder("shop", "Opened")
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
     first = builder.build()
@@ -71,7 +71,7 @@ def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_event_is_immutable() -> None:
-    """No method of dict can set fields or attributes of an event."""
+    """No method of dict can change fields or attributes of an event."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     with pytest.raises(AttributeError):
         event.body = "other"  # type: ignore[misc]
@@ -100,7 +100,7 @@ def test_an_attribute_of_an_invalid_type_is_rejected_by_name(value: object) -> N
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinities_are_rejected(value: float) -> None:
-    """An attribute must not be NaN or infinite, because JSON lacks such values."""
+    """An attribute must not be NaN or infinite, because JSON has no such values."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*finite"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
@@ -114,7 +114,7 @@ def test_an_int_beyond_64_bits_is_rejected(value: int) -> None:
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0, True, False, "", 1e308])
 def test_a_value_at_the_limit_is_accepted(value: object) -> None:
-    """A value at the limit is accepted without changing its type; a bool remains a bool."""
+    """A value at the limit is accepted, and its type does not change; a bool stays a bool."""
     kept = EventBuilder("shop", "Opened").set_attribute("door", value).build().attributes["door"]  # type: ignore[arg-type]
     assert kept == value
     assert type(kept) is type(value)
@@ -140,14 +140,14 @@ class Count(enum.IntEnum):
     ("value", "plain"), [(Metres(1.5), 1.5), (Word("x"), "x"), (Colour.RED, "red"), (Count.ONE, 1)]
 )
 def test_a_subclass_becomes_the_plain_value(value: object, plain: object) -> None:
-    """An event converts subclasses of float and str to plain values, because encoders reject subclasses."""
+    """An event converts subclasses of float and str to float and str, because encoders reject subclasses."""
     event = EventBuilder("shop", "Opened").set_attribute("door", value).build()  # type: ignore[arg-type]
     assert type(event.attributes["door"]) is type(plain)
     assert msgspec.json.decode(msgspec.json.encode(event))["attributes"] == {"door": plain}
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    """An event replaces lone surrogates, which file names may contain, because no reporter could write them."""
+    """An event replaces lone surrogates, which occur in file names, because no reporter could write them."""
     event = EventBuilder("shop", "Opened\udcff").set_body("\ud800!").set_attribute("file", "a\udc80b").build()
     assert (event.name, event.body, event.attributes["file"]) == ("Opened?", "?!", "a?b")
     assert msgspec.json.encode(event)
@@ -165,7 +165,7 @@ def test_an_empty_or_non_text_name_is_rejected(name: object) -> None:
 
 
 def test_other_fields_are_validated() -> None:
-    """The message about an invalid severity, body or time names the field."""
+    """The message about an invalid severity, body or time contains the name of the field."""
     builder = EventBuilder("shop", "Opened")
     with pytest.raises(InvalidEventError, match="severity: given 'LOUD', expected one of TRACE, DEBUG, INFO, WARN"):
         builder.set_severity("LOUD")

@@ -60,7 +60,7 @@ ALL, FAILURES, QUERIES, JOBS = (
 
 
 class Row(NamedTuple):
-    """Attribute in a table of the page."""
+    """One attribute in a table of docs/events.md."""
 
     section: str
     key: str
@@ -94,7 +94,7 @@ class Owner:
 
 
 def story() -> list[Event]:
-    """Return events that together contain every name and attribute of docs/events.md."""
+    """Return events that together contain every event name and attribute of docs/events.md."""
     failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
     links = LinkConfig(history="http://h:18080", runbook="http://wiki/{app}")
     everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True, link=links)
@@ -251,7 +251,7 @@ def events() -> list[Event]:
 
 
 def sections_of(event: Event) -> set[str]:
-    """Return the sections that may document the attributes of an event."""
+    """Return the sections of the page that may document the attributes of an event."""
     own = {event.name, ALL} | ({FAILURES} if "incident.key" in event.attributes else set())
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
         own |= {JOBS, QUERIES}
@@ -281,7 +281,7 @@ def test_examples_match_their_type(row: Row) -> None:
 
 
 def test_every_reported_attribute_is_documented_with_its_type(events: list[Event]) -> None:
-    """Every attribute is documented with its type in its event's table or in a table of common attributes."""
+    """Every attribute is documented with its type, in the table of its event or in a table of common attributes."""
     for event in events:
         candidates = [row for row in ROWS if row.section in sections_of(event)]
         for key, value in event.attributes.items():
@@ -293,14 +293,14 @@ def test_every_reported_attribute_is_documented_with_its_type(events: list[Event
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -> None:
-    """docs/events.md contains no attribute that no record produces."""
+    """docs/events.md contains only attributes that an event of this test has."""
     names = {event.name for event in events}
     about = [event for event in events if event.name == row.section or row.section not in names]
     assert any(row.stands_for(key) for event in about for key in event.attributes)
 
 
 def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
-    """Every event is documented with the names and scopes that filters use."""
+    """Every event is documented with its name and its scopes, which filters use."""
     names = {event.name for event in events}
     documented = {section for section in sections() if section.endswith("Event")}
     assert documented == names

@@ -21,13 +21,13 @@ def test_every_public_name_exists_and_is_listed() -> None:
 
 
 def test_enrich_is_a_plain_function() -> None:
-    """`enrich` is a plain function in every process, not a callable module, so it can be pickled."""
+    """`enrich` is a plain function in every process, not a callable module. Therefore `enrich` can be pickled."""
     assert inspect.isfunction(spark_events.enrich)
     assert pickle.loads(pickle.dumps(spark_events.enrich)) is spark_events.enrich
 
 
 def test_an_older_python_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older Python raises an error of one line, because the package's first lines contain no newer syntax."""
+    """An older Python raises a one-line error, because the first lines of the package contain no newer syntax."""
     monkeypatch.setattr("sys.version_info", (3, 9, 18))
     source = Path(spark_events.__file__).read_text()
     with pytest.raises(ImportError, match=r"^spark-events needs Python 3\.10 or newer; .+ is Python [\d.]+$"):
@@ -35,7 +35,7 @@ def test_an_older_python_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_api_page_lists_every_public_name() -> None:
-    """docs/api.md lists every public name, and lists errors as subclasses of SparkEventsError."""
+    """docs/api.md lists every public name. It covers errors as subclasses of SparkEventsError."""
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(\w+)`", page))
     errors = {name for name in spark_events.__all__ if name.endswith("Error")}

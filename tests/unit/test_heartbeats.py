@@ -44,7 +44,7 @@ def test_a_sidecar_sends_heartbeats_to_reporters_that_enable_them(tmp_path: Path
 def test_an_interval_that_no_reporter_uses_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, heartbeats: str, warnings: int
 ) -> None:
-    """An interval without a reporter of heartbeats causes a warning, because `spark-events watch` monitors nothing."""
+    """An interval without a reporter that receives heartbeats causes a warning: `spark-events watch` would see none."""
     read(
         Settings.of(
             {

@@ -1,4 +1,4 @@
-"""Tests of the import rules: imports point in one direction and have no cycles and no unneeded modules."""
+"""Tests of the import rule: imports point in one direction, and have no cycles and no unneeded modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
-# For each part, the other parts that it may import.
+# The parts that each part of the package may import.
 LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
 ALLOWED = {
     "event": {"errors"},
@@ -38,7 +38,8 @@ ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
-# The facade exports the names that users need. A test below verifies that importing the facade is fast.
+# The facade imports every part, because it exports the names that users need. A test below verifies that its import is
+# fast.
 ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "session"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -49,7 +50,7 @@ def part_of(module: Path) -> str:
 
 
 def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
-    """Return the parts of the package that a source file imports at any level."""
+    """Return the parts of the package that a source file imports, at top level or in functions."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -90,18 +91,18 @@ def test_imports_point_in_one_direction(module: Path) -> None:
     ],
 )
 def test_the_rule_detects_every_form_of_import(source: str, parts: set[str]) -> None:
-    """The check of the import rule recognizes all forms of import."""
+    """Control: the check recognizes all forms of import statements."""
     assert imports_of(source) == parts
 
 
-# For each package of the enrichment, the other packages that it may import, grouped by process.
+# The packages that each package of the enrichment may import, grouped by process.
 ROOMS: dict[str, set[str]] = {"engine": set(), "worker": {"engine"}, "driver": {"engine", "worker"}}
 ROOMS["api"] = {"engine", "worker", "driver"}
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_enrichment_packages_import_in_one_direction(room: str) -> None:
-    """Worker code of the enrichment does not import driver code, and the engine imports neither."""
+    """The worker code of enrichment does not import the driver code. The engine imports neither of them."""
     package = PACKAGE / "enrichment"
     for module in sorted((package / room).rglob("*.py")):
         source = module.read_text(encoding="utf-8")
@@ -154,7 +155,7 @@ def cycle_in(sources: dict[str, str]) -> set[str]:
 
 
 def test_no_import_cycles() -> None:
-    """The package has no import cycles, including imports in functions and imports for types."""
+    """The package has no import cycles, including imports in functions and imports for type checkers."""
     assert cycle_in({module_of(path): path.read_text(encoding="utf-8") for path in MODULES}) == set()
 
 
@@ -167,12 +168,12 @@ def test_no_import_cycles() -> None:
     ],
 )
 def test_the_rule_detects_every_cycle(sources: dict[str, str], circle: set[str]) -> None:
-    """The check for cycles detects imports in functions and imports for types. A chain is not a cycle."""
+    """Control: the check detects cycles of imports in functions and for type checkers. A chain is not a cycle."""
     assert cycle_in(sources) == circle
 
 
 def modules_after(statement: str) -> set[str]:
-    """Run a statement in a new Python process and return the names of its sys.modules."""
+    """Run a statement in a new Python process, and return the names in its sys.modules."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     return set(json.loads(done.stdout))
@@ -194,7 +195,7 @@ def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
 
 
 def test_building_a_pipeline_imports_only_configured_reporters() -> None:
-    """The pipeline of a file reporter imports only that reporter."""
+    """The pipeline of a file reporter imports only the file reporter."""
     loaded = modules_after(
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
         "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}))"

@@ -1,4 +1,4 @@
-"""Tests of the links between the documentation's pages."""
+"""Tests of the links between the pages of the documentation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_links_point_to_existing_files_and_headings(page: Path) -> None:
 
 
 def test_a_broken_link_is_detected(tmp_path: Path) -> None:
-    """The check of the links detects missing files and headings."""
+    """Control: the check of links detects missing files and headings."""
     page = tmp_path / "page.md"
     page.write_text("# What `enrich` does, in short\n## Retry-After\n")
     assert anchors(page) == {"what-enrich-does-in-short", "retry-after"}

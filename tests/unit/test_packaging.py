@@ -1,4 +1,4 @@
-"""Tests of the packages: a wheel contains the shim's jar of the same sources and version, or the build fails."""
+"""Tests of the packages: a wheel contains a jar of the same sources and version, or its build fails."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ JAR = Path("spark_events/jars/spark-events-shim.jar")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a copy of the repository as users start from it: with uncommitted changes and without the ignored jar."""
+    """Return a copy of the repository with the uncommitted changes and without the ignored jar, like a user's clone."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    target = tmp_path / "a clone"  # The name contains a space, because some users have such paths.
+    target = tmp_path / "a clone"  # The folder's name contains a space, because some users have such paths.
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():  # Skip files that were deleted since the last commit.
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -39,14 +39,14 @@ def no_jdk(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def no_spark(tmp_path: Path) -> dict[str, str]:
-    """Hide the installed PySpark behind a package that has no jars, like pyspark-client."""
+    """Hide the installed PySpark behind a package without jars, like pyspark-client."""
     (tmp_path / "hiding" / "pyspark").mkdir(parents=True)
     (tmp_path / "hiding" / "pyspark" / "__init__.py").touch()
     return {"PYTHONPATH": str(tmp_path / "hiding"), "SPARK_HOME": ""}
 
 
 def run(clone: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    # The tests compare outputs, so they suppress the warnings of child Python processes.
+    # The tests compare outputs, so child Python processes run without warnings.
     env = {**os.environ, "PYTHONWARNINGS": "ignore", **env}
     return subprocess.run([sys.executable, *command], cwd=clone, env=env, capture_output=True, text=True, check=False)
 
@@ -81,7 +81,7 @@ def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
 
 
 def test_up_to_date_jar_is_not_rebuilt(clone: Path, no_jdk: dict[str, str], no_spark: dict[str, str]) -> None:
-    """A build with an up-to-date jar needs neither a JDK nor Spark."""
+    """If the jar is up to date, a build needs neither a JDK nor Spark."""
     (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     done = build_wheel(clone, **no_jdk, **no_spark)
@@ -107,7 +107,7 @@ def test_build_without_spark_fails(clone: Path, no_spark: dict[str, str]) -> Non
 
 
 def test_changed_source_makes_the_jar_outdated(clone: Path) -> None:
-    """A changed source makes the jar outdated, because the check compares contents instead of times."""
+    """A changed source makes the jar outdated: the check compares contents, not times."""
     (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     assert run(clone, "jvm-shim/build.py", "--check").returncode == 0
@@ -121,7 +121,7 @@ def test_sdist_has_java_sources_and_build_script(clone: Path) -> None:
     done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist] = (clone / "dist").glob("*.tar.gz")
-    # The output is ignored, because Python versions differ in their warnings about tar extraction.
+    # Ignore the output, because Python versions differ in their warnings about tar extraction.
     assert run(clone, "-m", "tarfile", "-e", str(sdist), "unpacked").returncode == 0
     [top] = (clone / "unpacked").iterdir()
     assert (top / "jvm-shim" / "build.py").exists()

@@ -1,4 +1,4 @@
-"""Tests of the pipeline that is built from settings: every error is reported, and a log reporter is the default."""
+"""Tests of the pipeline that settings define: every error is reported, and the default is a log reporter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_events.reporters.log import LogReporter
 
 
 class Collecting(Reporter):
-    """User-defined reporter with its own key."""
+    """Reporter of a user, with its own key."""
 
     @dataclasses.dataclass(frozen=True, slots=True)
     class Config:
@@ -75,7 +75,7 @@ class Slow(Collecting):
 
 
 class Unfinished(Reporter):
-    """Reporter without report()."""
+    """Reporter without the method report()."""
 
 
 def pipeline(**settings: str) -> Pipeline:
@@ -106,13 +106,13 @@ def test_the_default_is_a_log_reporter() -> None:
 
 
 def test_all_configured_reporters_are_active() -> None:
-    """Without events.reporters, every reporter with a type is active, and the default log reporter is inactive."""
+    """Without events.reporters, every reporter with a type is active, and the default log reporter is not active."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__console__type="log")
     assert reporters(made) == {"audit": FileReporter, "console": LogReporter}
 
 
 def test_events_reporters_selects_the_reporters_and_their_order() -> None:
-    """Exactly the reporters that events.reporters names are active, in this order."""
+    """The active reporters are exactly those in events.reporters, in this order."""
     configured = {"reporter__b__type": "log", "reporter__a__type": "log", "reporter__c__type": "memory"}
     assert list(reporters(pipeline(reporters="c, b", **configured))) == ["c", "b"]
 
@@ -135,7 +135,7 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
 
 
 def test_a_name_without_a_reporter_is_rejected() -> None:
-    """The message about a name without a reporter contains the name, the missing key and the configured names."""
+    """The message about a name without settings contains the name, the missing key and the configured names."""
     assert problems(reporters="audit, consol", reporter__console__type="log") == (
         "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured reporters: console",
         "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured reporters: console",
@@ -145,7 +145,7 @@ def test_a_name_without_a_reporter_is_rejected() -> None:
 
 
 def test_a_reporter_without_a_type_is_one_problem() -> None:
-    """A reporter without a type has one problem. Its other keys depend on the type and are not checked."""
+    """A reporter without a type causes one problem. Its other keys are not checked, because they depend on the type."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
     assert problem.startswith("events.reporter.audit.type: required, but not set; expected one of database, file, ")
 
@@ -186,7 +186,7 @@ def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str
 
 @pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
 def test_a_reporter_s_name_is_validated(name: str) -> None:
-    """A reporter's name, also in events.reporters, is validated, because metrics and the spool's path contain it."""
+    """Names of reporters, also in events.reporters, are validated, because metrics and spool paths contain them."""
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
@@ -198,9 +198,9 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
 )
 def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, str]) -> None:
-    """If the driver waits, a mailbox of any size holds all events of one record.
+    """If the driver waits, a mailbox of any configured size holds all events of one record.
 
-    The delivery cannot wait between two events of a record.
+    The dispatcher cannot wait between two events of a record.
     """
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
@@ -218,13 +218,13 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     ],
 )
 def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
-    """If the driver waits for one reporter, the settle time is zero for all reporters, so they agree on the alarm."""
+    """If the driver waits for one reporter, the settle time is zero for all reporters, so they have the same alarm."""
     kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
     assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
 
 
 def test_inactive_reporters_are_not_checked() -> None:
-    """Settings of inactive reporters have no effect: references are not resolved and types are not imported."""
+    """Settings of inactive reporters have no effect: references are not resolved, and types are not imported."""
     made = pipeline(
         reporters="console",
         reporter__console__type="log",
@@ -261,7 +261,7 @@ def test_inactive_reporters_are_not_checked() -> None:
 def test_an_unusable_reporter_is_disabled_and_other_reporters_run(
     settings: dict[str, str] | None, message: str
 ) -> None:
-    """An unusable reporter is disabled and the others run.
+    """An unusable reporter is disabled, and the other reporters run.
 
     With events.required or strict checking, an error is raised.
     """
@@ -281,19 +281,19 @@ def test_an_unusable_reporter_is_disabled_and_other_reporters_run(
 
 
 def test_settings_without_a_usable_reporter_are_rejected() -> None:
-    """If no reporter is usable, the error lists all problems, because no reporter can report them."""
+    """If no reporter is usable, the error lists all problems, because no reporter can report them as events."""
     found = problems(reporter__a__type="file", reporter__b__type=f"{__name__}:Unfinished")
     assert [problem.partition(":")[0] for problem in found] == ["events.reporter.a.path", "events.reporter.b.type"]
 
 
 @pytest.mark.parametrize("given", ["", " "])
 def test_an_empty_python_is_the_default(given: str) -> None:
-    """An empty `events.python` selects the default, and the driver trims the value in the same way."""
+    """An empty `events.python` selects the default. Driver and sidecar both strip white space from the value."""
     assert pipeline(python=given.strip()).config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
-    """A key that only another reporter type has is unknown, such as the path for the log reporter."""
+    """A key of another reporter type is unknown, such as the path for the log reporter."""
     (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
     assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
 
@@ -329,7 +329,7 @@ def test_problems_of_all_parts_are_reported_together() -> None:
     ],
 )
 def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, linger: float) -> None:
-    """A guaranteed reporter does not linger, because Spark waits for its delivery or for the write to its spool."""
+    """A guaranteed reporter does not wait to fill a batch, because Spark waits for its delivery or its spool."""
     settings = {"a__type": "log", "a__delivery__guarantee": guarantee, "a__batch__linger": "5s"}
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
@@ -338,7 +338,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:
-    """Reporters that send requests wait for more events to combine. Reporters that append do not wait."""
+    """Reporters that send requests wait for further events to fill a batch. Reporters that append do not wait."""
     kinds = {
         "otlp": {},
         "kafka": {"bootstrap.servers": "127.0.0.1:9", "topic": "t"},
@@ -358,13 +358,13 @@ def test_requests_wait_for_more_events_and_appends_do_not() -> None:
 
 
 def test_isolation_process_selects_the_process_reporter() -> None:
-    """With isolation=process, this process transfers the reporter's settings and neither constructs nor opens it."""
+    """With isolation=process, this process passes the settings on, and neither constructs nor opens the reporter."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__audit__isolation="process")
     assert reporters(made) == {"audit": ProcessReporter}
 
 
 def test_an_unknown_isolation_is_rejected() -> None:
-    """An unknown isolation is rejected before a process starts, because the settings of all reporters are validated."""
+    """An unknown isolation is rejected before a process starts, because all settings are validated first."""
     found = problems(reporter__a__type="log", reporter__a__isolation="container", reporter__b__type="file")
     assert found == (
         "events.reporter.a.isolation: given 'container', expected one of thread, process; set in a file",
@@ -373,7 +373,7 @@ def test_an_unknown_isolation_is_rejected() -> None:
 
 
 def test_a_slow_constructor_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A warning names a reporter whose constructor is slow, because no event is delivered before it returns."""
+    """If a reporter's constructor is slow, a warning names the reporter: no event is delivered until it returns."""
     monkeypatch.setattr("spark_events.pipeline._SLOW_SECONDS", 0.02)
     message = "reporter slow: its constructor has not returned for 0.02 s"
     Slow.noticed = lambda: message in caplog.text

@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Root:
-    """Empty root directory with its own PATH, where the platform's programs are fakes that copy files."""
+    """Empty root directory with its own PATH, in which fake programs of the platform copy files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,8 @@ class Root:
             assert package.__file__ is not None
             (self.packages / package.__name__).symlink_to(Path(package.__file__).parent)
         self.program("sudo", 'exec "$@"')
-        # Only `aws s3 cp --quiet FROM TO` and `gcloud storage cp FROM TO` copy files. Other commands are recorded.
+        # Only `aws s3 cp --quiet FROM TO` and `gcloud storage cp FROM TO` copy files. All other commands are only
+        # recorded.
         self.program(
             "aws", f'if [[ $1 == s3 ]]; then cp "${{4#s3:/}}" "${{5#s3:/}}"; else echo "${{@: -1}}" >{self.calls}; fi'
         )
@@ -73,7 +74,7 @@ class Root:
             "PYTHON": sys.executable,
             "PREFIX": str(self.prefix),
             "TMPDIR": str(self.folder),
-            # Do not download the dependencies from an index.
+            # Install the wheel without dependencies, so that pip downloads nothing.
             "PIP_NO_DEPS": "1",
             "PYTHONPATH": str(self.packages),
             **{key: str(value) for key, value in variables.items()},
@@ -143,7 +144,7 @@ def test_dataproc_initialization(root: Root, wheel: Path) -> None:
 
 
 def test_databricks_init_script(root: Root, wheel: Path) -> None:
-    """The script for Databricks keeps the listener of Databricks."""
+    """The Databricks script keeps the listener of Databricks."""
     databricks = root.folder / "databricks"
     (databricks / "driver" / "conf").mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", databricks / "python"], check=True)
@@ -156,7 +157,7 @@ def test_databricks_init_script(root: Root, wheel: Path) -> None:
 
 
 def test_glue_job(root: Root, wheel: Path) -> None:
-    """The script for Glue uploads the script, wheel and jar, and passes the job's arguments as JSON."""
+    """The Glue script uploads the job script, wheel and jar, and passes the job's arguments as JSON."""
     bucket = root.folder / "bucket"
     bucket.mkdir()
     script = root.folder / "job.py"
@@ -176,7 +177,7 @@ def documents(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("version", ["1.28", kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("name", ["rbac.yaml", "watch-cronjob.yaml"])
 def test_manifests_are_valid(name: str, version: str) -> None:
-    """The manifests are valid against the API schemas, where an unknown field is an error."""
+    """The manifests are valid against the API schemas, which reject unknown fields."""
     for document in documents(name):
         kubernetes_validate.validate(document, version, strict=True)
         with pytest.raises(kubernetes_validate.ValidationError, match="unknownField"):
@@ -184,7 +185,7 @@ def test_manifests_are_valid(name: str, version: str) -> None:
 
 
 def test_kubernetes_fields_of_the_spark_application_are_valid() -> None:
-    """Fields that the operator copies into the driver's pod are valid in a pod, and mounts have volumes."""
+    """The fields that the operator copies into the driver's pod are valid in a pod, and each mount has a volume."""
     (application,) = documents("spark-application.yaml")
     spec, driver = application["spec"], application["spec"]["driver"]
     pod = {
@@ -225,7 +226,7 @@ def test_settings_of_the_examples_are_valid(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_files_name_the_current_version() -> None:
-    """Documentation and examples name the wheel of this version."""
+    """Documentation and examples contain the name of this version's wheel."""
     files = subprocess.run(
         [
             "git",

@@ -1,4 +1,4 @@
-"""Tests that the next run of an application reports the loss of its predecessor, using real sidecars."""
+"""Tests that the next run of an application reports the loss of the previous run, with real sidecars."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def lost(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_spool_without_an_end_of_the_predecessor(tmp_path: Path) -> None:
-    """A lost predecessor is reported once, at the start, with the event id that its sidecar would have used."""
+    """The next run reports a lost run once, at its start, with the event id of a sidecar's LOST event."""
     settings = in_spool(tmp_path)
     kill_together(tmp_path, settings)
     for app_id in ("second", "third"):
@@ -101,7 +101,7 @@ def test_a_spool_without_an_end_of_the_predecessor(tmp_path: Path) -> None:
 
 
 def test_a_restarted_sidecar_is_not_a_loss(tmp_path: Path) -> None:
-    """A restarted sidecar or a running application with the same name makes no LOST event."""
+    """A restarted sidecar, or a running application with the same name, causes no LOST event."""
     settings = in_spool(tmp_path)
     with driver(tmp_path, settings) as other:
         other.await_answer("ack", through=other.send_records(start("other")))
@@ -118,7 +118,7 @@ def test_a_restarted_sidecar_is_not_a_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_unique", [True, False])
 def test_a_database_without_an_end_of_the_predecessor(tmp_path: Path, is_unique: bool) -> None:
-    """A lost predecessor is reported immediately if its name is unique, otherwise when its heartbeats are overdue."""
+    """A lost run is reported at once if its name is unique, otherwise when its heartbeats are overdue."""
     pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path) | {"events.heartbeat.interval": "500ms"}
     if is_unique:
@@ -136,7 +136,7 @@ def test_a_database_without_an_end_of_the_predecessor(tmp_path: Path, is_unique:
 
 
 def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) -> None:
-    """Without heartbeats, no loss of another application with the same name is reported, because there is no proof."""
+    """Without heartbeats, another application of the same name is not reported, because nothing proves its loss."""
     pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path)
     with driver(tmp_path, settings) as other:

@@ -1,4 +1,4 @@
-"""Tests of secrets, which are resolved from references and never displayed."""
+"""Tests of secrets, which spark-events resolves from references and never displays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problems(**values: str) -> str:
 
 
 def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """References at any position in a value are replaced. The last line break of a file is removed."""
+    """References at any position in a value are replaced. The last line break of a referenced file is removed."""
     monkeypatch.setenv("SHOP_HOST", "db.example")
     (tmp_path / "password").write_text("s3cret\n\n")
     found = read(url="http://${env:SHOP_HOST}:80/${env:SHOP_HOST}", password=f"${{file:{tmp_path}/password}}")
@@ -50,7 +50,7 @@ def test_an_unresolvable_reference_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
-    """A formatted secret, the repr of its config, and a log line with the secret do not contain its value."""
+    """A formatted secret, the repr of its config, and a log line about it do not contain the secret's value."""
     found = read(password="s3cret")
     assert found.password is not None
     logging.getLogger(__name__).error("%s %r", found.password, found)
@@ -59,7 +59,7 @@ def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages contain neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
+    """Messages contain neither resolved values nor values of keys whose names, even misspelled, suggest secrets."""
     monkeypatch.setenv("PORT", "s3cret")
     message = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
     assert "s3cret" not in message
@@ -97,5 +97,5 @@ def test_a_confidential_value_is_not_displayed() -> None:
     ],
 )
 def test_a_password_in_a_url_is_not_displayed(text: str, shown: str) -> None:
-    """A password in a URL is removed at any position in a text, even if it has unescaped characters."""
+    """A password in a URL is removed wherever the URL is in a text, even if the password has unescaped characters."""
     assert without_password(text) == shown

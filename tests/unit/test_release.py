@@ -1,4 +1,4 @@
-"""Tests of the published files: ``make release`` in a copy of the repository, checked with tools of the registries."""
+"""Tests of the published files: ``make release`` in a copy of the repository, validated with the registries' tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ VERSION = spark_events.__version__
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of published files. ``make release`` fails if a second build, from the sdist, differs."""
+    """Return the folder of published files.
+
+    ``make release`` fails if a second build, from the sdist, differs."""
     folder = tmp_path_factory.mktemp("release") / "dist"
     done = subprocess.run(
         [sys.executable, "-m", "release", str(folder)],
@@ -79,7 +81,7 @@ def test_maven_artifacts(release: Path) -> None:
 
 
 def test_bill_of_materials_is_valid(release: Path) -> None:
-    """The bill of materials is valid CycloneDX and contains each required or optional dependency once."""
+    """The SBOM is valid CycloneDX, and contains each required or optional dependency once."""
     text = (release / f"spark-events-{VERSION}.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     scopes = {component["name"]: component["scope"] for component in json.loads(text)["components"]}

@@ -42,7 +42,7 @@ def received() -> Iterator[tuple[str, list[dict[str, str]]]]:
 def test_the_documented_reporter_pages_on_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
 ) -> None:
-    """In a real sidecar with the documented code and settings, the documented reporter posts only errors."""
+    """In a real sidecar with the documented code and settings, the example reporter posts only errors."""
     url, bodies = received
     code = re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL)
     keys = dict(re.findall(r"^spark\.(events\.reporter\.page\.\w+)\s+(\S+)$", _DOC, re.MULTILINE))

@@ -64,7 +64,7 @@ def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
 
 
 def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
-    """The file contains all acknowledged events of an application, and the sidecar exits soon after the goodbye."""
+    """The file contains all acknowledged events, and the sidecar exits soon after the goodbye message."""
     last = driver.send_records(
         application_start(), query_started(), query_progress(0), query_terminated(), application_end()
     )
@@ -86,7 +86,7 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
 
 
 def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
-    """The report counts repeated and unknown records, which are not an error."""
+    """The final report counts repeated and unknown records. These records are not an error."""
     driver.send_records(application_start(), query_started(), query_started(), {"kind": "of_the_future"})
     driver.send_records({"kind": "job_end", "job_id": 7, "time": START}, application_end())
     driver.send(goodbye(within_ms=60_000))
@@ -101,7 +101,9 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
 
 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
-    """The report adds the driver's drops and the settled events of earlier sidecars. Held events are sent again."""
+    """The final report adds the driver's drops and the settled events of earlier sidecars.
+
+    The driver sends held events again."""
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
@@ -135,7 +137,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
 def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     path: Path, errors: Path, state: int, old: str | None
 ) -> None:
-    """If a circuit breaker was open in the earlier sidecar, it is reported as closed after the restart."""
+    """If a circuit breaker was open in the previous sidecar, the new sidecar reports it as closed."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
@@ -158,7 +160,7 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
 
 
 def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> None:
-    """Without a total from the killed driver, the report counts the drops that records have reported."""
+    """If a killed driver sends no total, the report counts the drops in the records."""
     with FakeDriver(errors, file_to(path)) as driver:
         lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
         driver.await_answer("ack", through=driver.send_records(application_start(), lost))
@@ -169,7 +171,7 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
 
 
 def test_acknowledgements_increase_and_contain_the_next_number(driver: FakeDriver) -> None:
-    """Acknowledgements increase and contain the next event number, from which a restarted sidecar continues."""
+    """Acknowledgements increase. Each contains the next event number, with which a restarted sidecar continues."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):
         driver.await_answer("ack", through=driver.send_records(record))
     acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
@@ -184,7 +186,7 @@ def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> N
 
 
 def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
-    """If the sidecar is killed before it has reported a failure, the next sidecar reports the failure as one alarm."""
+    """If a sidecar is killed before it reports a failure, the next sidecar reports the failure as one alarm."""
     settings = file_to(path, **{"events.incident.settle": "1h"})
     now = round(time.time() * 1000)
     failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": now, "at": now}
@@ -222,7 +224,7 @@ def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolation: str) -> None:
-    """A program that a reporter starts does not ignore signals, unlike the sidecar, so it can be terminated."""
+    """A program that a reporter starts does not ignore signals, although the sidecar does. It can be terminated."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
@@ -230,7 +232,7 @@ def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolat
 
 
 def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Path) -> None:
-    """When the sidecar is killed, both pipes close even if a reporter's child process survives."""
+    """If the sidecar is killed, both pipes close, even if a child process of a reporter survives."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
@@ -246,9 +248,9 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
 
 
 def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, errors: Path) -> None:
-    """Large events for a hanging reporter are shed and counted.
+    """Large events for a hanging reporter are shed and counted, so memory stays bounded.
 
-    Memory stays bounded, and other reporters get all events.
+    The other reporters receive all events.
     """
     hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}
     with FakeDriver(errors, file_to(path, **hanging)) as driver:
@@ -286,7 +288,7 @@ def test_invalid_settings_are_rejected_with_all_reasons(errors: Path) -> None:
     "first", [hello({}, protocol=99), hello({}, version="0.0.9"), application_start(), b"GET / HTTP/1.1\n"]
 )
 def test_a_shim_of_another_version_is_rejected(errors: Path, first: Any) -> None:
-    """A shim of another version than the package is rejected, and the reason explains how to find the correct jar."""
+    """A shim of another version is rejected, and the reason explains how to find the correct jar."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(first)
         reason = driver.await_answer("refused")["reason"]
@@ -322,7 +324,7 @@ def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
 
 
 def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: Path) -> None:
-    """If the pipe closes after the application's end, no further event is made."""
+    """If the pipe closes after the application's end, the sidecar creates no further event."""
     driver.send_records(application_start(), application_end())
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -330,7 +332,7 @@ def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: P
 
 
 def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
-    """Restored records are not reported again. The sidecar continues with their numbers and state."""
+    """Restored records are not reported again. The sidecar continues with their event numbers and state."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(hello(file_to(path), sequence=41, restarts=1))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
@@ -353,7 +355,7 @@ def test_damaged_lines_are_skipped(driver: FakeDriver, path: Path) -> None:
 
 
 def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None:
-    """A reporter's standard output is redirected to the driver's standard error."""
+    """The standard output of a reporter is redirected to the driver's standard error."""
     with FakeDriver(errors, {"events.reporter.p.type": "fakes:PrintingReporter"}) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
         driver.send(goodbye())
@@ -365,7 +367,7 @@ def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None
 
 
 def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path) -> None:
-    """The driver's log contains the reporter and the path if the path is not writable."""
+    """If a path is not writable, the driver's log contains the reporter and the path."""
     nowhere = tmp_path / "missing" / "events.jsonl"
     settings = file_to(nowhere, **{"events.shutdown.timeout": "1s", "events.dispatcher.type": "async-queued"})
     with FakeDriver(errors, settings) as driver:
@@ -383,10 +385,10 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
 def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
     """Refused connections do not delay the sidecar's end.
 
-    The other reporter gets every event, and losses are counted.
+    The other reporter receives every event, and lost events are counted.
     """
     with socket.socket() as nobody:
-        # The socket is bound but not listening, so connections are refused, and no other process gets the port.
+        # The socket is bound but does not listen: connections are refused, and no other process can use the port.
         nobody.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         collector = {"type": "otlp", "endpoint": endpoint, "protocol": "http/protobuf"}
@@ -399,7 +401,7 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
             assert driver.await_exit(within=60) == 0
     *_, report = read_events(path)
     changes = report["attributes"]
-    # At least 3, because the event of an opened breaker counts as well.
+    # The count is at least 3, because it also includes the event about the opened breaker.
     otlp = counters_of(changes, "otlp")
     assert changes["spark.events.lost"] == otlp["dropped"]["shutdown"] == otlp["accepted"] >= 3
 
@@ -413,7 +415,7 @@ def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path: Path, number: int) -> None:
-    """Ctrl-C and SIGTERM reach the whole process group, and the sidecar must continue to report the driver's end."""
+    """Ctrl-C and SIGTERM reach the whole process group. The sidecar must continue, to report the driver's end."""
     driver.await_answer("ready")
     os.kill(driver.process.pid, number)
     driver.await_answer("ack", through=driver.send_records(application_start(), application_end("SIGTERM")))
@@ -423,7 +425,7 @@ def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path:
 
 
 def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path, errors: Path) -> None:
-    """Events that a destination accepts despite a requested delay of one hour are not counted as lost."""
+    """If a destination requests a delay of one hour but accepts the events, the events do not count as lost."""
     settings = {**file_to(path), "events.reporter.t.type": "fakes:ThrottlingReporter"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -436,7 +438,7 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
 
 
 def test_a_breaker_that_opens_at_the_end_does_not_delay_other_reporters(path: Path, errors: Path) -> None:
-    """The event of a breaker that opens at the end is delivered to other reporters before the report is built."""
+    """If a breaker opens at the end, other reporters receive its event before the final report is created."""
     settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -449,7 +451,7 @@ def test_a_breaker_that_opens_at_the_end_does_not_delay_other_reporters(path: Pa
 
 
 def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, errors: Path, tmp_path: Path) -> None:
-    """The report counts events that remain on disk until the next start as "not delivered yet"."""
+    """The final report counts events that stay on disk for the next run as "not delivered yet"."""
     settings = {
         **file_to(path),
         "events.reporter.t.type": "misbehaving:RaisesAlways",
@@ -468,7 +470,7 @@ def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, error
 
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
 def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dispatcher: str, witness: Witness) -> None:
-    """Despite a hanging reporter, the sidecar ends at the deadline, logs the loss, and serves the other reporter."""
+    """Despite a hanging reporter, the sidecar ends at the deadline, logs the loss, and delivers to other reporters."""
     settings = {
         "events.reporter.h.type": "fakes:HangingReporter",
         "events.reporter.audit.type": "file",
@@ -491,6 +493,6 @@ def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dis
             "reporter h: 3 events were not delivered before the shutdown timeout and are lost"
         ]
     assert [changes["name"] for changes in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
-    # The report is sent in the last tenth of the time. It may be missing if the machine stalled then.
+    # The report is sent in the last tenth of the time. On a slow machine, the report may be missing.
     last = read_events(path)[-1]["name"]
     assert last == "DispatcherReportEvent" or witness.took(deadline - 0.6, deadline) < 0.3

@@ -1,4 +1,4 @@
-"""Tests of the documentation site's hooks. `make docs` builds the site itself, with warnings as errors."""
+"""Tests of the documentation site's hooks. `make docs` builds the site, with warnings as errors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CONFIG: Any = SimpleNamespace(repo_url="https://host/repo")
 
 
 def rewritten(source: str, markdown: str) -> str:
-    """Return the text of a page after the hooks.
+    """Return the text of a page after the hooks have run.
 
-    The page is a file of docs/ or a file that the hooks convert to a page.
+    The page is a file in docs/, or a file that the hooks convert to a page.
     """
     uri = hooks._PAGES.get(source, source.removeprefix("docs/"))
     page: Any = SimpleNamespace(file=SimpleNamespace(src_uri=uri, abs_src_path=str(ROOT / source)))
@@ -48,13 +48,13 @@ def test_links_work_on_github_and_on_the_site(source: str, link: str, expected: 
 
 
 def test_code_is_not_changed() -> None:
-    """Only Markdown inside of `<details>` is parsed, and only links outside of code are changed."""
+    """Only Markdown inside `<details>` is parsed, and only links outside code are changed."""
     text = "`[a](../CHANGELOG.md)`\n```\n[a](../CHANGELOG.md)\n```\n"
     assert rewritten("docs/python.md", text + "<details>") == text + '<details markdown="1">'
 
 
 def test_a_folder_in_the_navigation_becomes_its_pages() -> None:
-    """A folder in the navigation becomes its pages, sorted and without the folder's index page."""
+    """A folder in the navigation is replaced by its pages, sorted and without the folder's index page."""
     pages = ["a/index.md", "a/x.md", "a/y.md", "b.md"]
     assert hooks._expanded([{"T": ["b.md", "a/*"]}], pages) == [{"T": ["b.md", "a/x.md", "a/y.md"]}]
 

@@ -1,4 +1,4 @@
-"""Tests that conf/spark-defaults.conf.template contains every key once, commented out, with its default."""
+"""Tests that conf/spark-defaults.conf.template contains every key once, as a comment, with its default."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_th
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# spark\.(events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
-#: Pattern of a key that contains the name of a query.
+#: Pattern of keys that contain the name of a query.
 _NAMED = re.compile(r"^(events\.deadline\.query\.)[^.]+(\.\w+)$")
 _NO_DEFAULT = "# (no default)"
-#: Pattern of example keys whose files or variables do not exist on this machine, or that need a second setting.
+#: Pattern of example keys whose files or variables do not exist on this machine, or which need another setting.
 _ELSEWHERE = re.compile(
     r"\.(template|routing-key|password|signature\.secret|headers|proxy|tls\.\w+|sasl\.\w+|ssl\.[a-z.]+)$"
 )
 
 
 class Line(NamedTuple):
-    """Key of the template with its value, and whether the template marks the key as having no default."""
+    """Key in the template with its value, and whether the template marks it as a key without a default."""
 
     key: str
     value: str
@@ -67,7 +67,7 @@ def test_all_settings_are_commented_out() -> None:
 
 
 def test_no_key_occurs_twice() -> None:
-    """No key occurs twice, because a properties file silently uses the last of several values."""
+    """No key occurs twice, because Java uses the last of several values without a warning."""
     keys = [line.key for line in lines()]
     assert sorted({key for key in keys if keys.count(key) > 1}) == []
 
@@ -78,7 +78,7 @@ def test_every_key_exists() -> None:
 
 
 def test_every_driver_key_is_in_the_template() -> None:
-    """The template contains all keys of the driver, for events, the dispatcher and the translation."""
+    """The template contains all keys of the driver, of event content, of the dispatcher and of the translation."""
     there = {_NAMED.sub(r"\1<name>\2", line.key) for line in lines()}
     assert [key for key, _ in of_the_driver() if key not in there] == []
 
@@ -102,7 +102,7 @@ def test_the_keys_of_every_reporter_are_documented() -> None:
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.key)
 def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
-    """Each value in the template is the default or is marked as an example."""
+    """Each value in the template is the default, or is marked as an example."""
     declared = declared_for(line)
     assert declared is not None, f"{line.key} does not exist"
     default = default_of(declared)
@@ -113,7 +113,7 @@ def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
 
 
 def test_the_whole_template_is_a_valid_configuration() -> None:
-    """With all lines uncommented, the template is valid, except for files and variables of the user's machine."""
+    """If all comment signs are removed, the template is valid, except for files and variables of the user's machine."""
     settings = Settings.of({line.key: line.value for line in lines() if not _ELSEWHERE.search(line.key)}, str(TEMPLATE))
     made = build(settings)
     assert {delivery.name for delivery in made.deliveries} <= set(reporter_types())

@@ -1,4 +1,4 @@
-"""PostgreSQL server that all tests share, where each test has its own database."""
+"""Fixtures: one PostgreSQL server for all tests, with a separate database for each test."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["Database", "OfPostgreSQL", "OfSQLite", "event_at"]
 
 
 class Database(Protocol):
-    """Database that a test uses."""
+    """SQLite or PostgreSQL database of a test."""
 
     @property
     def settings(self) -> dict[str, str]:

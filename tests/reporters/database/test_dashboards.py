@@ -1,4 +1,4 @@
-"""Tests of dashboards/: queries equal the report, and Grafana and the Collector accept the files."""
+"""Tests of dashboards/: query results equal the report, and Grafana and the Collector accept the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RULES = {rule["uid"]: rule for rule in _RULES["groups"][0]["rules"]}
 
 
 class History:
-    """Day of events in PostgreSQL, with its report and the rows of each panel for the report's period."""
+    """One day of events in PostgreSQL, the report on these events, and the rows of each panel for the same period."""
 
     def __init__(self, database: OfPostgreSQL, report: dict[str, Any]) -> None:
         self.database, self.report = database, report
@@ -44,7 +44,7 @@ class History:
         self.unused = set(self.panels)
 
     def rows(self, title: str, **variables: str) -> list[dict[str, Any]]:
-        """Run the query of a panel as Grafana does after replacing the variables."""
+        """Replace the variables in a panel's query as Grafana does, and run the query."""
         self.unused.discard(title)
         names = {one["name"] for one in self.report["applications"]}
         known = {
@@ -67,13 +67,13 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(postgresql: PostgreSQL) -> History:
-    """Return the history of a day that contains every part of the report."""
+    """Return events of one day that use every part of the report."""
     if not postgresql.server.is_running:
         postgresql.start()
     postgresql.psql("CREATE DATABASE dashboards", database="postgres")
     database = OfPostgreSQL(postgresql, "dashboards")
     story = busy_day()
-    # Another application is lost, has limits, and has a reporter whose destination is down.
+    # A second application is lost. It also has limits, and a reporter whose destination is down.
     end = max(event.observed_ts_millis for event in story.events)
     other = story.application("other", "application_3_0001")
     other.status("RUNNING", end - 90 * MINUTE)
@@ -136,7 +136,7 @@ def test_failures_equal_the_report(history: History) -> None:
 
 
 def test_incidents_cover_the_failures_of_the_report(history: History) -> None:
-    """Each failure is in one incident. Overdue work and breakers in the report are also incidents."""
+    """Each failure is in one incident. Overdue work and open breakers of the report are also incidents."""
     rows = history.rows("Incidents")
     failures = [row for row in rows if row["kind"] == "failure"]
     assert sum(row["alarms"] for row in failures) == history.report["failure_count"]
@@ -147,7 +147,7 @@ def test_incidents_cover_the_failures_of_the_report(history: History) -> None:
 
 
 def test_commits_equal_the_report(history: History) -> None:
-    """Commits, batches, rows, quantiles and violated limits of each query equal the report, in tables and charts."""
+    """Commits, batches, rows, quantiles and violated limits of each query equal the report, in tables and in charts."""
     queries = {one["name"]: one for one in history.report["queries"]}
     rows = {row["query"]: row for row in history.rows("Commits")}
     assert rows.keys() == queries.keys()
@@ -171,7 +171,7 @@ def test_commits_equal_the_report(history: History) -> None:
     violated = history.rows("Violated limits")
     assert sum(row["kind"] == "commit" for row in violated) == over == 2
     assert {row["limit_ms"] for row in violated} == {30_000, 300_000}
-    # With intervals of one hour, no row and no batch is lost between two buckets.
+    # With buckets of one hour, each row and batch is in exactly one bucket.
     by_hour = history.rows("Input rows", **{"$__interval_ms": "3600000"})
     assert len(by_hour) > len(queries)
     assert sum(row["value"] for row in by_hour) == sum(query["commits"]["rows"] for query in queries.values())
@@ -186,7 +186,7 @@ def test_enrichment_equals_the_report(history: History) -> None:
 
 
 def test_rules_fire_for_problems_in_the_report(history: History) -> None:
-    """Each rule on PostgreSQL returns one row per alert, with one number and the labels that its texts use."""
+    """Each alert rule on PostgreSQL returns one row per alert, with one number and the labels of the rule's texts."""
     found: dict[str, Sequence[dict[str, Any]]] = {}
     for uid, rule in RULES.items():
         model = rule["data"][0]["model"]
@@ -213,7 +213,7 @@ def test_every_panel_is_compared(history: History) -> None:
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_grafana_s_models_accept_the_dashboards(path: Path) -> None:
-    """Grafana's models decode and encode a dashboard without loss, and its panels do not overlap."""
+    """Grafana's models decode and encode each dashboard without loss, and its panels do not overlap."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
     from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -233,7 +233,7 @@ def test_grafana_s_models_accept_the_dashboards(path: Path) -> None:
 
 
 def _lost(given: Any, again: Any, place: str = "") -> list[str]:
-    """Return the paths whose value is missing or different."""
+    """Return the paths of missing or different values."""
     if isinstance(given, dict) and isinstance(again, dict):
         return [lost for key in given for lost in _lost(given[key], again.get(key), f"{place}/{key}")]
     if isinstance(given, list) and isinstance(again, list) and len(given) == len(again):
@@ -243,7 +243,7 @@ def _lost(given: Any, again: Any, place: str = "") -> list[str]:
 
 @pytest.mark.parametrize("uid", RULES)
 def test_grafana_s_models_accept_the_rules(uid: str) -> None:
-    """Grafana's models decode and encode a rule without loss. Its query has no variable for Grafana to replace."""
+    """Grafana's models decode and encode each rule without loss. The rule's query has no Grafana variables."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.models.alerting import Rule
 
@@ -254,7 +254,7 @@ def test_grafana_s_models_accept_the_rules(uid: str) -> None:
 
 
 def test_dashboards_rules_and_sources_name_the_same_uids() -> None:
-    """Every uid of a data source is provisioned."""
+    """The example provisions every data source to which a dashboard refers."""
     sources = yaml.safe_load(SOURCES.read_text(encoding="utf-8"))
     uids = {source["uid"]: source["type"] for source in sources["datasources"]}
     for path in DASHBOARDS:
@@ -266,7 +266,7 @@ def test_dashboards_rules_and_sources_name_the_same_uids() -> None:
 
 
 def test_the_page_lists_every_panel_and_rule() -> None:
-    """The page of the example describes each panel in the panel's words, and each rule's condition."""
+    """The example's page contains each panel's description and each rule's condition."""
     page = (EXAMPLE / "README.md").read_text(encoding="utf-8")
     for path in DASHBOARDS:
         dashboard = json.loads(path.read_text(encoding="utf-8"))
@@ -278,7 +278,7 @@ def test_the_page_lists_every_panel_and_rule() -> None:
 
 
 def test_the_example_mounts_existing_files() -> None:
-    """Every mounted file exists, and the variables of the data sources are set."""
+    """Every mounted file exists, and all variables of the data sources are set."""
     compose = yaml.safe_load((EXAMPLE / "compose.yaml").read_text(encoding="utf-8"))
     for service in compose["services"].values():
         assert re.fullmatch(r"[\w./-]+:\d[\w.]*", service["image"])
@@ -290,9 +290,9 @@ def test_the_example_mounts_existing_files() -> None:
 
 
 def test_a_collector_accepts_the_example_s_configuration(tmp_path: Path) -> None:
-    """A real Collector validates the configuration.
+    """A real Collector accepts the configuration.
 
-    The Collector of the tests has a file exporter instead of OTLP over HTTP.
+    In the test, a file exporter replaces the exporter of OTLP over HTTP.
     """
     if not BINARY.exists():
         pytest.skip("no OpenTelemetry Collector: run `make collector`")

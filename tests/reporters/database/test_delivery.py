@@ -18,7 +18,7 @@ from spark_events import Event, EventBuilder, Severity
 from spark_events.event import Attributes
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
-#: Role that does not own the tables.
+#: Database role that does not own the tables.
 WRITER = (
     "CREATE ROLE writer LOGIN PASSWORD 'w'",
     "GRANT INSERT, SELECT ON spark_events TO writer",
@@ -52,7 +52,7 @@ def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
 
 
 def test_a_redelivered_event_is_one_row(database: Database) -> None:
-    """An event that is delivered again, even by another driver, is one row, which the event id identifies."""
+    """An event that is delivered again, even by another driver, stays one row, which the event id identifies."""
     events = [event(n) for n in range(5)]
     for _ in range(2):
         with Running("database", database.settings) as running:
@@ -105,7 +105,7 @@ def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_constraint_rejects_only_the_violating_events(database: Database, isolation: str) -> None:
-    """Events that violate a constraint of the table count as rejected. Other events are stored."""
+    """Events that violate a constraint of the table count as rejected. All other events are stored."""
     with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
         running.deliver([event(0)])
         if isinstance(database, OfPostgreSQL):
@@ -122,7 +122,7 @@ def test_a_constraint_rejects_only_the_violating_events(database: Database, isol
 
 
 def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL) -> None:
-    """A trigger that raises rejects only one event."""
+    """A trigger that raises an error for one event rejects only this event."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.query(
@@ -159,7 +159,7 @@ def test_characters_outside_the_database_s_encoding_are_rejected(
             "ALTER TABLE spark_events DROP CONSTRAINT spark_events_pkey",
             "ALTER TABLE spark_events ADD PRIMARY KEY (event_id, observed_ts_millis)",
         ],
-        # This role may insert rows but not read them.
+        # This database role may insert rows but not read rows.
         [
             "ALTER TABLE spark_events ENABLE ROW LEVEL SECURITY",
             "CREATE POLICY add ON spark_events FOR INSERT WITH CHECK (true)",
@@ -184,7 +184,7 @@ def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgr
 
 
 def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
-    """If eight drivers start concurrently with an empty database, all of them succeed and every event is stored."""
+    """If eight drivers start concurrently with an empty database, all drivers succeed and every event is stored."""
     with contextlib.ExitStack() as drivers:
         running = [drivers.enter_context(Running("database", {**database.settings, **IMPATIENT})) for _ in range(8)]
         for number, driver in enumerate(running):

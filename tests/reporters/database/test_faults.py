@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``database``: errors are clear, and no event that can be retried is lost."""
+"""Tests of failures of the reporter ``database``: errors are clear, and no retryable event is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bodies(database: Database) -> list[int]:
 def test_a_restarted_server_gets_every_event_in_order(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a server is stopped and restarted during delivery, it gets one row per event, in order."""
+    """If a server is stopped and restarted during delivery, the database has one row per event, in order."""
     in_postgresql.query("CREATE TABLE arrivals (n SERIAL, body TEXT)")
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "batch.size": "7"}) as running:
         running.deliver([event(n) for n in range(20)])
@@ -78,7 +78,7 @@ def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql:
 def test_a_frozen_server_loses_a_thread_but_no_event(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a frozen server does not answer, a new thread delivers the events later without duplicate rows."""
+    """If a server freezes without an answer, a new thread later delivers the events without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         in_postgresql.server.freeze()
@@ -88,7 +88,7 @@ def test_a_frozen_server_loses_a_thread_but_no_event(
         running.deliver()
         assert running.counters.delivered == 5
     assert bodies(in_postgresql) == list(range(5))
-    # The abandoned thread leaves an open connection. Free this connection within this test.
+    # The abandoned thread left a connection open. Close this connection within this test.
     eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "spark-events-peer"])
     del running
     gc.collect()
@@ -96,7 +96,7 @@ def test_a_frozen_server_loses_a_thread_but_no_event(
 
 @pytest.mark.usefixtures("patience")
 def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> None:
-    """On a locked table, PostgreSQL cancels the statement, so the reporter's thread can retry."""
+    """If a table is locked, PostgreSQL cancels the statement, so that the reporter's thread can retry."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         url = in_postgresql.server.url(in_postgresql.name)
@@ -110,7 +110,7 @@ def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> 
 
 
 def test_a_locked_sqlite_file_is_retried(tmp_path: Path) -> None:
-    """If another program locks the SQLite file, an attempt fails and is retried, and no event is lost."""
+    """If another program locks the SQLite file, the attempt fails and is retried, and no event is lost."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
@@ -154,7 +154,7 @@ def test_wrong_credentials_are_logged_once_and_events_wait(
 
 
 def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """The rights to insert and to read the schema version are sufficient. Without INSERT, events are retried."""
+    """The permissions to insert and to read the schema version are sufficient. Without INSERT, events are retried."""
     with Running("database", in_postgresql.settings):
         pass
     in_postgresql.query("DROP ROLE IF EXISTS eve")
@@ -179,7 +179,7 @@ def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplo
 def test_events_wait_while_the_database_is_read_only(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the database is read-only, such as a standby, the error is logged, and events wait for a writable database."""
+    """If the database is read-only, such as a standby server, the error is logged, and events wait."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         name = in_postgresql.name
@@ -209,7 +209,7 @@ def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.
 
 
 def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
-    """The reporter detects that its file was deleted and creates a new file for later events."""
+    """If the SQLite file is deleted, the reporter detects the deletion and creates a new file for later events."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
@@ -234,7 +234,7 @@ def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> No
 
 
 def test_a_dropped_table_is_created_again(database: Database) -> None:
-    """The reporter recreates the table and its views."""
+    """If the table is dropped, the reporter creates the table and its views again."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         for view in reversed(views.NAMES):
@@ -274,7 +274,7 @@ print(json.dumps(errors))
 
 
 def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
-    """While the disk is full, each attempt is a TransientError. Later, all events are stored once and in order."""
+    """While the disk is full, each attempt raises TransientError. Later, all events are stored once and in order."""
     database = OfSQLite(tmp_path / "events.db")
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(database.path)],
@@ -352,7 +352,7 @@ def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, capl
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
 def test_a_missing_library_is_reported_with_the_install_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a library is missing, the settings are rejected with the install command before the first event."""
+    """If a library is missing, the settings are rejected before the first event, with the install command."""
     monkeypatch.setitem(sys.modules, module, None)
     message = problem(url="postgresql://ada@db/events")
     assert message.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
@@ -361,7 +361,7 @@ def test_a_missing_library_is_reported_with_the_install_command(module: str, mon
 def test_an_older_schema_is_upgraded_and_a_newer_schema_is_rejected(database: Database) -> None:
     """An upgrade that adds a column keeps all rows and recreates the views.
 
-    A second upgrade changes nothing, and an older driver stops.
+    A second upgrade changes nothing. A driver of the old version stops.
     """
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
@@ -419,7 +419,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
 
 
 def test_the_statement_timeout_equals_the_reporter_timeout() -> None:
-    """The key timeout has the same default in the configs of the dispatcher and of the database reporter."""
+    """The default of the key timeout is the same in the dispatcher and in the database reporter."""
     from spark_events.dispatch.config import DeliveryConfig
 
     assert DatabaseConfig().timeout == DeliveryConfig().timeout

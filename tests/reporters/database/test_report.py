@@ -19,7 +19,7 @@ from spark_events.reporters.database.reporter import DatabaseReporter
 
 
 def _uptime(since: int, until: int, **dialect: str) -> str:
-    """Return the documented query for any time window."""
+    """Return the documented query for uptime and downtime in any period."""
     text = (ROOT / "docs" / "reporters" / "database.md").read_text(encoding="utf-8")
     found = re.search(r"```sql\n(-- Any window.*?)```", text, re.DOTALL)
     assert found is not None
@@ -32,7 +32,7 @@ def _plain(value: object) -> object:
 
 
 def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
-    """A report from a database counts all events and contains the runs and failures of the database's views."""
+    """A report on a database counts all events, and has the same runs and failures as the database's views."""
     password = database.settings.get("password")
     url = database.settings["url"]
     config = DatabaseConfig(database_url.parse(url), None if password is None else Secret(password))
@@ -77,7 +77,7 @@ def _documented(title: str, *, in_postgresql: bool) -> str:
 
 
 def test_documented_statements_equal_the_report(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
-    """The documented statements on the events table return the numbers of the report."""
+    """The documented statements on the events table return the same numbers as the report."""
     story = busy_day()
     password = database.settings.get("password")
     url = database.settings["url"]

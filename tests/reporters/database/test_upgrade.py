@@ -85,7 +85,7 @@ def test_the_renamed_attributes_equal_the_page() -> None:
 
 
 def old_and_new(now: float) -> list[Event]:
-    """Return events of an application that has run for a hundred days and of an application that has ended."""
+    """Return events of two applications: one has run for a hundred days, and one has ended."""
     running: dict[str, Any] = {"entity": "application", "app": "a", "app_name": "shop"}
     ended: dict[str, Any] = {"entity": "application", "app": "b", "app_name": "old"}
     return [
@@ -99,7 +99,7 @@ def old_and_new(now: float) -> list[Event]:
 def test_events_older_than_the_retention_are_deleted(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events older than the retention are deleted in parts, after new events are stored.
 
-    The start of a running application is kept, because the views need it.
+    The start event of a running application is kept, because the views need this event.
     """
     monkeypatch.setattr(schema, "MOST_DELETED", 1)
     now = time.time()
@@ -118,7 +118,7 @@ def test_events_older_than_the_retention_are_deleted(database: Database, monkeyp
 def test_without_the_right_to_delete_new_events_are_stored(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without the right to delete, new events are stored, and one warning per hour contains the reason."""
+    """Without the permission to delete, new events are stored, and one warning per hour contains the reason."""
     with Running("database", in_postgresql.settings) as running:
         running.deliver(old_and_new(time.time()))
     for change in (

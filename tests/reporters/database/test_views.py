@@ -24,7 +24,7 @@ def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event
 
 
 def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
-    """Build the status changes of one run of the query ``q1``, which has the name clicks."""
+    """Build the status changes of one run of the query with the id ``q1`` and the name clicks."""
     about: dict[str, Any] = {
         "entity": "query",
         "app": app,
@@ -38,7 +38,7 @@ def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
 
 def written(database: Database, *events: Event) -> None:
     with Running("database", database.settings) as running:
-        # Write the events in random order, because two drivers may write to one table.
+        # Write the events in random order: two drivers may write to one table.
         running.deliver(sorted(events, key=lambda event: event.event_id))
         assert running.counters.failures == 0
 
@@ -90,7 +90,7 @@ def test_a_batch_application_is_never_down(database: Database) -> None:
 
 
 def test_uptime_has_windows(database: Database) -> None:
-    """A query that failed two days ago and restarted an hour later has downtime in the last week, not the last day."""
+    """A query that failed two days ago and restarted an hour later has downtime in `7d`, but not in `24h`."""
     now = time.time()
     failed, restarted = now - 48 * HOUR, now - 47 * HOUR
     written(
@@ -110,7 +110,7 @@ def test_uptime_has_windows(database: Database) -> None:
 
 
 def test_overlapping_runs_count_once(database: Database) -> None:
-    """For two drivers of one application, time counts as uptime while at least one driver runs."""
+    """If two drivers run one application, time counts as uptime while at least one driver runs."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "FINISHED")),
@@ -123,7 +123,7 @@ def test_overlapping_runs_count_once(database: Database) -> None:
 
 
 def test_a_replay_into_a_live_database_adds_no_second_end(database: Database) -> None:
-    """The end of a run has one id in live events and in replays, and the first row is kept."""
+    """Live events and replays have the same id for the end of a run. The database keeps the first row."""
     live = Translator()
     records = [application_start(), application_end(exit_code=3)]
     failed = [event for record in records for event in live.translate(decoded(record))]
@@ -137,7 +137,7 @@ def test_a_replay_into_a_live_database_adds_no_second_end(database: Database) ->
 
 
 def test_a_query_ends_with_its_application(database: Database) -> None:
-    """Queries of a killed driver, which reports no end, count as up until the loss and then as down."""
+    """If a driver is killed, its queries have no end event. They count as up until the loss, and then as down."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "LOST")),
@@ -150,7 +150,7 @@ def test_a_query_ends_with_its_application(database: Database) -> None:
 
 
 def test_uptime_and_downtime_last_until_now(database: Database) -> None:
-    """Uptime and downtime last until the current time of the database's clock, so they grow between two reads."""
+    """Uptime and downtime extend to the current time of the database, so they grow between two reads."""
     written(
         database,
         *application("alive", "a", (100, "RUNNING")),
@@ -196,7 +196,7 @@ def test_failures_have_entity_and_cause(database: Database) -> None:
 
 
 def test_a_lost_application_is_a_failure(database: Database) -> None:
-    """A lost application reports no JobFailureEvent. Its incident is open until a run finishes."""
+    """A lost application has no JobFailureEvent. Its incident is open until a run finishes."""
     lost: dict[str, Any] = {"entity": "application", "app_name": "nightly", "status": "LOST"}
     written(
         database,
@@ -216,7 +216,7 @@ def test_a_lost_application_is_a_failure(database: Database) -> None:
 def failure(
     second: float, cause: str = "ValueError: no currency", key: str = "shop/clicks/failure", **about: Any
 ) -> Event:
-    """Build the alarm of a failure."""
+    """Build the event of a failure that is an alarm."""
     more = {
         "failure.root_cause": cause,
         "failure.fingerprint": cause[:5],
@@ -227,7 +227,7 @@ def failure(
 
 
 def test_failures_are_grouped_by_cause(database: Database) -> None:
-    """Failures are grouped by fingerprint and described by the latest failure. Consequences are not alarms."""
+    """Failures with one fingerprint are one row with the values of the latest failure. Consequences are not alarms."""
     consequence: dict[str, Any] = {"failure.fingerprint": "Value", "incident.role": "consequence"}
     written(
         database,
@@ -262,7 +262,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(database: Da
 
 
 def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> None:
-    """Such incidents close when the work is on time, the breaker closes, or the application ends."""
+    """Incidents of deadlines and breakers close when the work recovers, the breaker closes, or the application ends."""
     late: dict[str, Any] = {
         "app": "a",
         "app_name": "shop",
@@ -291,7 +291,7 @@ def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> Non
 
 
 def test_an_event_is_compared_with_the_limits_of_its_driver(database: Database) -> None:
-    """Each event is compared with its driver's limits. The mean of an event for several batches is compared."""
+    """Each event is compared with the limits of its driver. For several batches, their mean is compared."""
     commits = [(1, 59_000, 30_000, True), (2, 59_000, 600_000, False), (3, 90_000, 30_000, True)]
     written(
         database,

@@ -1,4 +1,4 @@
-"""Tests of watching a database for applications without recent heartbeats."""
+"""Tests of `spark-events watch` on a database: applications whose heartbeats have stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def watcher_of(config: DatabaseConfig, sink: Kept) -> Watcher:
 
 
 def test_a_lost_application_is_reported_once_and_recorded_in_the_database(database: Database) -> None:
-    """If two watchers report a lost application, the database has one row, and the views contain the loss."""
+    """If two watchers report a lost application, the database has one row for the loss, and the views show the loss."""
     config = config_of(database)
     write(config, "good", ends=True)
     write(config, "bad")
@@ -80,7 +80,7 @@ def test_a_lost_application_is_reported_once_and_recorded_in_the_database(databa
 
 
 def test_the_applications_of_one_name(database: Database) -> None:
-    """For the name of an application, the database returns only the heartbeats of this application."""
+    """If an application is selected by name, the database returns only the heartbeats of this application."""
     config = config_of(database)
     write(config, "a")
     write(config, "b")

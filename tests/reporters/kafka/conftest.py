@@ -1,4 +1,4 @@
-"""Kafka broker that all tests share, where each test has its own topic."""
+"""Fixtures: one Kafka broker for all tests, with a separate topic for each test."""
 
 from __future__ import annotations
 

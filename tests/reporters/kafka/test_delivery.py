@@ -15,7 +15,7 @@ from spark_events.event import encode_event
 
 
 def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
-    """The value of a message is the file reporter's line. The key is the query id or the application id."""
+    """The value of a message equals the file reporter's line. The key is the query id or the application id."""
     events = [
         event(0, text=AWKWARD, **{"spark.app.id": "app-1", "spark.streaming.query.id": "q-1"}),
         event(1, **{"spark.app.id": "app-1"}),
@@ -35,7 +35,7 @@ def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
 
 @pytest.mark.parametrize(("key", "keys"), [("application", {b"a"}), ("none", {None})])
 def test_the_message_key_is_configurable(topic: Topic, key: str, keys: set[bytes | None]) -> None:
-    """With key=application, all events of a driver have one key and one partition. With key=none, they are spread."""
+    """With key=application, all events of a driver are in one partition. With key=none, they are in all partitions."""
     sent = [event(n, **{"spark.app.id": "a", "spark.streaming.query.id": f"q{n}"}) for n in range(3)]
     with Running("kafka", {**topic.settings, "key": key}) as running:
         running.deliver(sent)
@@ -43,7 +43,7 @@ def test_the_message_key_is_configurable(topic: Topic, key: str, keys: set[bytes
 
 
 def test_events_of_a_query_are_in_one_partition_in_order(kafka: Kafka) -> None:
-    """All events of a query are in order in one partition, which is also the partition that Java's producer selects."""
+    """All events of a query are in one partition, in order. Java's producer selects the same partition."""
     kafka.make_topic("partitioned", 3)
     settings = {"bootstrap.servers": kafka.servers, "topic": "partitioned", "batch.size": "64", **QUICK}
     with Running("kafka", settings) as running:
@@ -57,7 +57,7 @@ def test_events_of_a_query_are_in_one_partition_in_order(kafka: Kafka) -> None:
 
 
 def test_every_character_arrives(topic: Topic) -> None:
-    """Every character is preserved in value, key and headers, except lone surrogates, which become question marks."""
+    """Values, keys and headers keep every character; only lone surrogates become question marks."""
     odd = awkward_event({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}, event_id="i\ud800")
     with Running("kafka", topic.settings) as running:
         running.deliver([odd])
@@ -69,7 +69,7 @@ def test_every_character_arrives(topic: Topic) -> None:
 
 
 def test_properties_reach_librdkafka(topic: Topic) -> None:
-    """A message limit in the properties applies: larger messages are rejected, and all other messages are delivered."""
+    """If `properties` limits the message size, larger messages are rejected, and all other messages are delivered."""
     settings = {**topic.settings, "properties": f"{QUICK['properties']}; message.max.bytes=1000"}
     with Running("kafka", settings) as running:
         running.deliver([event(n, text="x" * (2000 if n == 2 else 1)) for n in range(5)])
@@ -96,7 +96,7 @@ def test_sasl_login_and_tls(kafka: Kafka, topic: Topic) -> None:
 
 
 def test_a_batch_larger_than_the_client_s_queue_is_sent_in_parts(topic: Topic) -> None:
-    """If a batch exceeds librdkafka's bounded queue, the batch is sent in parts, in order."""
+    """If a batch exceeds librdkafka's bounded queue, the reporter sends the batch in parts, in order."""
     small = f"{QUICK['properties']}; queue.buffering.max.messages=10"
     with Running("kafka", {**topic.settings, "properties": small}) as running:
         running.deliver([event(n) for n in range(300)])

@@ -24,7 +24,7 @@ LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl
 def test_a_restarted_broker_gets_every_event_once_and_in_order(
     kafka: Kafka, topic: Topic, how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker that is stopped or killed during delivery and restarted receives every event once and in order."""
+    """A broker that stops or is killed during delivery receives every event once and in order after its restart."""
     with Running("kafka", {**topic.settings, "batch.size": "7", "timeout": "2s"}) as running:
         running.deliver([event(n) for n in range(20)])
         kafka.stop(how)
@@ -53,7 +53,7 @@ def test_messages_of_a_timed_out_attempt_are_sent_once(kafka: Kafka, topic: Topi
 
 
 def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
-    """If the topic's limit rejects a request, the reporter sends each message separately and loses only one."""
+    """If the topic's limit rejects a request, the reporter sends each message separately and loses only one event."""
     topic = Topic(kafka, "narrow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 13 else 200)) for n in range(40)]
     with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:
@@ -65,7 +65,7 @@ def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
 
 
 def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
-    """A client that fails permanently is replaced, and messages that were not yet enqueued are delivered."""
+    """If a client fails permanently, the reporter replaces the client, and unsent messages are delivered."""
     topic = Topic(kafka, "narrow-and-slow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 3 else 200)) for n in range(60)]
     properties = f"{QUICK['properties']}; queue.buffering.max.messages=5"
@@ -76,7 +76,7 @@ def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
 
 
 def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    """If the topic is missing, the log names the topic, and events wait until the topic is created."""
+    """If the topic is missing, the log contains the topic, and events wait until the topic is created."""
     settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}
     with Running("kafka", settings) as running:
         running.put([event(n) for n in range(5)])
@@ -90,7 +90,7 @@ def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.Log
 
 
 def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """While rights are revoked, events wait. Later, all events are delivered in order."""
+    """While the permission for the topic is revoked, events wait. Later, all events are delivered in order."""
     kafka.allow_eve(topic.name)
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": PASSWORD}
     with Running("kafka", {**settings, "batch.size": "5"}) as running:
@@ -172,7 +172,7 @@ def test_a_broker_restart_between_events_is_not_a_failure(kafka: Kafka, topic: T
     ],
 )
 def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[str, str], message: str) -> None:
-    """spark-events validates its settings, and librdkafka validates its properties."""
+    """spark-events validates the reporter's own settings, and librdkafka validates `properties`."""
     given = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t", **settings}
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.k.{key}": value for key, value in given.items()}))
@@ -183,7 +183,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[st
 
 
 def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
-    """Building a reporter opens no connection, so settings can be checked outside the cluster."""
+    """Constructing a reporter opens no connection, so settings can be validated outside the cluster."""
     keys = {"type": "kafka", "bootstrap.servers": kafka.servers, "topic": "t"}
     import psutil
 
@@ -197,7 +197,7 @@ def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
 
 
 def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the library is missing, the error contains the install command and is raised before the first event."""
+    """If the library is missing, the error is raised before the first event and contains the install command."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     keys = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t"}
     with pytest.raises(ConfigError, match=r"confluent_kafka is not installed; run: pip install '.*\[kafka\]'"):

@@ -1,4 +1,4 @@
-"""Kafka topics that the tests create and read."""
+"""Create and read Kafka topics in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the reporter ``openlineage`` with a real HTTP receiver; every run event is validated."""
+"""Tests of the reporter ``openlineage`` with a real HTTP receiver. Every OpenLineage run event is validated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def translated(*records: dict[str, Any], heartbeats: int = 0) -> list[Event]:
 
 
 def sent(events: list[Event], **settings: str) -> list[dict[str, Any]]:
-    """Deliver the events and return the run events, each of which must match the specification's schema."""
+    """Deliver the events, and return the received run events. Each must match the schema of the specification."""
     with Receiver() as receiver, Running("openlineage", {"url": receiver.url, **IMPATIENT, **settings}) as running:
         running.deliver(events)
         assert running.counters.delivered == len(events)
@@ -60,7 +60,7 @@ def types(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
     [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "FAIL"), ("SIGTERM", "ABORT"), ("GATEWAY_CLOSED", "ABORT")],
 )
 def test_an_application_is_a_run(end: str, last: str) -> None:
-    """An application is one run, which ends with COMPLETE only after a known success, and with FAIL after a failure."""
+    """An application is one run. It ends with COMPLETE only after a known success, and with FAIL after a failure."""
     found = sent(translated(application_start(), application_end(end)))
     assert types(found) == [("shop", "START"), ("shop", last)]
     assert len({one["run"]["runId"] for one in found}) == 1
@@ -80,13 +80,13 @@ def test_a_failed_query_is_a_failed_run_with_its_error() -> None:
 
 @pytest.mark.parametrize(("end", "state"), [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "ABORT")])
 def test_queries_that_spark_ends_with_the_application_have_an_end(end: str, state: str) -> None:
-    """A query without a reported end ends with its application: COMPLETE if that application finished, else ABORT."""
+    """A query without an end event ends with its application: COMPLETE if the application finished, else ABORT."""
     found = sent(translated(application_start(), query_started(run=RUN), application_end(end)))
     assert ("shop.clicks", state) in types(found)
 
 
 def test_commits_are_throttled() -> None:
-    """In each interval, only one of a stream's commits is sent as RUNNING."""
+    """In each interval, only one commit of a query is sent as RUNNING."""
     commits = [query_progress(batch, run=RUN, timestamp=f"2026-11-21T12:14:{batch + 31}.000Z") for batch in range(29)]
     events = [
         event
@@ -105,7 +105,7 @@ def test_heartbeats_keep_a_run_alive() -> None:
 
 
 def test_the_parent_is_the_run_that_submitted_the_application() -> None:
-    """The parent run is read from spark.openlineage.parent…, and the nominal time is read from the setting."""
+    """The parent run comes from spark.openlineage.parent…, and the nominal time comes from the setting."""
     start = application_start(links=PARENT)
     found = sent(translated(start, query_started(run=RUN)), **{"nominal-time": "2026-01-31T03:00:00Z"})
     facets = found[0]["run"]["facets"]
@@ -118,7 +118,7 @@ def test_the_parent_is_the_run_that_submitted_the_application() -> None:
 
 
 def test_send_test_sends_a_run_without_a_state() -> None:
-    """The event of `spark-events send-test` is sent as a run event without a state, to test the server."""
+    """`spark-events send-test` sends a run event without a state, to test the server."""
     assert types(sent([event_for("lineage")])) == [("TestEvent", "OTHER")]
 
 

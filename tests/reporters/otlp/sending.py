@@ -1,4 +1,4 @@
-"""Functions that send events in one attempt or in a complete delivery with retries."""
+"""Send events in tests: in one attempt, or in a complete delivery with retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config(protocol: str, endpoint: str, **changes: Any) -> OtlpConfig:
 
 
 def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
-    """Make one attempt per batch and raise the reporter's error."""
+    """Make one attempt per batch, and raise the error of the reporter."""
 
     async def attempts() -> None:
         reporter = OtlpReporter(settings)

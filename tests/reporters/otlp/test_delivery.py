@@ -1,4 +1,4 @@
-"""Tests of the ``otlp`` reporter with a real OpenTelemetry Collector, based on the received fields."""
+"""Tests of the fields that a real OpenTelemetry Collector receives from the ``otlp`` reporter."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_field_arrives(collector: Collector, protocol: str, compression: s
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_any_text_arrives_unchanged(collector: Collector, protocol: str) -> None:
-    """Any text, even NUL and supplementary characters, is unchanged, except lone surrogates, which become "?"."""
+    """Any text, even NUL and supplementary characters, is unchanged; only lone surrogates become "?"."""
     texts = {"lines": "a\r\nb\u2028c", "quotes": "\"'\\`", "nul": "a\x00b", "emoji": "😀 zoë", "empty": ""}
     whole = event(1, **texts)
     fields = {name: getattr(whole, name) for name in Event.__struct_fields__}
@@ -89,7 +89,7 @@ def test_any_text_arrives_unchanged(collector: Collector, protocol: str) -> None
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_of_different_scopes_arrive_in_order(collector: Collector, protocol: str) -> None:
-    """Events of different scopes and applications are received in order and are not regrouped."""
+    """Events of different scopes and applications are received in order, without regrouping."""
     events = []
     for number in range(300):
         builder = EventBuilder(f"spark.scope{number % 3}", "Test").set_body(f"{protocol} {number}")
@@ -113,7 +113,7 @@ def test_events_of_different_scopes_arrive_in_order(collector: Collector, protoc
 def test_the_standard_variables_set_the_endpoint(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, protocol: str, variables: dict[str, str]
 ) -> None:
-    """The OTEL_* environment variables set the endpoint without further settings."""
+    """The OTEL_* environment variables set the endpoint if no setting does."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(grpc=collector.grpc_port, http=collector.http_port))
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by the environment")
@@ -126,7 +126,7 @@ def test_the_standard_variables_set_the_endpoint(
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_large_batch_is_sent_in_several_requests(collector: Collector, protocol: str) -> None:
-    """A receiver that accepts 4 MB per request receives 16 MB of events in order."""
+    """A receiver with a limit of 4 MB per request receives 16 MB of events in order."""
     events = [event(number, text="x" * 30_000) for number in range(512)]
     already = len(collector.received())
     send(config(protocol, collector.endpoint(protocol)), events)
@@ -138,7 +138,7 @@ def settings_of_names(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None:
-    """Settings can replace the service's name and version, whose defaults are the Spark application's values."""
+    """Settings override the name and the version of the service. The defaults are the Spark application's values."""
     already = len(collector.received())
     send(config(GRPC, collector.endpoint(GRPC), **settings_of_names()), [failure()])
     collector.await_bodies(already + 1)

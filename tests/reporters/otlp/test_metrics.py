@@ -22,7 +22,7 @@ def commits() -> list[dict[str, Any]]:
 
 
 def run(folder: Path, endpoint: str) -> list[dict[str, Any]]:
-    """Run a sidecar with an application of two commits, and return its messages to the driver."""
+    """Run a sidecar with an application that commits twice, and return the sidecar's messages to the driver."""
     settings = {
         "events.reporter.all.type": "file",
         "events.reporter.all.path": str(folder / "events.jsonl"),
@@ -77,7 +77,7 @@ def test_a_silent_receiver_of_metrics_delays_nothing(tmp_path: Path, witness: Wi
 
 
 def test_without_the_extra_events_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra, events are reported, and one error contains the command that installs the extra."""
+    """Without the extra, events are reported, and one error contains the install command."""
     hidden = tmp_path / "opentelemetry"
     hidden.mkdir()
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no', name='opentelemetry')")

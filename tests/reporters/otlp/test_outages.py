@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protocol: str) -> None:
-    """A restarted Collector receives all events of the outage and later events, in order."""
+    """A restarted Collector receives the events of the outage and all later events, in order."""
     with Collector(tmp_path) as collector, delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(50)])
         assert to.wait_until_settled(20)
@@ -31,7 +31,7 @@ def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protoco
         put(to, [event(number) for number in range(50, 200)])
         eventually(lambda: to.counters().failures >= 3, what="several attempts")
         collector.start()
-        # The reconnect back-off of gRPC (1 s, 2 s, ...) would take longer.
+        # Waiting for gRPC's own reconnect back-off (1 s, 2 s, ...) would take longer.
         assert to.wait_until_settled(10)
         put(to, [event(number) for number in range(200, 250)])
         assert to.wait_until_settled(20)
@@ -54,7 +54,7 @@ def test_a_collector_that_starts_late_gets_every_event(tmp_path: Path, protocol:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_an_unreachable_collector_does_not_delay_shutdown(protocol: str, witness: Witness) -> None:
-    """With an unreachable Collector, the reporter stops by its deadline, and no retry loop of the library continues."""
+    """With an unreachable Collector, the reporter stops by its deadline. No retry loop of the library continues."""
     settings = config(protocol, "http://127.0.0.1:9")
     with delivery(settings, patience=0.0) as to:
         put(to, [event(number) for number in range(30)])
@@ -68,7 +68,7 @@ def test_an_unreachable_collector_does_not_delay_shutdown(protocol: str, witness
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_receiver_that_never_answers_does_not_delay_shutdown(protocol: str, witness: Witness) -> None:
-    """If a receiver accepts connections and never answers, the attempt is cancelled by the deadline."""
+    """If a receiver accepts connections but never answers, the deadline cancels the attempt."""
     with (
         socket.create_server(("127.0.0.1", 0)) as hole,
         delivery(config(protocol, f"http://127.0.0.1:{hole.getsockname()[1]}"), timeout=30.0, patience=0.0) as to,
@@ -85,7 +85,7 @@ def test_a_receiver_that_never_answers_does_not_delay_shutdown(protocol: str, wi
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
-    """A cancelled attempt ends the call: the receiver detects the cancellation, and no thread remains."""
+    """Cancelling an attempt ends the call: the receiver detects the cancellation, and no thread remains."""
     slow = threading.Event()
 
     def first_is_slow(bodies: list[str]) -> object:
@@ -110,7 +110,7 @@ def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> None:
-    """If one request of a batch fails temporarily, events of the batch's other requests are not sent again."""
+    """If one request of a batch fails temporarily, the events of the other requests are not sent again."""
     import grpc
 
     from reporters.peers.otlp import Status
@@ -176,7 +176,7 @@ def test_two_reporters_are_independent(tmp_path: Path) -> None:
 def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
     tmp_path: Path, protocol: str, witness: Witness
 ) -> None:
-    """If the server does not support TLS, the sidecar ends in time, and libraries write nothing to standard error."""
+    """If the server does not support TLS, the sidecar ends in time. Libraries write nothing to standard error."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
         threading.Thread(target=hang_up, args=(hole,), daemon=True).start()

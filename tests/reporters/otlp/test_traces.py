@@ -28,7 +28,7 @@ def job(number: int, failure: Any = None) -> list[dict[str, Any]]:
 
 
 def life() -> list[Event]:
-    """Return the events of an application with two jobs, one of which failed, and a micro-batch."""
+    """Return the events of an application with a successful job, a failed job and a micro-batch."""
     translator = Translator(TranslateConfig())
     records = [
         application_start(),
@@ -65,9 +65,9 @@ def exported(events: list[Event], **settings: str) -> dict[str, Span]:
 
 
 def test_finished_jobs_and_batches_are_spans() -> None:
-    """Finished jobs and batches are spans of one trace, and a failed job has the status ERROR.
+    """Finished jobs and batches are spans of one trace. A failed job has the status ERROR.
 
-    Queries and applications are not spans.
+    Queries and applications have no spans.
     """
     spans = exported(life())
     assert set(spans) == {"job 1", "job 2", "batch 0"}
@@ -83,7 +83,7 @@ def test_finished_jobs_and_batches_are_spans() -> None:
 
 
 def test_the_parent_s_trace_is_continued() -> None:
-    """With a traceparent, the spans have its trace id and its span as their parent."""
+    """With a traceparent, all spans have its trace id, and their parent is the span in the traceparent."""
     spans = exported(life(), parent=TRACEPARENT)
     assert {span.trace_id.hex() for span in spans.values()} == {"4bf92f3577b34da6a3ce929d0e0e4736"}
     assert {span.parent_span_id.hex() for span in spans.values()} == {"00f067aa0ba902b7"}
@@ -115,10 +115,7 @@ def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
 
 
 def test_events_name_the_span_of_their_job() -> None:
-    """An event of a job has the job's span id before the span is exported.
-
-    An event of an application has no span id.
-    """
+    """An event of a job has the id of the job's span before this span is exported. Events of applications have none."""
     first, *_ = [one for one in life() if one.attributes.get("spark.job.id") == 1]
     assert ids(first, None) == ids(first, None)
     assert ids(first, Parent(7, 9))[0] == 7
@@ -127,7 +124,7 @@ def test_events_name_the_span_of_their_job() -> None:
 
 @pytest.mark.parametrize("given", ["", "abc", TRACEPARENT[:-3], f"00-{'0' * 32}-{'1' * 16}-01", f"ff{TRACEPARENT[2:]}"])
 def test_an_invalid_traceparent_is_rejected(given: str) -> None:
-    """An invalid traceparent raises a ValueError, which becomes the message with the key."""
+    """An invalid traceparent raises a ValueError. The message about the setting contains its text."""
     with pytest.raises(ValueError, match="traceparent"):
         traceparent.parse(given)
 

@@ -1,4 +1,4 @@
-"""Tests of the responses to the ``otlp`` reporter, which reject, throttle or fail events."""
+"""Tests of receivers that reject, throttle or fail events of the ``otlp`` reporter."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ THROTTLED = [
 
 
 def serving(answer: object) -> tuple[str, Any]:
-    """Return the protocol of a response and a receiver that always returns this response."""
+    """Return a protocol, and a receiver of this protocol that always returns the same response."""
     if isinstance(answer, Response):
         return HTTP, http_receiver(lambda _: answer)
     return GRPC, grpc_receiver(lambda _: answer)
@@ -96,7 +96,7 @@ def serving(answer: object) -> tuple[str, Any]:
 
 @pytest.mark.parametrize(("answer", "message"), UNAVAILABLE)
 def test_errors_not_about_the_events_are_retried(answer: object, message: str) -> None:
-    """Errors of outages, credentials, paths and proxies do not concern the events, which are retried."""
+    """Errors of outages, credentials, paths and proxies are transient, because the events did not cause them."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -106,7 +106,7 @@ def test_errors_not_about_the_events_are_retried(answer: object, message: str) -
 
 @pytest.mark.parametrize(("answer", "message"), REFUSED)
 def test_errors_about_the_events_are_permanent(answer: object, message: str) -> None:
-    """Errors about the events are permanent, as the specification requires, because a retry would fail again."""
+    """Errors about the events are permanent, as the specification requires: a retry would fail again."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -116,7 +116,7 @@ def test_errors_about_the_events_are_permanent(answer: object, message: str) -> 
 
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
 def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> None:
-    """The delay in RetryInfo or in either form of Retry-After is used up to five minutes."""
+    """The delay in RetryInfo or Retry-After, in seconds or as a date, is used up to five minutes."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(ThrottledError) as caught:
         send(config(protocol, endpoint), [event(1)])
@@ -125,7 +125,7 @@ def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> Non
 
 @pytest.mark.parametrize("value", ["soon", "-1", "1.5", ""])
 def test_an_invalid_retry_after_is_ignored(value: str) -> None:
-    """An invalid Retry-After is ignored, and the reporter's back-off applies."""
+    """If Retry-After is invalid, the reporter uses its own back-off."""
     with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(UnavailableError):
         send(config(HTTP, endpoint), [event(1)])
 
@@ -152,7 +152,7 @@ def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
-    """The reporter bisects a rejected batch: one event counts as rejected, all others are delivered once in order."""
+    """The reporter bisects a rejected batch: one event is rejected; all others are delivered once, in order."""
 
     def answer(bodies: list[str]) -> object:
         if "17" in bodies:
@@ -170,7 +170,7 @@ def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
 
 
 def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> None:
-    """If a receiver rejects every part of a batch, the reporter stops bisecting before it sends single events."""
+    """If a receiver rejects every part of a batch, the reporter stops before it sends single events."""
     with grpc_receiver(lambda _: Status(Codes.INVALID_ARGUMENT)) as (receiver, endpoint):
         with pytest.raises(PermanentError, match="512 of 512 events"):
             send(config(GRPC, endpoint), [event(number) for number in range(512)])
@@ -179,7 +179,7 @@ def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> N
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_partial_success_is_counted(protocol: str) -> None:
-    """A partial success is not retried, and its rejected events do not count as delivered."""
+    """A partial success is not retried. Its rejected events do not count as delivered."""
     message = partial(3, "too old")
     answer: object = message if protocol == GRPC else Response(body=message.SerializeToString())
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
@@ -193,7 +193,7 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
 
 
 def test_a_partial_success_in_json_is_counted() -> None:
-    """A partial success in JSON is counted, because some receivers answer a protobuf request in JSON."""
+    """A partial success in JSON counts, because some receivers answer a protobuf request with JSON."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
     expected = pytest.raises(PermanentError, match="2 of 3 events: too old")
@@ -203,14 +203,14 @@ def test_a_partial_success_in_json_is_counted() -> None:
 
 
 def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A success with a message and without a rejected event is logged, because the specification calls it a warning."""
+    """A success with a message but without rejected events is logged; the specification calls it a warning."""
     with grpc_receiver(lambda _: partial(0, "please upgrade")) as (_, endpoint):
         send(config(GRPC, endpoint), [event(1)])
     assert [record.getMessage() for record in caplog.records if "please upgrade" in record.getMessage()]
 
 
 def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -> None:
-    """For a receiver with a limit of 1 MiB, the reporter halves requests of 4 MiB and keeps the smaller size."""
+    """If a receiver has a limit of 1 MiB, the reporter halves requests of 4 MiB and keeps the smaller size."""
     with (
         Collector(tmp_path, most_mib=1) as collector,
         delivery(config(GRPC, collector.endpoint(GRPC)), batch_size=64) as to,
@@ -274,7 +274,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
             eventually(lambda: to.counters().failures >= 3, what="refused attempts")
             token.write_text("abc")
             assert to.wait_until_settled(20)
-            # The received events include the events of the single attempts above.
+            # The received events also include the events of the single attempts above.
             eventually(lambda: "29" in [one.body for one in collector.received()], what="the last one")
             numbered = [int(one.body) for one in collector.received()]
             assert [number for number in numbered if number >= 10] == list(range(10, 30))
@@ -283,7 +283,7 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
-    """Percent-encoded headers, such as a tenant and a token, are in every request and are never logged."""
+    """Percent-encoded headers, such as a tenant or a token, are sent with every request and are never logged."""
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
     settings = config(protocol, "http://x", headers=Secret("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D"))
     with make(lambda _: None) as (receiver, endpoint):
@@ -332,7 +332,7 @@ def test_an_unreachable_endpoint_is_reported(protocol: str, endpoint: str) -> No
 
 
 def test_the_port_of_the_other_protocol_is_reported(tmp_path: Path) -> None:
-    """An attempt with gRPC at the HTTP port, or vice versa, fails without hanging and is retried."""
+    """If gRPC connects to the HTTP port, or HTTP to the gRPC port, the attempt fails without hanging and is retried."""
     with Collector(tmp_path) as collector:
         crossed = [verdict(config(GRPC, collector.endpoint(HTTP))), verdict(config(HTTP, collector.endpoint(GRPC)))]
     assert [type(one) for one in crossed] == [UnavailableError, UnavailableError], crossed

@@ -1,1 +1,1 @@
-"""Real servers for the reporter tests, which tests start and stop on loopback."""
+"""Real servers that the reporter tests start and stop on the loopback interface."""

@@ -1,4 +1,4 @@
-"""Real Alertmanager that records its notifications, and PagerDuty's rules for recorded requests."""
+"""Real Alertmanager that records its notifications, and a model of PagerDuty's rules for incidents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BINARY = ROOT / ".tools" / "alertmanager"
 
 
 class Alertmanager:
-    """Real Alertmanager without a cluster, as a context manager."""
+    """Real Alertmanager without clustering, as a context manager."""
 
     def __init__(self) -> None:
         if not BINARY.exists():
@@ -37,7 +37,7 @@ class Alertmanager:
         route = {"receiver": "hook", "group_by": ["..."], "group_wait": "10ms", "group_interval": "50ms"}
         hook = {"url": self._receiver.url, "send_resolved": True}
         config = {"route": route, "receivers": [{"name": "hook", "webhook_configs": [hook]}]}
-        # Alertmanager reads YAML, and JSON is valid YAML.
+        # Alertmanager reads YAML, and every JSON text is valid YAML.
         (self._folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         self._server.start()
         eventually(self._is_ready, what="the Alertmanager")
@@ -66,7 +66,7 @@ class Alertmanager:
 
 
 class Incident(NamedTuple):
-    """Incident at PagerDuty, where each trigger after the first only extends the log."""
+    """Incident at PagerDuty. The first trigger opens the incident; each later trigger only extends its log."""
 
     key: str
     summary: str

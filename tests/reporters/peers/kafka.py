@@ -66,8 +66,8 @@ class Kafka:
             f"{_JARS}/*",
         ]
         self.server = Server(self._folder, [*run, "kafka.Kafka", "server.properties"])
-        # The id has no leading "-", which the command would parse as an option. Ids that Kafka generates have none
-        # either.
+        # The id must not begin with "-", because the command would parse "-" as an option. Ids that Kafka generates do
+        # not begin with "-" either.
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self._format = [*run, "kafka.tools.StorageTool", "format", "--config", "server.properties"]
         self._format += ["--cluster-id", cluster]
@@ -76,7 +76,7 @@ class Kafka:
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(self.authority))
         certificate = authority.issue_cert("localhost")
-        # Java accepts only PKCS #8, and properties files need escaped line breaks.
+        # Java accepts only PKCS #8 keys. In properties files, line breaks must be escaped.
         loaded = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         key = loaded.private_bytes(*form).decode().strip().replace("\n", "\\n")
@@ -152,7 +152,7 @@ broker.heartbeat.interval.ms=500
         done.result(20)
 
     def allow_eve(self, topic: str, allowed: bool = True) -> None:
-        """Grant or revoke the right to write to the topic."""
+        """Grant or revoke the permission to write to the topic."""
         from confluent_kafka import admin
 
         about = (admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL, "User:eve", "*")

@@ -34,7 +34,7 @@ BINARY = ROOT / ".tools" / "otelcol"
 
 
 class Received(NamedTuple):
-    """LogRecord from the Collector's file, with its scope and resource."""
+    """One LogRecord in the Collector's file, with its scope and resource."""
 
     resource: dict[str, Any]
     scope: dict[str, Any]
@@ -50,7 +50,7 @@ class Received(NamedTuple):
 
 
 def plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Convert attributes of OTLP JSON, where integers are strings, to a dictionary."""
+    """Convert attributes of OTLP JSON, in which integers are strings, to a dictionary."""
     found = {}
     for attribute in attributes:
         ((kind, value),) = attribute["value"].items()
@@ -93,8 +93,9 @@ class Collector:
         grpc_settings = {"endpoint": f"127.0.0.1:{self.grpc_port}", "max_recv_msg_size_mib": most_mib, **common}
         http_settings = {"endpoint": f"127.0.0.1:{self.http_port}", **common}
         pipeline: dict[str, Any] = {"receivers": ["otlp"], "exporters": ["file"]}
-        # With a configured rotation, the Collector appends without a buffer. The tests never reach the rotation's size.
-        # With a buffer, a timer and the shutdown would flush without a common lock, which corrupts lines.
+        # If rotation is configured, the Collector appends without a buffer. The tests never reach the rotation size.
+        # Otherwise, the Collector flushes its buffer both by a timer and at shutdown, without a common lock, which
+        # corrupts lines.
         written = {"path": str(self._file), "rotation": {"max_megabytes": 100}}
         config: dict[str, Any] = {
             "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
@@ -110,7 +111,7 @@ class Collector:
         if is_short_of_memory:
             config["processors"] = {"memory_limiter": {"check_interval": "10ms", "limit_mib": 1}}
             pipeline["processors"] = ["memory_limiter"]
-        # The Collector reads YAML, and JSON is valid YAML.
+        # The Collector reads YAML, and every JSON text is valid YAML.
         self._config.write_text(json.dumps(config))
 
     def __enter__(self) -> Collector:
@@ -173,7 +174,7 @@ class Collector:
         return [one.body for one in self.received()]
 
 
-#: Function that receives the bodies of a request's records and returns the response.
+#: Function that receives the bodies of the records in a request, and returns the response.
 Answer = Callable[[list[str]], Any]
 
 
@@ -195,7 +196,7 @@ class Status(NamedTuple):
 
 
 class GrpcReceiver(LogsServiceServicer):
-    """gRPC server that answers with the result of a function and stores accepted records."""
+    """gRPC server that answers with the result of a function, and stores the accepted records."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -240,7 +241,7 @@ class Response(NamedTuple):
 
 
 class HttpReceiver(http.server.ThreadingHTTPServer):
-    """HTTP server that answers with the result of a function and stores records of successful requests."""
+    """HTTP server that answers with the result of a function, and stores the records of successful requests."""
 
     daemon_threads = True
 
@@ -274,7 +275,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """Suppress the access log."""
+        """Suppress the access log of the server."""
 
 
 @contextlib.contextmanager

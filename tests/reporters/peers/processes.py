@@ -1,4 +1,4 @@
-"""Server processes of the tests: start a server, wait until it is ready, and stop it by process id."""
+"""Server processes for tests: start a server, wait until it is ready, and stop it by its process id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def missing(what: str) -> NoReturn:
 
 
 def private_folder(name: str) -> Path:
-    """Create a folder for a server that may run as another user, because pytest's folders are private."""
+    """Create a folder for a server that may run as another user; pytest's own folders are private."""
     return Path(tempfile.mkdtemp(prefix=f"spark-events-{name}-"))
 
 
@@ -72,7 +72,8 @@ class Server:
                 cwd=self._folder,
                 env=self._environment,
                 user=self._user,
-                # Start a new process group, so Ctrl-C reaches only the tests, which then stop their servers.
+                # Start the server in a new process group, so that Ctrl-C reaches only the tests. The tests then stop
+                # their servers.
                 start_new_session=True,
             )
 

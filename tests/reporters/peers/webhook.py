@@ -1,4 +1,4 @@
-"""Webhook receiver: a real HTTP server on loopback with scripted answers and optional TLS."""
+"""HTTP server on the loopback interface that receives webhooks, with scripted answers and optional TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Answer", "Receiver", "Request"]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Received request, whose ``fields`` are all headers including repeated headers."""
+    """Received request. ``fields`` contains all headers, including repeated headers."""
 
     path: str
     headers: dict[str, str]
@@ -51,11 +51,11 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore errors of clients that disconnect, as in some tests."""
+        """Ignore errors of clients that disconnect, because some tests end connections."""
 
 
 class Receiver:
-    """Receiver whose answers come from ``decide``, from the next step of ``script``, or are 200.
+    """Receiver that answers with the result of ``decide``, or with the next step of ``script``, or with 200.
 
     Args:
         script: answers to the first requests.
@@ -127,7 +127,7 @@ class Receiver:
     def _handler(receiver) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Use a buffer, so that headers and text are sent in one packet.
+            # Use a buffer, so that headers and body are sent in one packet.
             wbufsize = -1
 
             def setup(self) -> None:
@@ -138,13 +138,13 @@ class Receiver:
                 length = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # The client was killed during the request, so do not count the request.
+                    # Do not count this request, because the client was killed while it sent the request.
                     self.close_connection = True
                     return
                 request = Request(self.path, dict(self.headers), body, tuple(self.headers.items()))
                 answer = receiver._answer(request)
                 if receiver._going.is_set():
-                    # A stopped receiver must not answer on existing connections either.
+                    # A stopped receiver must not answer on existing connections.
                     self.close_connection = True
                     return
                 if answer.more:

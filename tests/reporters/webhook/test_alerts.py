@@ -45,7 +45,7 @@ def alertmanager() -> Iterator[Alertmanager]:
 
 
 def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> list[Event]:
-    """Return the events of one run of an application, which occur now, one per millisecond."""
+    """Return the events of one run of an application, one per millisecond, starting now."""
     translator = Translator()
     story = [application_start(app_name=name, app_id=f"local-{run}"), *records]
     events = [one for n, record in enumerate(story, 1) for one in translator.translate(decoded({"seq": n, **record}))]
@@ -55,7 +55,7 @@ def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> 
 
 
 class AllAlertReporters:
-    """Run of an application with reporters for all kinds of alerts and with callbacks, as a context manager."""
+    """Run of an application with callbacks and reporters for all kinds of alerts, as a context manager."""
 
     def __init__(self, receivers: dict[str, Receiver], alertmanager: Alertmanager, folder: Path, **more: str) -> None:
         settings: dict[str, str] = {}
@@ -108,7 +108,7 @@ def receivers() -> Iterator[dict[str, Receiver]]:
 
 
 def chat(receivers: dict[str, Receiver]) -> list[list[str]]:
-    """Return the titles of the messages at Slack and Teams."""
+    """Return the titles of the messages in Slack and Teams."""
     slack = [body["text"] for body in receivers["slack"].bodies()]
     cards = [body["attachments"][0]["content"]["body"][0]["text"] for body in receivers["teams"].bodies()]
     return [slack, cards]
@@ -118,9 +118,9 @@ def chat(receivers: dict[str, Receiver]) -> list[list[str]]:
 def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
     kind: str, receivers: dict[str, Receiver], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
-    """A failure is one alert, with its cause and recovery, at all services and in a callback.
+    """A failure opens one alert, with its cause, at all services and in a callback; the recovery closes the alert.
 
-    A failure that the application survives is not an alert.
+    A failure that the application survives opens no alert.
     """
     records, body = KINDS[kind]
     name = f"shop-{kind}"
@@ -136,7 +136,7 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
         assert titles == [f"ERROR: {one}" for one in expected]
     assert [alert["annotations"]["summary"] for alert in alertmanager.active(name)] == expected
     eventually(lambda: alertmanager.notifications(name) == [("firing", one) for one in expected])
-    # The next run is another process, which knows the failure only from the disk.
+    # The next run is another process, which knows the failure only from the files on disk.
     works = [query_started("r9", name="book-payments"), query_progress(1, "r9", name="book-payments")]
     with AllAlertReporters(receivers, alertmanager, tmp_path) as run:
         good = [*(works if STREAMING[0] in records else []), application_end()]
@@ -157,7 +157,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
 ) -> None:
     """A query that fails three times and then commits is one incident, which opens once and closes once.
 
-    Within the cooldown, the alert is sent once, and the recovery contains the number of failures.
+    Within the cooldown, the reporter sends the alert once. The recovery contains the number of failures.
     """
     name = f"clickstream-{cooldown}"
     records = [query_started(name="book"), query_progress(0, name="book")]
@@ -183,7 +183,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
 
 
 def test_alertmanager_needs_no_memory_and_no_common_clock(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """Another machine whose clock is ahead closes an alert. A recovery without an alert opens no alert."""
+    """A machine whose clock is ahead can close the alert of another machine. A recovery without an alert opens none."""
     now = time.time_ns() // 1_000_000
     names = {"incident.key": "ahead/failure", "spark.app.name": "ahead"}
     for folder, at, role in (("a", -5, "alarm"), ("b", 600_000, "recovery"), ("c", 600_001, "recovery")):
@@ -211,7 +211,7 @@ def sent(format: str, *events: Event, folder: Path, **settings: str) -> list[Any
 
 
 def test_pagerduty_receives_cause_line_and_links(tmp_path: Path) -> None:
-    """PagerDuty receives keys and summaries within its limits, and severities and links of its Events API v2."""
+    """PagerDuty receives keys and summaries within its limits, and the severities and links of its Events API v2."""
     detail = {
         "failure.root_cause": "ValueError: no",
         "failure.location": "/jobs/a.py:3 in f",
@@ -246,7 +246,7 @@ def test_pagerduty_receives_cause_line_and_links(tmp_path: Path) -> None:
 
 
 def test_alertmanager_receives_labels_annotations_and_an_end(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """Alertmanager receives labels that the recovery also has. An alert without a recovery has no end."""
+    """Alertmanager receives equal labels for an alert and its recovery. An alert without a recovery has no end time."""
     url = {"incident.runbook_url": "https://wiki/shop", "spark.ui.url": "http://h:4040"}
     (made,), (own,) = sent("alertmanager", alarm(1, Severity.ERROR, **url), event(2, Severity.ERROR), folder=tmp_path)
     assert made["labels"] == {
@@ -266,7 +266,7 @@ def test_alertmanager_receives_labels_annotations_and_an_end(alertmanager: Alert
 
 
 def test_an_alert_is_escalated_within_the_cooldown(tmp_path: Path) -> None:
-    """An alert that becomes more severe, such as a deadline at three times its limit, is sent within the cooldown."""
+    """If an alert becomes more severe, such as a deadline at three times its limit, it is sent despite the cooldown."""
     key: dict[str, Any] = {"incident.key": "shop/clicks/deadline-batch", "spark.deadline.location": "Sink.scala:3"}
     warn, error, again = (
         alarm(at, severity, **key) for at, severity in ((1, Severity.WARN), (2, Severity.ERROR), (3, Severity.WARN))
@@ -279,7 +279,7 @@ def test_an_alert_is_escalated_within_the_cooldown(tmp_path: Path) -> None:
 
 
 def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
-    """Across restarts, a failing application sends one message per cooldown with the number of failures."""
+    """A failing application sends one message per cooldown with the number of failures, even across restarts."""
     minute = 60_000
     with Receiver() as receiver:
         keys = {"url": receiver.url, "format": "slack", "alerts.directory": str(tmp_path)}
@@ -287,12 +287,12 @@ def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
             with Running("webhook", keys) as running:
                 running.deliver([alarm(at * minute)])
             assert len(receiver.bodies()) == expected
-    # After a week without a recovery, an alert is deleted.
+    # The reporter deletes an alert after a week without a recovery.
     assert [body["attachments"][0]["text"] for body in receiver.bodies()] == ["", "*Failures:* 4 in 12 min", ""]
 
 
 def test_without_a_directory_only_messages_of_recovery_are_missing(tmp_path: Path) -> None:
-    """If the directory cannot be created, alerts are sent, but only this process can report their recovery."""
+    """If the directory cannot be created, alerts are sent, but only the same process can send the recovery."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
@@ -303,7 +303,7 @@ def test_without_a_directory_only_messages_of_recovery_are_missing(tmp_path: Pat
 
 
 def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
-    """A chat with all events receives alerts as separate messages. A recovery without an alert is an ordinary event."""
+    """A chat that receives all events gets alerts as separate messages, and recoveries without an alert as events."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     events = [event(0), event(1), recovery, alarm(2), event(3, **{"incident.role": "consequence"})]
     bodies = sent("teams", *events, folder=tmp_path, **{"filter.min-severity": "INFO", "batch.linger": "5s"})
@@ -319,7 +319,7 @@ def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["slack", "teams", "pagerduty", "alertmanager"])
 def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> None:
-    """Every character of an alert is preserved, but the text of an event cannot mention people or create links."""
+    """Alerts keep every character of the event, but the text of an event cannot mention people or create links."""
     text = {"failure.root_cause": f"[x](http://evil) {AWKWARD}", "incident.role": "alarm", "incident.key": "a\ud800/b"}
     routing = {"routing-key": "R"} if format == "pagerduty" else {}
     odd = msgspec.structs.replace(awkward_event(text), severity=Severity.ERROR)
@@ -331,7 +331,7 @@ def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> Non
 
 
 def test_an_alert_is_stored_when_it_is_accepted(tmp_path: Path) -> None:
-    """Only an accepted alert is stored: the recovery of a rejected alert sends no message."""
+    """The reporter stores only accepted alerts: for a rejected alert, it sends no message about the recovery."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     keys = {"format": "slack", "alerts.directory": str(tmp_path), **IMPATIENT}
     with (

@@ -31,7 +31,7 @@ def sent(*events: Event, **settings: str) -> list[Request]:
 
 
 def test_a_batch_is_one_array_of_events() -> None:
-    """A batch is one JSON array of events, each equal to the file reporter's line, and the URL keeps its query."""
+    """A batch is one JSON array of events, each equal to the file reporter's line. The URL keeps its query string."""
     events = [event(n, text=AWKWARD) for n in range(3)]
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
         running.put(events)
@@ -44,7 +44,7 @@ def test_a_batch_is_one_array_of_events() -> None:
 
 
 def test_one_connection_is_used_for_all_requests() -> None:
-    """All requests use one connection, because a TLS handshake per batch would take most of the time."""
+    """All requests use one connection, because a TLS handshake per batch would be slower than the request."""
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, "format": "json-each"}) as running:
         running.deliver([event(n) for n in range(20)])
         assert [one["body"] for one in receiver.bodies()] == [str(n) for n in range(20)]
@@ -52,7 +52,7 @@ def test_one_connection_is_used_for_all_requests() -> None:
 
 
 def test_every_character_arrives() -> None:
-    """Every character is preserved in every format, except lone surrogates, which become question marks."""
+    """Every format keeps every character; only lone surrogates become question marks."""
     odd = awkward_event({"k\udfff": AWKWARD})
     for format in ("json", "json-each", "slack", "teams", "cloudevents", "cloudevents-batch"):
         (request,) = sent(odd, format=format, **{"filter.min-severity": "INFO"})
@@ -108,7 +108,7 @@ def test_cloudevents_are_sent_structured_or_batched() -> None:
 
 
 def test_placeholders_of_a_custom_template_are_replaced(tmp_path: Path) -> None:
-    """A placeholder that is the whole string keeps its value's type. A missing value is null, or empty within text."""
+    """A string of one placeholder keeps the type of the value. A missing value is null, or empty within a text."""
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps(
@@ -133,7 +133,7 @@ def test_placeholders_of_a_custom_template_are_replaced(tmp_path: Path) -> None:
 
 
 def test_headers_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Configured headers are in every request. The log never contains headers or secrets of the URL."""
+    """Configured headers are sent with every request. The log contains neither headers nor secrets of the URL."""
     with Receiver([Answer(401, "who are you?")]) as receiver:
         settings = {"url": receiver.url, "headers": "Authorization: Bearer s3cr3t; X-Team: payments", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -146,7 +146,7 @@ def test_headers_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_the_documented_code_verifies_signatures() -> None:
-    """The documented code accepts the reporter's requests and rejects altered, old and unsigned requests."""
+    """The documented code accepts the reporter's requests, and rejects altered, old and unsigned requests."""
     text = (ROOT / "docs/reporters/webhook.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(import [\w, ]+\n\ndef is_genuine.*?)```", text, re.DOTALL)
     assert len(code.partition("def")[2].strip().splitlines()) <= 6, "a line to define it, and five"

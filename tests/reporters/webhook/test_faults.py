@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``webhook``: errors are clear, and no event that can be retried is lost."""
+"""Tests of failures of the reporter ``webhook``: errors are clear, and no retryable event is lost."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NOW = 1_700_000_000.0
 
 
 def bodies(receiver: Receiver) -> list[int]:
-    """Return the numbers of the accepted events."""
+    """Return the numbers of the events that the receiver accepted."""
     return [int(one["body"]) for batch in receiver.bodies() for one in (batch if isinstance(batch, list) else [batch])]
 
 
 @pytest.mark.parametrize("format", ["json", "json-each"])
 def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A receiver that is stopped during delivery and restarted receives every event once and in order."""
+    """A receiver that is stopped during delivery and then restarted receives every event once, in order."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "format": format, "batch.size": "7", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -52,7 +52,7 @@ def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, ca
 
 
 def test_events_accepted_before_a_failure_are_not_sent_again() -> None:
-    """With one request per event, a batch resumes at the failed event after any failure."""
+    """With one request per event, a batch resumes at the failed event, whatever the failure."""
     with Receiver([Answer(), Answer(500), Answer(cut=True), Answer(), Answer(502)]) as receiver:
         with Running("webhook", {"url": receiver.url, "format": "json-each", **IMPATIENT}) as running:
             running.deliver([event(n) for n in range(6)])
@@ -77,7 +77,7 @@ def test_accepted_events_count_as_delivered_when_the_rest_is_dropped() -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_a_timeout_closes_the_connection() -> None:
-    """An attempt that times out closes its connection, and the events are sent again."""
+    """If an attempt times out, its connection is closed, and the events are sent again."""
     with Receiver([Answer(hang=True)]) as receiver:
         with Running("webhook", {"url": receiver.url, "timeout": "2s", **IMPATIENT}) as running:
             running.deliver([event(1), event(2)])
@@ -122,7 +122,7 @@ def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
         stamps.append(time.time())
         if len(stamps) == 1:
             return Answer(429, "slow down", {"Retry-After": "1"})
-        # Dates have whole seconds, so a date in two seconds is a delay of at least one second.
+        # A date has whole seconds: a date in two seconds means a delay of at least one second.
         if len(stamps) == 2:
             return Answer(503, "", {"Retry-After": formatdate(time.time() + 2, usegmt=True)})
         return Answer()
@@ -168,7 +168,7 @@ def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None
     ],
 )
 def test_every_status_is_permanent_or_transient(status: int, asked: str | None, kind: type[Exception] | None) -> None:
-    """A status about the events is permanent; a status about the connection or the receiver is transient."""
+    """A status about the events is a permanent error; a status about connection or receiver is a transient error."""
     error = verdict(status, asked, "because", NOW)
     assert error is None if kind is None else isinstance(error, kind)
     assert error is None or str(error) == f"HTTP {status}: because"
@@ -189,7 +189,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
 
 
 def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
-    """The reporter halves the batch until it has found the event that the receiver rejects."""
+    """The reporter halves a rejected batch until it finds the event that the receiver rejects."""
 
     def decide(request: Request) -> Answer:
         return Answer(422, "no\n threes") if any(one["body"].endswith("3") for one in request.json) else Answer()
@@ -203,7 +203,7 @@ def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> None:
-    """Events that are answered with 401 or 403 are retried until the token is valid again."""
+    """Events with the answer 401 or 403 are retried until the token is valid again."""
     allowed = True
 
     def decide(_: Request) -> Answer:
@@ -222,7 +222,7 @@ def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
-    """A redirect is not followed: its target receives no request, and the message contains only the target's host."""
+    """The reporter does not follow a redirect. The target gets no request; the message has only the target's host."""
     with Receiver() as other:
         with (
             Receiver(decide=lambda _: Answer(307, "", {"Location": other.url})) as receiver,
@@ -237,7 +237,7 @@ def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])
 def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Secrets that a receiver quotes, for example the URL in a 404 page, are not logged."""
+    """The reporter does not log secrets that a receiver quotes, for example the URL in a 404 page."""
 
     def decide(request: Request) -> Answer:
         known = {"path": request.path, "authorization": request.headers["Authorization"], "signature": "k3y-of-ours"}
@@ -253,7 +253,7 @@ def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pyte
 
 
 def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
-    """httpx does not log the URL, even if the user's Python process has configured logging."""
+    """httpx does not log the URL, even if the user's Python configures logging."""
     with caplog.at_level(logging.DEBUG), Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -262,7 +262,7 @@ def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_user_s_header_overrides_the_default() -> None:
-    """A user's header, in upper or lower case, overrides the default header."""
+    """A user's header overrides the default header of the same name, in upper or lower case."""
     with Receiver() as receiver:
         headers = "content-type: application/x-ndjson; user-AGENT: mine"
         with Running("webhook", {"url": receiver.url, "headers": headers, **IMPATIENT}) as running:
@@ -273,7 +273,7 @@ def test_a_user_s_header_overrides_the_default() -> None:
 
 
 def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
-    """Create an authority and a TLS context of a server with a certificate for these names."""
+    """Create a certificate authority, and a server's TLS context with a certificate for these names."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
@@ -320,7 +320,7 @@ def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
 def test_a_certificate_that_does_not_match_is_rejected(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the receiver's certificate does not match, nothing is sent, the log contains the reason, and events wait."""
+    """If the receiver's certificate does not match, the reporter sends nothing, logs the reason and keeps the events."""
     authority, context = serving("elsewhere.example" if wrong == "another host" else "localhost")
     settings = {} if wrong == "unknown authority" else {"tls.ca": written(authority, tmp_path)}
     with Receiver(context=context) as receiver:
@@ -338,7 +338,7 @@ def test_a_certificate_that_does_not_match_is_rejected(
 
 
 def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Requests use the proxy, whose password is not logged. An answer 407 loses no events."""
+    """Requests use the proxy. The proxy's password is not logged, and an answer 407 loses no events."""
     with Receiver([Answer(407, "who are you?")]) as proxy:
         settings = {"url": "http://hooks.invalid/x", "proxy": f"http://ada:s3cret@localhost:{proxy.port}", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -350,10 +350,10 @@ def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFi
 
 
 def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy variables of the environment, including NO_PROXY, apply as in curl."""
+    """The proxy variables of the environment, including NO_PROXY, have the same effect as in curl."""
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://localhost:{proxy.port}")
-        # Invalid entries and other variables have no effect.
+        # Invalid entries and all other variables have no effect.
         monkeypatch.setenv("NO_PROXY", "fd00::/8,[::1],localhost")
         monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
         for url in ("http://hooks.invalid/x", receiver.url):
@@ -377,7 +377,7 @@ def test_a_header_may_have_latin_1_characters() -> None:
     ids=["megabytes", "silence", "cut"],
 )
 def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
-    """A success status with an incomplete answer confirms the delivery, and the connection is closed."""
+    """A success status with an incomplete body confirms the delivery, and the connection is closed."""
     with Receiver([answer]) as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -388,7 +388,7 @@ def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
 
 
 def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """The status of an incomplete error answer is reported and determines the result."""
+    """For an incomplete error response, the status is logged and determines whether the events are retried."""
     with (
         Receiver([Answer(400, "no such topic", more=100, hang=True)]) as receiver,
         Running("webhook", {"url": receiver.url, **IMPATIENT}) as running,
@@ -399,7 +399,7 @@ def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.Log
 
 
 def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """If the host is unknown or unreachable, the log contains the host without the rest of the URL."""
+    """If the host is unknown or unreachable, the log contains only the host of the URL."""
     for url in ("https://hooks.invalid/s3cret", f"http://localhost:{free_port()}/s3cret"):
         with Running("webhook", {"url": url, **IMPATIENT}) as running:
             running.put([event(1)])
@@ -467,7 +467,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_event(
 
 
 def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the library is missing, the error contains the install command and is raised before the first event."""
+    """If the library is missing, the error is raised before the first event and contains the install command."""
     monkeypatch.setitem(sys.modules, "httpx", None)
     keys = {"events.reporter.hook.type": "webhook", "events.reporter.hook.url": "https://h/"}
     with pytest.raises(ConfigError, match=r"httpx is not installed; run: pip install 'spark-events\[webhook\]'"):

@@ -19,7 +19,7 @@ MINUTE = 60_000
 
 
 def life(*ends: dict[str, Any], beats: int = 1) -> list[Event]:
-    """Return the events of an application with a query, heartbeats and an end."""
+    """Return the events of an application: start, a query, heartbeats and end."""
     translator = Translator(TranslateConfig(heartbeat_interval=60.0))
     events = [one for record in (application_start(), query_started()) for one in translator.translate(decoded(record))]
     for beat in range(beats):
@@ -45,7 +45,7 @@ def pinged(events: list[Event], **settings: str) -> list[Request]:
     ids=lambda value: value if isinstance(value, str) else value["ending"],
 )
 def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
-    """Healthchecks receives pings for start, heartbeat and end with one run id. Other events cause no ping."""
+    """Healthchecks receives pings for start, heartbeats and end with one run id. Other events cause no ping."""
     pings = pinged(life(end))
     assert [ping.path.partition("?")[0] for ping in pings] == ["/hook/start", "/hook", suffix]
     (query,) = {ping.path.partition("?")[2] for ping in pings}
@@ -54,7 +54,7 @@ def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
 
 
 def test_metrics_for_a_pushgateway() -> None:
-    """A Pushgateway receives Prometheus' text format in a group with the application's encoded name."""
+    """A Pushgateway receives Prometheus' text format, in a group with the encoded name of the application."""
     start, alive, failure = pinged(life(application_end("PROGRAM_FAILED")), format="pushgateway")
     assert start.path == "/hook/metrics/job/spark-events/application@base64/c2hvcA==?token=t0psecret"
     lines = alive.body.decode().splitlines()
@@ -66,7 +66,7 @@ def test_metrics_for_a_pushgateway() -> None:
 
 
 def test_a_watchdog_for_alertmanager() -> None:
-    """After each heartbeat, Alertmanager has an alert for three intervals. A failure also causes an alert."""
+    """Each heartbeat causes an alert at Alertmanager for three intervals. A failure causes an additional alert."""
     pings = pinged(life(application_end("PROGRAM_FAILED")), format="alertmanager")
     start, alive, failure = (ping.json for ping in pings)
     assert [one["labels"]["alertname"] for one in failure] == ["SparkApplicationAlive", "SparkApplicationFailed"]
@@ -85,12 +85,12 @@ def test_waiting_heartbeats_cause_one_ping() -> None:
 
 
 def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
-    """Events without a signal cause no ping and count as delivered, so the reporter needs no filter."""
+    """Events without a signal cause no ping and count as delivered. Therefore the reporter needs no filter."""
     assert pinged([event(n) for n in range(3)]) == []
 
 
 def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
-    """A monitor that does not answer delays no other reporter, and delays the end by about two seconds."""
+    """A monitor that does not answer delays no other reporter, and delays the application's end by about 2 s."""
     other = tmp_path / "events.jsonl"
     with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
         settings = {
@@ -109,5 +109,5 @@ def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
             assert driver.await_exit(30) == 0
             took = time.monotonic() - began
     assert len(other.read_bytes().splitlines()) == 4
-    # The limit is far shorter than the 30 s for which the driver would wait.
+    # This limit is far shorter than the 30 s for which the driver would wait.
     assert took < 12
