@@ -320,7 +320,7 @@ def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
 def test_a_certificate_that_does_not_match_is_rejected(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the receiver's certificate does not match, the reporter sends nothing, logs the reason and keeps the events."""
+    """If the receiver's certificate does not match, the reporter sends nothing, logs the reason and keeps events."""
     authority, context = serving("elsewhere.example" if wrong == "another host" else "localhost")
     settings = {} if wrong == "unknown authority" else {"tls.ca": written(authority, tmp_path)}
     with Receiver(context=context) as receiver:

@@ -1,4 +1,4 @@
-"""Tests of acknowledged records, and of answers that allow a waiting driver to continue."""
+"""Tests of acknowledgements, and of answers that let a waiting driver continue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.bridge.pipe import line_writer
 
 
 class RecordingPipe:
-    """Pipe that records the answers that are written to it."""
+    """Pipe that records the answers of the session."""
 
     def __init__(self) -> None:
         self._read, self.write = os.pipe()
@@ -40,7 +40,7 @@ def recording() -> Iterator[RecordingPipe]:
 
 
 def test_an_acknowledgement_carries_the_number_after_its_record(recording: RecordingPipe) -> None:
-    """An acknowledgement contains the number after its record's events, from which a successor continues."""
+    """An acknowledgement contains the next event number after its record, with which the next sidecar continues."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
@@ -51,7 +51,7 @@ def test_an_acknowledgement_carries_the_number_after_its_record(recording: Recor
 
 
 def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) -> None:
-    """A held record is answered, so the driver continues. It is not acknowledged, so the driver keeps the record."""
+    """A held record is answered, so the driver continues, but not acknowledged, so the driver keeps the record."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
@@ -69,7 +69,7 @@ def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) 
 
 
 def test_released_record_is_not_acknowledged_before_delivery(recording: RecordingPipe) -> None:
-    """A record that is released while a reporter's thread reads the progress is acknowledged only after delivery."""
+    """If a record is released while a reporter's thread reads the progress, it is acknowledged only after delivery."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
@@ -87,9 +87,8 @@ def test_released_record_is_not_acknowledged_before_delivery(recording: Recordin
 
 
 def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingPipe) -> None:
-    """Records that the driver can no longer resend are removed.
-
-    A successor continues with the oldest remaining record.
+    """Records that the driver can no longer send again are removed. The next sidecar starts with the oldest remaining
+    one.
     """
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 101):
@@ -102,7 +101,7 @@ def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingP
 
 
 def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None:
-    """Records without events are not stored. They are acknowledged with the last record that has an event."""
+    """Records without events are not stored. They are acknowledged together with the last record that has an event."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 10)
     acknowledgements.translated(1, 2)
     for record in range(2, 1_000):
@@ -114,10 +113,10 @@ def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None
 
 
 def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
-    """While a reporter is unavailable, the driver still receives event numbers, which a successor must not reuse."""
+    """While a reporter is unavailable, the driver still receives event numbers, which the next sidecar must not reuse."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
-        # Progress is reported without any completed record.
+        # The progress is reported although no record is complete.
         acknowledgements.complete(lambda: (0, 0))
     assert recording.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]

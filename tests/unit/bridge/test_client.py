@@ -51,7 +51,7 @@ def kinds(bridge: client.ClientBridge) -> list[str]:
 
 
 def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
-    """An event during the removal of the listener does not cause a deadlock of PySpark's two threads."""
+    """If an event arrives while the listener is being removed, PySpark's two threads do not deadlock."""
     bridge = client.ClientBridge(session, {}, "start", patience=10.0)
     bridge.listen()
     handler = session.streams._sqlb._execution_thread
@@ -59,12 +59,12 @@ def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
     handler.join(20)
     assert not handler.is_alive()
     assert kinds(bridge) == ["hello", "restored", "query_idle", "goodbye"]
-    # The lock is free, so the session may start another stream.
+    # The lock is free, so the session can start another stream.
     assert session.streams._sqlb._lock.acquire(timeout=20)
 
 
 def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
-    """If a user's slow listener holds PySpark's lock, the lock stays locked, and the listener gets the next event."""
+    """If a user's slow listener holds PySpark's lock, the lock stays held, and the listener gets the next event."""
     listeners = session.streams._sqlb
     bridge = client.ClientBridge(session, {}, "start", patience=10.0)
     bridge.listen()
@@ -77,7 +77,7 @@ def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
 
 
 def test_goodbye_is_sent_if_no_thread_can_be_started(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no thread can be started, as at interpreter shutdown, earlier records and the goodbye are still sent."""
+    """If no thread can be started, as at interpreter shutdown, the records so far and the goodbye are still sent."""
 
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -19,7 +19,7 @@ from spark_events.errors import MissingExtraError
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Text with varied lines, so that its blocks differ, and of a length of several pieces.
+#: Text with different lines, so that its blocks differ. It is longer than several pieces of a read.
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
@@ -61,7 +61,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class Unpacked:
-    """Text that was read from a file, and the error that ended reading, if any."""
+    """Text read from a file, and the error that ended the read, if any."""
 
     def __init__(self, path: Path, content: bytes | None = None) -> None:
         if content is not None:
@@ -83,7 +83,7 @@ class Unpacked:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
-    """The codec is identified by the first bytes of a file, not by the file's name."""
+    """The first bytes of a file identify the codec; the file's name has no effect."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT))
     assert unpacked.text == TEXT
     assert unpacked.error is None
@@ -92,7 +92,7 @@ def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
-    """No piece of the text is large, so memory use does not depend on the file's size or compression ratio."""
+    """Each piece of the text is small, so memory use does not depend on the file's size or compression ratio."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](b"\n" * 20_000_000))
     assert sum(map(len, unpacked.pieces)) == 20_000_000
     assert max(map(len, unpacked.pieces)) <= 1 << 18
@@ -107,7 +107,7 @@ def test_files_compressed_by_spark_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "snappy"])
 def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
-    """All flushed text of a log in progress is read, although the compressed stream has no end yet."""
+    """All flushed text of a log in progress is read, although the compressed stream has no end mark."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     unpacked = Unpacked(FIXTURES / f"batch_udf-4.3.{name}.inprogress")
     assert expected.startswith(unpacked.text)
@@ -129,7 +129,7 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, codec: str, shar
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", [*range(30), 100])
 def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
-    """A file that is truncated anywhere, even in its header, yields a prefix of the text and no unrelated error."""
+    """If a file is truncated anywhere, even in its header, the read returns a prefix of the text and no other error."""
     text = b"some text, some text, some text\n" * 10
     whole = CODECS[codec](text)
     unpacked = Unpacked(tmp_path / "local-1", whole[:cut])
@@ -144,14 +144,14 @@ def test_a_file_may_be_truncated_anywhere(tmp_path: Path, codec: str, cut: int) 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
-    """Damage is reported and never fatal. The text before the damage is read, as are later independent blocks."""
+    """Damage is reported and does not abort the replay. Text before the damage and later whole blocks are read."""
     whole = bytearray(CODECS[codec](TEXT))
     middle = len(whole) // 2
     whole[middle : middle + 40] = b"\xff" * 40
     unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
     assert TEXT.startswith(unpacked.text[: len(TEXT) // 4])
     if codec.startswith("zstd"):
-        # Spark writes no checksums, so damage changes the text, whose lines are then not JSON.
+        # Spark writes no checksums. Damage therefore changes the text, and its lines are no longer JSON.
         assert len(unpacked.text) == len(TEXT)
         assert unpacked.text != TEXT
     else:
@@ -159,7 +159,7 @@ def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
-    """A damaged block of snappy is skipped without affecting other blocks, because blocks have explicit lengths."""
+    """A damaged block of snappy is skipped, and other blocks are read, because each block starts with its length."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
     # The length of the data, in four bytes, precedes each block. The data begins with the length of the text.
     second = whole.index(b"b") - 3
@@ -170,7 +170,7 @@ def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
 
 
 def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
-    """The codec lzf, the only codec of Spark that is not supported, is reported as unsupported."""
+    """The codec lzf is reported as unsupported. It is the only codec of Spark that is not supported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
     assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 
@@ -186,7 +186,7 @@ def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
 def test_a_missing_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, module: str
 ) -> None:
-    """The message about a missing library names the extra to install. Files of other codecs can still be read."""
+    """The message about a missing library contains the extra to install. Files of other codecs can still be read."""
     monkeypatch.setitem(sys.modules, module, None)
     error = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).error
     assert isinstance(error, MissingExtraError)

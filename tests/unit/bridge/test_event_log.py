@@ -24,7 +24,7 @@ T = 1_500_000_000_000
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """Return a line of an event log in Spark's format, where ``_`` in a name stands for a blank."""
+    """Return a line of an event log in Spark's format. ``_`` in a name stands for a space."""
     return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
 
 
@@ -42,7 +42,7 @@ def stage(number: int = 0, tasks: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 class Reading:
-    """A log that has been read completely, with its records, its reader and its notes."""
+    """Event log that has been read to its end, with its records, its reader and its notes."""
 
     def __init__(self, path: Path) -> None:
         (log,) = find_logs(path)
@@ -69,9 +69,7 @@ def read(path: Path, content: str | bytes) -> Reading:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_batch_job(version: str) -> None:
-    """The log of a batch job that fails in a UDF contains its start, its stage's status changes and the failure's
-    cause.
-    """
+    """The log of a batch job with a failing UDF contains its start, its stage's changes, and the failure's cause."""
     reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
@@ -101,7 +99,7 @@ def test_a_real_batch_job(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_streaming_query(version: str) -> None:
-    """The log of a streaming query contains its start, progress and end, with offsets in the format of a progress."""
+    """The log of a streaming query contains start, progress and end, with offsets in the format of a live progress."""
     reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
     assert reading.complaints == []
     (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
@@ -116,7 +114,7 @@ def test_a_real_streaming_query(version: str) -> None:
 
 @pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_the_clock_never_goes_back(fixture: Path) -> None:
-    """Every record except the first has a time, which is not earlier than the time of the preceding record."""
+    """Every record except the first has a time, and times never decrease."""
     at = [record.at for record in Reading(fixture).records]
     assert at == sorted(at)
     assert at[0] > 0
@@ -132,7 +130,7 @@ PLAN = (
 
 
 def redacted(path: Path, properties: dict[str, str]) -> Reading:
-    """Read a log whose texts have secrets in the cases of SqlRecordsTest.java and ShimTest.java."""
+    """Read a log whose texts contain the same secrets as the cases in SqlRecordsTest.java and ShimTest.java."""
     sql = {"description": "password=hunter2", "details": "", "physicalPlanDescription": PLAN, "time": T}
     kind = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
     given = {"spark.job.description": "password=hunter2", "spark.jobGroup.id": "nightly"}
@@ -162,9 +160,9 @@ def redacted(path: Path, properties: dict[str, str]) -> Reading:
 def test_texts_are_redacted_as_in_the_shim(
     path: Path, properties: dict[str, str], name: str, description: str, arguments: str, group: str
 ) -> None:
-    """Names, descriptions, lines of plans and properties are redacted by the pattern of the log, else by the default.
+    """The pattern in the log, or else the default, redacts names, descriptions, lines of plans and properties.
 
-    If Spark has redacted the pattern itself, every text is redacted that Spark has not redacted.
+    If Spark has redacted the pattern itself, the replay redacts every text that Spark has not redacted.
     """
     reading = redacted(path, properties)
     (app,), (start,), (end,) = (
@@ -243,7 +241,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
 
 
 def test_a_progress_of_spark_2(path: Path) -> None:
-    """A progress of Spark 2 is read without names, sink rows and state memory; some of its rates are not numbers."""
+    """A progress of Spark 2 can be read: it lacks names, sink rows and state memory, and some rates are not numbers."""
     progress = {
         "id": "q1",
         "runId": "r1",
@@ -273,7 +271,7 @@ def test_a_progress_of_spark_2(path: Path) -> None:
 
 
 def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> None:
-    """The end of a query, which has no time in the log, receives a time between its neighbours."""
+    """The end of a query has no time in the log. It receives a time between the times of its neighbours."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
     job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
     start = line(STREAMING + "QueryStartedEvent", id="q", runId="r1", timestamp="2017-07-14T02:40:00.000Z")
@@ -298,7 +296,7 @@ def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> No
     ids=["values", "fields"],
 )
 def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
-    """A log contains observed rows in one of two formats. Both are converted to the format of listeners."""
+    """A log contains observed rows in one of two formats. Both formats are converted to the format of the listener."""
     progress = {"id": "q", "runId": "r", "timestamp": "", "batchId": 0, "observedMetrics": {"stats": row}}
     (record,) = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress))).of(r.QueryProgress)
     assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}
@@ -308,7 +306,7 @@ def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, A
 def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
     path: Path, properties: dict[str, str], most: int
 ) -> None:
-    """The attempt limit of a stage is read from the log's environment, because no attempt is marked as last."""
+    """The attempt limit of a stage comes from the environment in the log, because no attempt is marked as the last."""
     lines = [
         line("SparkListenerEnvironmentUpdate", Spark_Properties=properties),
         line("SparkListenerStageCompleted", Stage_Info={**stage(), "Failure Reason": "FetchFailed(null)"}),
@@ -318,7 +316,7 @@ def test_the_attempt_limit_of_a_stage_is_read_from_the_environment(
 
 
 def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
-    """A line with blanks and with its fields in another order, as tools that rewrite logs may produce, is read."""
+    """A line with spaces and with reordered fields can be read. Tools that rewrite logs produce such lines."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
     turned = [{key: one[key] for key in reversed(one)} for one in lines]
     expected = Reading(FIXTURES / "batch_udf-4.3.jsonl").records
@@ -327,7 +325,7 @@ def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
 
 
 def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None:
-    """A task's end is read in the same way with and without metrics, even if a string resembles metrics."""
+    """The end of a task is read in the same way with and without metrics, even if a text resembles metrics."""
     reason = {
         "Reason": "ExceptionFailure",
         "Class Name": "a.B",
@@ -347,7 +345,7 @@ def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None
 
 @pytest.mark.parametrize("first", ["resubmission", "removal"])
 def test_lost_output_is_dated_when_its_executor_was_lost(path: Path, first: str) -> None:
-    """The time of lost output is the time when its executor was lost, not the earlier time in the resubmission."""
+    """Output is lost when its executor is lost. The resubmission event contains an earlier time, which is not used."""
     done = task(0, **{"Executor ID": "7", "Finish Time": T + 5})
     about = {"Stage_ID": 0, "Stage_Attempt_ID": 0, "Task_Info": done}
     resubmission = line("SparkListenerTaskEnd", Task_End_Reason={"Reason": "Resubmitted"}, **about)
@@ -392,7 +390,7 @@ def task_failure(task_id: int, name: str, description: str, trace: str) -> dict[
 
 
 def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None:
-    """The cause of an aborted job is its task's exception, because the log has no type of the job's exception."""
+    """The cause of an aborted job is its task's exception, because the log lacks the type of the job's exception."""
     trace = "java.io.IOException: disk\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n\tat x.Z.a(Z.java:2)\n"
     message = "Job aborted due to stage failure: Task 3 in stage 0.0 failed 4 times, most recent failure: Lost task 3.3"
     reading = read(
@@ -413,7 +411,7 @@ def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None
 
 
 def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
-    """If the job's message equals its task's message, as for user errors in Spark 4, type and causes are the task's."""
+    """If the message of a job equals its task's message, as in Spark 4, the job has the task's type and causes."""
     trace = "a.UserError: [X] wrong\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n"
     reading = read(path, text(task_failure(1, "a.UserError", "[X] wrong", trace), job_end("[X] wrong")))
     (job,) = reading.of(r.JobEnd)
@@ -424,7 +422,7 @@ def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
 
 
 def test_unknown_exception_type_stays_unknown(path: Path) -> None:
-    """If no task matches, the failure of a job has only its message and no type."""
+    """If no task matches, a job's failure has only its message and no type."""
     (job,) = read(path, text(job_end("no such thing"))).of(r.JobEnd)
     assert job.failure.chain[0].type == ""
     assert job.failure.trace.startswith("no such thing\n\tat a.B.c")
@@ -455,7 +453,7 @@ SOUND = text(
     ],
 )
 def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: str) -> None:
-    """A damaged line is skipped and noted with its file, line and reason; the other lines are read."""
+    """A damaged line is skipped and noted with its file, line and reason. The other lines are read."""
     first, second = SOUND.splitlines()
     reading = read(path, text(first, damage, second))
     assert [type(record).__name__ for record in reading.records] == [
@@ -469,7 +467,7 @@ def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: s
 
 
 def test_a_line_that_is_not_utf_8_is_damaged(path: Path) -> None:
-    """A line is damaged if its used values are not UTF-8. Invalid UTF-8 in other values is ignored."""
+    """A line counts as damaged if a needed value is not UTF-8. Invalid UTF-8 in other values is ignored."""
     first, second = SOUND.encode().splitlines()
     bad = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1,"Executor ID":"\xff\xfe","Removed Reason":""}'
     assert read(path, b"\n".join([first, bad, second, b""])).reader.damaged == 1
@@ -488,7 +486,7 @@ def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
 
 
 def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
-    """A truncated last line is counted and reported, and all previous lines are used."""
+    """A truncated last line is counted and reported. All previous lines are used."""
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
     assert len(reading.records) == 3
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
@@ -496,7 +494,7 @@ def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
 
 
 def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
-    """A whole last line is used even if its line break is missing."""
+    """A complete last line is used even if its line break is missing."""
     reading = read(path, SOUND.rstrip())
     assert len(reading.records) == 3
     assert reading.reader.lines == 2
@@ -505,14 +503,14 @@ def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(0, len(SOUND), 7))
 def test_a_log_may_be_truncated_anywhere(path: Path, cut: int) -> None:
-    """If a log is truncated anywhere, the whole lines before the truncation are used."""
+    """If a log is truncated anywhere, all complete lines before the truncation are used."""
     reading = read(path, SOUND[:cut])
     assert len(reading.records) in (SOUND[:cut].count("\n"), SOUND[:cut].count("\n") + 1)
     assert reading.reader.damaged == 0
 
 
 def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> None:
-    """Events of vendors are counted by name. Spark's events that are not needed are ignored."""
+    """Events of vendors are counted by name. Events of Spark that a replay does not need are ignored."""
     reading = read(
         path,
         text(
@@ -527,7 +525,7 @@ def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> Non
 
 
 def test_long_names_of_unknown_kinds_are_truncated(path: Path) -> None:
-    """Long names of unknown kinds are truncated by characters. A long name of a Spark event is still recognized."""
+    """Unknown event names are truncated to a number of characters. A long name of a Spark event is still recognized."""
     long = "é" * 1_000_000
     reading = read(path, text(line("é" * 100), *[line(long)] * 2, line(f"SparkListener{long}")))
     assert dict(reading.reader.unknown) == {"é" * 100: 1, f"{'é' * 100}… (cut)": 2}
@@ -535,14 +533,14 @@ def test_long_names_of_unknown_kinds_are_truncated(path: Path) -> None:
 
 
 def test_a_file_that_is_not_a_log_is_not_recognized(path: Path) -> None:
-    """A file that is not an event log is not recognized, every line is noted, and reading does not fail."""
+    """A file that is not an event log is not recognized: every line is noted, and reading does not fail."""
     reading = read(path, "Readme\n\nSome text\n")
     assert not reading.reader.recognised
     assert reading.reader.damaged == 2
 
 
 def test_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
-    """A line of many megabytes, such as a plan, is skipped. The next line is read with the correct line number."""
+    """A line of many megabytes, such as a plan, is skipped. The next line has the correct line number."""
     import tracemalloc
 
     plan = "x" * 40_000_000
@@ -575,7 +573,7 @@ def parts(folder: Path, indexes: list[int], application: str = "local-1") -> lis
 
 
 def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """The files of a rolling log are read in numeric order: file 10 follows file 9."""
+    """The files of a rolling log are read in numeric order: file 10 after file 9."""
     parts(tmp_path / "eventlog_v2_local-1", list(range(1, 13)))
     reading = Reading(tmp_path / "eventlog_v2_local-1")
     assert reading.records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
@@ -583,7 +581,7 @@ def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) 
 
 
 def test_a_compacted_file_replaces_all_earlier_files(tmp_path: Path) -> None:
-    """A compacted file replaces all earlier files, which may still exist and are not read."""
+    """A compacted file replaces all earlier files. If these files still exist, they are not read."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2, 3, 4])
     (folder / "events_2_local-1.compact").write_text("".join(texts[:2]), encoding="utf-8")
@@ -626,7 +624,7 @@ def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -
 
 
 def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path: Path) -> None:
-    """A rolling folder of Databricks is one log: rotated files in order of time, followed by the current file."""
+    """A rolling folder of Databricks is one log: rotated files in order of time, then the current file."""
     folder = tmp_path / "4711"
     texts = parts(folder, [1, 2, 3, 4])
     for entry in folder.iterdir():
@@ -645,7 +643,7 @@ def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path
 
 
 def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None:
-    """Files beside the logs of Databricks are separate logs, and so is an eventlog that was not rotated."""
+    """Other files in a Databricks folder are separate logs, and so is an eventlog without rotated files."""
     (tmp_path / "eventlog").touch()
     assert [log.files for log in find_logs(tmp_path)] == [(tmp_path / "eventlog",)]
     (tmp_path / "eventlog-2021-06-15--15-00.gz").touch()
@@ -665,12 +663,12 @@ def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """If the start is missing, the log's name provides the application's id, so event ids equal the live run's."""
+    """If the start is missing, the log's name gives the application id, so event ids equal those of the live run."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 
 def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) -> None:
-    """A log with another name is identified by its first event, not by its name, location or compression."""
+    """A renamed log is identified by its first event; name, location and compression of the file have no effect."""
     jobs = [line("SparkListenerJobEnd", Job_ID=n, Job_Result={"Result": "JobSucceeded"}) for n in range(2)]
     found = set()
     for folder, job in (("a", jobs[0]), ("b", jobs[1]), ("c", jobs[0])):
@@ -684,7 +682,7 @@ def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) 
 
 
 def test_an_unreadable_file_is_reported(path: Path) -> None:
-    """An unreadable file is reported and counted without an error."""
+    """An unreadable file is reported and counted, and raises no error."""
     path.write_text(SOUND, encoding="utf-8")
     (log,) = find_logs(path)
     path.unlink()
@@ -707,7 +705,7 @@ REAL = [
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, data: st.DataObject) -> None:
-    """Whole lines in any order, repeated or missing, are never reported as damage, and times never decrease."""
+    """Complete lines in any order, repeated or missing, are never reported as damage, and times never decrease."""
     lines = data.draw(st.lists(st.sampled_from(REAL), max_size=40))
     reading = read(tmp_path / "local-1", "".join(lines))
     assert reading.complaints == []
@@ -718,7 +716,7 @@ def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, dat
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.sampled_from(REAL), data=st.data())
 def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.DataObject) -> None:
-    """Lost, repeated or changed bytes make at most their own lines unreadable."""
+    """Lost, repeated or changed bytes make only their own lines unreadable."""
     raw = bytearray(line.rstrip("\n").encode())
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(raw)))
@@ -748,7 +746,7 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
     ],
 )
 def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
-    """JSON with the correct types and impossible numbers or times is never fatal."""
+    """Valid JSON with impossible numbers or times never aborts the replay."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]
@@ -770,7 +768,7 @@ def sql_end(number: int, error: str | None = "") -> Any:
 
 
 def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: Path) -> None:
-    """A failed SQL execution makes one record, with the statement's description and the time of its end."""
+    """A failed SQL execution causes one record, with the description and the end time of the statement."""
     lines = [sql_start(1, description="nightly"), sql_start(2, 1, "part"), sql_end(2, "[X_Y] no")]
     reading = read(path, text(*lines))
     assert [(record.root_id, record.description) for record in reading.of(r.SqlExecutionStart)] == [(1, "nightly")] * 2
@@ -780,17 +778,14 @@ def test_a_failed_sql_execution_is_one_record_of_its_outermost_execution(path: P
 
 
 def test_only_the_first_success_after_a_failure_is_a_record(path: Path) -> None:
-    """After a failed SQL execution, only the first success is a record. Spark before 3.4 writes no errors."""
+    """After a failed SQL execution, only the first success causes a record. Spark before 3.4 writes no errors."""
     lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
     reading = read(path, text(*lines))
     assert [(record.execution_id, record.error) for record in reading.of(r.SqlExecutionEnd)] == [(2, "boom"), (3, None)]
 
 
 def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
-    """A plan of any size is cut from its line.
-
-    If the cut includes the description, the execution has no description.
-    """
+    """A plan of any size is cut out of its line. If the cut also removes the description, the execution has none."""
     huge = "p" * (30 << 20)
     lines = [
         sql_start(1, plan=huge),

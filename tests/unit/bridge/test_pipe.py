@@ -41,13 +41,13 @@ def pipe() -> Iterator[Pipe]:
 
 
 def test_read_returns_all_available_lines(pipe: Pipe) -> None:
-    """One read returns every whole line that has been written."""
+    """One read returns every complete line that has been written."""
     pipe.write(b"one\ntwo\nthree\n")
     assert RecordPipe(pipe.read_end).read() == [b"one", b"two", b"three"]
 
 
 def test_a_line_is_assembled_from_its_pieces(pipe: Pipe) -> None:
-    """A line that arrives in pieces is returned after its end has arrived."""
+    """A line that arrives in pieces is returned when its line break has arrived."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"one\ntw")
     assert records.read() == [b"one"]
@@ -59,7 +59,7 @@ def test_a_line_is_assembled_from_its_pieces(pipe: Pipe) -> None:
 
 
 def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
-    """A last line without a line break is dropped, because the driver died while writing this line."""
+    """A last line without a line break is dropped: the driver died while it wrote this line."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"whole\ncut o")
     pipe.close(pipe.write_end)
@@ -77,7 +77,7 @@ def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
 
 
 def test_a_wait_ends_at_its_timeout(pipe: Pipe) -> None:
-    """If no line arrives, a read ends at its timeout without a line, and the pipe stays open."""
+    """If no line arrives, the read returns no line after its timeout, and the pipe stays open."""
     records = RecordPipe(pipe.read_end)
     before = time.monotonic()
     assert records.read(timeout=0.02) == []
@@ -86,7 +86,7 @@ def test_a_wait_ends_at_its_timeout(pipe: Pipe) -> None:
 
 
 def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
-    """A line that exceeds a pipe's buffer, such as a stack trace of a megabyte, is received completely."""
+    """A line larger than the buffer of a pipe, such as a stack trace of a megabyte, is received completely."""
     line = b"x" * 1_000_000
     writer = threading.Thread(target=lambda: [os.write(pipe.write_end, line), os.write(pipe.write_end, b"\n")])
     writer.start()
@@ -116,7 +116,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 
 def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
-    """The record numbers of acknowledgements increase strictly."""
+    """The record numbers in acknowledgements strictly increase."""
     answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)
@@ -127,14 +127,14 @@ def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
 
 
 def test_other_answers_have_their_fields(pipe: Pipe) -> None:
-    """An answer that is not an acknowledgement is one line of JSON with all fields, for any strings."""
+    """An answer other than an acknowledgement is one line of JSON with all fields, for any strings."""
     answers = Answers(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]
 
 
 def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
-    """If the driver has exited and no process reads the answers, they are dropped without an error."""
+    """If the driver has exited and no process reads the answers, the answers are dropped without an error."""
     answers = Answers(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")
@@ -144,7 +144,7 @@ def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
 
 
 def test_answers_of_many_threads_do_not_mix(pipe: Pipe) -> None:
-    """Each answer is a whole line, even if several threads send answers at the same time."""
+    """Each answer is a complete line, even if several threads send answers at the same time."""
     answers = Answers(line_writer(pipe.write_end))
     text = "x" * 300
 

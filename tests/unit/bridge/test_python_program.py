@@ -18,7 +18,7 @@ from spark_events.bridge.records import ApplicationEnd
 
 pytestmark = pytest.mark.skipif(not EXIT_STATUS_IS_READABLE, reason="Linux tells it since 6.15")
 
-#: Code of a driver that starts a program and the sidecar, and waits for the program's end.
+#: Code of a driver that starts a program and the sidecar, and waits until the program ends.
 _UNDER_DRIVER = """
 import os, subprocess, sys
 program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subprocess.Popen[str]]]:
-    """Start a driver whose program waits for a line and then runs the code of the test."""
+    """Start a driver whose program waits for a line, and then runs the code of the test."""
     code = f"import os, sys; sys.stdin.readline(); {request.param}"
     driver = subprocess.Popen(
         [sys.executable, "-c", _UNDER_DRIVER, code],
@@ -56,7 +56,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     end = ApplicationEnd(time=1, ending=ending)
     amended = program.amend(end)
     while amended is end:
-        # On a busy machine, the program's exit takes some time.
+        # On a busy machine, the exit of the program takes some time.
         amended = program.amend(end)
     assert isinstance(amended, ApplicationEnd)
     return amended
@@ -68,13 +68,13 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     indirect=["run"],
 )
 def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[str]], code: int) -> None:
-    """The exit code of a program equals the exit code of spark-submit, or the code that Java reports for a kill."""
+    """The exit code of a program equals spark-submit's exit code; for a killed program, it equals Java's code."""
     assert amended(run, "PROGRAM_FAILED").program_exit_code == code
 
 
 @pytest.mark.parametrize("run", ["sys.exit(0)"], indirect=True)
 def test_known_outcomes_and_exit_codes_are_kept(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
-    """If the JVM knows the outcome, the sidecar neither reads nor awaits the exit status of the Python process."""
+    """If the JVM knows the outcome, the sidecar neither reads nor waits for the exit status of the Python process."""
     program, driver = run
     for end in (
         ApplicationEnd(time=1, ending="STOPPED"),
@@ -85,7 +85,7 @@ def test_known_outcomes_and_exit_codes_are_kept(run: tuple[PythonProgram, subpro
 
 
 def test_a_driver_without_python_has_no_program() -> None:
-    """A driver without Python has no program: it is a Scala program, or its Python has exited."""
+    """A driver without Python has no program: either the program is in Scala, or its Python has exited."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as driver:
         assert PythonProgram.of(driver.pid) is None
         driver.communicate(b"\n")

@@ -14,7 +14,7 @@ import pytest
 from spark_events.bridge import python_stacks
 from spark_events.bridge.records import Inspection, PythonFrame, QueryThread
 
-#: Double of PySpark's function through which the JVM calls ``foreachBatch``.
+#: Double of the PySpark function through which the JVM calls ``foreachBatch``.
 _CALL = compile("def call(function):\n    function()\n", "/lib/pyspark/sql/utils.py", "exec")
 _SERVER = """
 import sys
@@ -50,7 +50,7 @@ def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_functions_that_the_jvm_calls() -> None:
-    """The stacks contain only threads in a function that the JVM calls, without the frames of the caller."""
+    """The result contains only threads in a function that the JVM calls, without the frames of the caller."""
     names: dict[str, Callable[[Callable[[], None]], None]] = {}
     exec(_CALL, names)
     entered, leave = threading.Event(), threading.Event()
@@ -70,14 +70,14 @@ def test_the_functions_that_the_jvm_calls() -> None:
 
 
 def test_another_process_answers(server: subprocess.Popen[str]) -> None:
-    """Another process answers a request with its stacks; the process id selects the socket."""
+    """A process answers another process with its stacks; the process id selects the socket."""
     (frames,) = python_stacks.ask(server.pid)
     assert [frame.function for frame in frames] == ["book"]
     assert isinstance(frames[0], PythonFrame)
 
 
 def test_a_process_that_does_not_answer(folder: Path) -> None:
-    """A process has no stacks if it has no socket, if it has exited, or if other users can access its folder."""
+    """A process without a socket has no stacks. If other users can access the folder, the process creates no socket."""
     assert python_stacks.ask(os.getpid()) == []
     private = folder / f"spark-events-{os.getuid()}"
     private.mkdir(mode=0o777)
@@ -94,7 +94,7 @@ def test_the_socket_is_removed_at_the_exit(server: subprocess.Popen[str], folder
 
 
 def test_only_queries_in_python_are_amended() -> None:
-    """Stacks are requested once, and only if a query waits for Python."""
+    """The sidecar requests stacks once, and only if a query waits for Python."""
     asked: list[int] = []
 
     def of() -> list[list[PythonFrame]]:

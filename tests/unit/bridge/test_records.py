@@ -14,7 +14,7 @@ from spark_events.bridge import records as r
 
 @pytest.mark.parametrize("key", ["event", "anything"])
 def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
-    """A line that is nested too deeply becomes an unknown record, because an error would repeat in every successor."""
+    """A line that is nested too deeply becomes an unknown record: an error would repeat in every further sidecar."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
     assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown
@@ -68,7 +68,7 @@ def test_fields_of_a_newer_shim_are_skipped() -> None:
     ids=["kind", "type", "missing", "progress", "no-kind"],
 )
 def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
-    """An unknown record keeps its number, because an unacknowledged record would stay in the driver forever."""
+    """An unknown record keeps its number. Without an acknowledgement, the driver would keep this record forever."""
     record = decoded(line)
     assert isinstance(record, r.Unknown)
     assert record.seq == 5
@@ -76,12 +76,12 @@ def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
 def test_line_without_record_is_unknown(line: bytes) -> None:
-    """A line that is not a record becomes an unknown record, and decoding does not raise."""
+    """A line that is not a record becomes an unknown record; decoding raises no error."""
     assert r.Decoder().decode(line) == r.Unknown()
 
 
 def test_invalid_utf_8_affects_one_record_only() -> None:
-    """A record with invalid UTF-8 becomes unknown but keeps its number, which precedes the damaged text."""
+    """A record with invalid UTF-8 becomes unknown but keeps its number, which precedes the invalid text."""
     line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
     assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
 
@@ -94,7 +94,7 @@ def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
 def test_a_restored_record_is_kept_unchanged(anything: object) -> None:
-    """The content of a restored line is decoded separately, so damage affects only this content."""
+    """The content of a restored line is decoded separately, so damage in the content affects only the content."""
     restored = decoded({"kind": "restored", "record": anything})
     assert isinstance(restored, r.Restored)
     assert json.loads(bytes(restored.record)) == anything

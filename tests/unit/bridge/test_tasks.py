@@ -1,4 +1,4 @@
-"""Tests of task counts, which follow the rules of Stages.java in the shim."""
+"""Tests of task counts, which follow the same rules as Stages.java in the shim."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
 
 
 def test_only_status_changes_make_records() -> None:
-    """Only a change of a stage's status makes a record. If one of two tasks ends, no record is made."""
+    """Only a status change of a stage causes a record. The end of one of two tasks causes none."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]
 
 
 def test_failed_task_is_not_running_until_its_retry() -> None:
-    """A failed task counts as not running until its retry, and its attempt counts as failed."""
+    """Until its retry starts, a failed task counts as not running, and its attempt counts as failed."""
     stage = counts(1)
     assert [start(stage, 0), end(stage, 0, Outcome.FAILED), start(stage, 0), end(stage, 0)] == [
         ALL,
@@ -57,7 +57,7 @@ def test_failed_task_is_not_running_until_its_retry() -> None:
 
 
 def test_a_speculative_copy_is_the_same_task() -> None:
-    """A speculative copy is the same task: its first success finishes it, and the other attempt is not a failure."""
+    """A speculative copy is an attempt of the same task: the first success counts; the other attempt is no failure."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
@@ -69,7 +69,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
 
 
 def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """A stage stores the exceptions of its latest failed tasks. A repeated message counts as recent."""
+    """A stage stores the exceptions of its most recent failed tasks. A repeated message counts as recent."""
     failures = TaskFailures()
     for number in range(16):
         failures.note(f"row {number}", f"a.B: row {number}")
@@ -80,7 +80,7 @@ def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
 
 
 def half_done() -> TaskCounts:
-    """Run two tasks, of which one finishes and then loses its output."""
+    """Return the counts of two started tasks: one has finished and then lost its output."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -88,7 +88,7 @@ def half_done() -> TaskCounts:
 
 
 def test_lost_output_undoes_a_success() -> None:
-    """The resubmission of a finished task reverts its success. It does not end an attempt or count as a failure."""
+    """The resubmission of a finished task reverts its success. It neither ends an attempt nor counts as a failure."""
     stage = half_done()
     assert summaries(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -97,7 +97,7 @@ def test_lost_output_undoes_a_success() -> None:
 
 
 def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> None:
-    """A resubmission that is reported after the executor's removal has the time of the removal."""
+    """A resubmission reported after the removal of the executor has the time of the removal."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     stage.executor_removed("7", T + 60)
@@ -116,7 +116,7 @@ def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> N
 def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
 ) -> None:
-    """If the next event of the stage precedes the executor's removal, lost output has the time of this event."""
+    """If the stage's next event precedes the executor's removal, the loss of output has the time of this event."""
     stage = half_done()
     stage.submitted(1, 0, 2)
     assert stage.executor_removed("8", T + 50) == []
@@ -133,7 +133,7 @@ def test_a_stage_without_tasks_has_no_status_changes() -> None:
 
 
 def test_tasks_of_unknown_stages_are_ignored() -> None:
-    """Tasks of unknown or finished stages, and impossible task indexes, are ignored."""
+    """Tasks of unknown or finished stages, and invalid task indexes, are ignored."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
     assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T, T) == ()

@@ -16,7 +16,7 @@ WIRED = "spark.extraListeners io.sparkevents.EventsListener\nspark.driver.extraC
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of an existing jar, because the real jar may not be built."""
+    """Return the path of an existing file for the jar, because the real jar may not be built."""
     path = tmp_path / "spark-events-shim.jar"
     path.touch()
     monkeypatch.setattr(check, "jar_path", lambda: path)
@@ -36,7 +36,7 @@ def wrong(output: str) -> list[str]:
 
 
 def test_valid_configuration_is_printed_with_its_reporters(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A valid configuration is printed with each reporter's type and guarantee, without creating any reporter."""
+    """For a valid configuration, each reporter's type and guarantee is printed, and no reporter is created."""
     target = conf.parent / "events.jsonl"
     lines = f"events.reporter.audit.type file\nevents.reporter.audit.path {target}\n"
     conf.write_text(conf.read_text() + lines + "events.reporter.audit.delivery.guarantee at-least-once\n")
@@ -48,7 +48,7 @@ def test_valid_configuration_is_printed_with_its_reporters(conf: Path, capsys: p
 
 
 def test_every_error_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All errors of the file and of the command line are printed together, each with its key."""
+    """All errors in the file and on the command line are printed together, each with its key."""
     conf.write_text(conf.read_text() + "events.dispatcher.type asink\n")
     assert main(["check", "--conf", str(conf), "--set", "spark.events.reporter.audit.type=fiel"]) == 1
     first, second = sorted(wrong(capsys.readouterr().out))
@@ -58,7 +58,7 @@ def test_every_error_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureF
 
 
 def test_unusable_reporter_fails_the_check(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An active reporter that is unusable fails the check. Keys of inactive reporters are not checked."""
+    """An unusable active reporter fails the check. Keys of inactive reporters are not checked."""
     lines = "events.reporters a, out\nevents.reporter.a.type log\nevents.reporter.out.type file\n"
     lines += "events.reporter.off.timeout 10\nevents.reporter.off.url ${env:NO_SUCH_VARIABLE}\n"
     conf.write_text(conf.read_text() + lines)
@@ -76,7 +76,7 @@ def test_an_empty_python_is_the_default(conf: Path, capsys: pytest.CaptureFixtur
 
 
 def test_missing_listener_and_jar_are_reported(tmp_path: Path, jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missing listener or jar is reported, because the driver would not report any event."""
+    """A missing listener or jar is reported, because without them the driver reports no event."""
     empty = tmp_path / "empty.conf"
     empty.write_text("")
     assert main(["check", "--conf", str(empty)]) == 1
@@ -99,7 +99,7 @@ def test_missing_listener_and_jar_are_reported(tmp_path: Path, jar: Path, capsys
 def test_python_that_cannot_run_the_sidecar_is_reported(
     conf: Path, capsys: pytest.CaptureFixture[str], python: str, reason: str
 ) -> None:
-    """A Python that cannot run the sidecar is reported, because the command starts this Python."""
+    """A Python that cannot run the sidecar is reported, because the command starts this Python to test it."""
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={python}"]) == 1
     assert wrong(capsys.readouterr().out) == [f"events.python: given {python!r}, {reason}"]
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={sys.executable}"]) == 0
@@ -108,7 +108,7 @@ def test_python_that_cannot_run_the_sidecar_is_reported(
 def test_events_python_may_be_a_reference(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reference in ``events.python`` is resolved as in the driver. Messages quote the reference, not its value."""
+    """A reference in ``events.python`` is resolved as in the driver. Messages contain the reference, not its value."""
     prompts = ["check", "--conf", str(conf), "--set", "spark.events.python=${env:OUR_PYTHON}"]
     monkeypatch.setenv("OUR_PYTHON", sys.executable)
     assert main(prompts) == 0
@@ -126,7 +126,7 @@ def test_events_python_may_be_a_reference(
 def test_the_default_file_is_spark_s_file(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default file is in SPARK_CONF_DIR, as in Spark. If the file is missing, the message names the next step."""
+    """As in Spark, the default file is in SPARK_CONF_DIR. If the file is missing, the message names the next step."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(conf.parent))
     assert main(["check"]) == 0
     assert capsys.readouterr().out.startswith(f"{conf}:\n")
@@ -140,7 +140,7 @@ def test_the_default_file_is_spark_s_file(
 
 
 def test_at_least_once_is_recommended_for_remote_destinations(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For a remote destination without a guarantee, at-least-once is recommended but not required."""
+    """For a remote destination without a guarantee, the command recommends at-least-once; this is not an error."""
     reporters: dict[str, dict[str, object]] = {
         "file": {"path": conf.parent / "events.jsonl"},
         "webhook": {"url": "http://127.0.0.1:1"},
@@ -167,10 +167,7 @@ def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.Captur
 def test_a_jar_or_package_of_another_version_is_an_error(
     conf: Path, jar: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A jar or Maven package of another version is an error.
-
-    A Maven package of this version replaces the class path.
-    """
+    """A jar or Maven package of another version is an error. With this version's package, no class path is needed."""
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("io/sparkevents/version", "0.0.9")
     assert main(["check", "--conf", str(conf)]) == 1

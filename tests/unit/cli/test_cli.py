@@ -1,4 +1,4 @@
-"""Tests of the command line with arguments as users pass them."""
+"""Tests of the command line, with arguments as users pass them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG = [
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of an existing jar, because the real jar may not be built."""
+    """Return the path of an existing file for the jar, because the real jar may not be built."""
     path = tmp_path / "shim.jar"
     path.touch()
     monkeypatch.setattr(conf, "jar_path", lambda: path)
@@ -58,7 +58,7 @@ def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Po
 
 
 def buffered() -> dict[str, str]:
-    """Return the environment of a command with buffered output, whose write errors may occur only at its end."""
+    """Return the environment of a command with buffered output, where write errors may occur only at the end."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
 
 
@@ -82,7 +82,7 @@ def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureF
 
 
 def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the package is installed from a wheel, `conf` omits the Python, which the shim finds next to the jar."""
+    """If the package is installed from a wheel, `conf` omits the Python, because the shim finds it next to the jar."""
     import sysconfig
 
     inside = Path(sysconfig.get_path("purelib")).resolve() / "spark_events" / "jars" / "shim.jar"
@@ -91,13 +91,13 @@ def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_conf_jar_prints_the_path_alone(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With `--jar`, the command prints only the path, for use in scripts: --jars $(spark-events conf --jar)."""
+    """With `--jar`, the command prints only the path, as in: --jars $(spark-events conf --jar)."""
     assert main(["conf", "--jar"]) == 0
     assert capsys.readouterr().out == f"{jar}\n"
 
 
 def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An installed jar has a stable path. A second call replaces the copy without changing an open file."""
+    """An installed jar has a stable path. A second installation replaces the copy without changing an open file."""
     target = tmp_path / "stable" / jar.name
     jar.write_bytes(b"old")
     assert main(["conf", "--install", str(target.parent)]) == 0
@@ -114,7 +114,7 @@ def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pyte
 
 
 def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`spark-events uninstall` lists the lines of this product: settings, listener, jar and package."""
+    """`spark-events uninstall` lists all lines of spark-events: settings, listener, jar and package."""
     path = tmp_path / "spark-defaults.conf"
     ours = [
         "spark.extraListeners a.B,io.sparkevents.EventsListener",
@@ -133,7 +133,7 @@ def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message about a missing jar contains the path and the command that builds the jar."""
+    """The message about a missing jar contains the path and the build command."""
     monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")
     assert main(["conf"]) == 1
     output = capsys.readouterr().err
@@ -166,7 +166,7 @@ def test_tail_selects_last_events_and_severity(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_tail_counts_only_matching_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`tail -n` counts only events of sufficient severity, however many other events lie between them."""
+    """`tail -n` counts only events of sufficient severity, regardless of the number of other events between them."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
     main(["tail", "-n", "2", "--min-severity", "error", str(path)])
@@ -197,7 +197,7 @@ def test_tail_can_follow_new_events_only(
 
 
 def test_tail_can_print_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The id and each attribute have a line below the event. Multi-line texts are indented, and stacks are last."""
+    """With `-v`, id and attributes follow the event, one per line. Multi-line texts are indented; stacks are last."""
     path = tmp_path / "events.jsonl"
     attributes: dict[str, Any] = {"rows": 12, "exception.stacktrace": "a\nb", "failure.root_cause": "c"}
     one = event(1, **attributes)
@@ -213,7 +213,7 @@ def test_tail_can_print_all_attributes(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_tail_selects_applications_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--app` selects by application id or name, `--name` by event name. Both may be repeated and may contain `*`."""
+    """`--app` selects by application id or name, `--name` by event name. Both are repeatable and accept `*`."""
     path = tmp_path / "events.jsonl"
     applications = [("app-1", "shop"), ("app-2", "shop-nightly"), ("app-3", "clicks")]
     write(path, *(event(n, **{"spark.app.id": a, "spark.app.name": b}) for n, (a, b) in enumerate(applications)))
@@ -229,7 +229,7 @@ def test_tail_selects_applications_and_names(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_tail_reads_standard_input(tmp_path: Path) -> None:
-    """For `tail`, the path `-` is standard input, compressed or uncompressed, with or without `-f`."""
+    """The path `-` is the standard input of `tail`, compressed or uncompressed, with or without `-f`."""
     data = encode_lines([event(1), event(2)])
     for options in ([], ["-f"], ["-n", "2"]):
         for given in (data, gzip.compress(data)):
@@ -238,7 +238,7 @@ def test_tail_reads_standard_input(tmp_path: Path) -> None:
 
 
 def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
-    """`tail` prints times in the zone of the process, like `date`, and names this zone."""
+    """`tail` prints times in the time zone of the process, like `date`, and names the zone."""
     path = tmp_path / "events.jsonl"
     write(path, event(0))
     environment = {**os.environ, "TZ": "Asia/Kolkata"}
@@ -259,7 +259,7 @@ def test_tail_wraps_at_the_terminal_s_width() -> None:
 
 
 def test_tail_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters in attributes are escaped, but line breaks of a text are kept."""
+    """Control characters in attributes are escaped, but line breaks in texts are kept."""
     path = tmp_path / "events.jsonl"
     texts = {
         "title": "\x1b]0;owned\x07a",
@@ -295,7 +295,7 @@ def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`tail` reads compressed files with any name, including files with several gzip streams."""
+    """`tail` reads compressed files regardless of their names, including files with several gzip streams."""
     both = tmp_path / "both"
     both.write_bytes(b"".join(gzip.compress(encode_lines([event(n), event(n + 1)])) for n in (0, 2)))
     assert main(["tail", "-n", "3", str(both)]) == 0
@@ -313,7 +313,7 @@ def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_tail_prints_the_readable_part_of_a_damaged_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    """For a damaged file, the readable events are printed, followed by the reason why reading stopped."""
+    """For a damaged file, the readable events are printed, and then the reason why reading stopped."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(damage(gzip.compress(encode_lines([event(n) for n in range(4)]))))
     assert main(["tail", "-n", "2", str(path)]) == 1
@@ -323,7 +323,7 @@ def test_tail_prints_the_readable_part_of_a_damaged_file(
 
 
 def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A compressed file cannot be followed: the command fails immediately instead of waiting forever."""
+    """A compressed file cannot be followed: the command fails at once and does not wait."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(0)])))
     assert main(["tail", "-f", str(path)]) == 1
@@ -354,7 +354,7 @@ def test_tail_reports_an_unreadable_path(
 
 
 def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
-    """New events are printed as they are written. An unfinished line is printed after its end is written."""
+    """New events are printed as soon as they are written. An incomplete line is printed when it is complete."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
     with following(path, output) as process:
@@ -392,7 +392,7 @@ def test_tail_follows_through_rotation(tmp_path: Path) -> None:
 
 
 def test_tail_follows_through_truncation(tmp_path: Path) -> None:
-    """`tail -f` continues after copytruncate of logrotate has truncated the file."""
+    """After copytruncate of logrotate has truncated the file, `tail -f` continues."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0), event(1))
     with following(path, output):
@@ -418,7 +418,7 @@ def test_a_closed_pipe_causes_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("command", [["tail"], ["tail", "-f"], ["replay"], ["check", "--conf"]])
 def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count: int) -> None:
-    """If the output is not writable, the message names the output, not the input, whenever the write fails."""
+    """If the output cannot be written, the message names the output, not the input, whenever the error occurs."""
     path = tmp_path / "input"
     if command == ["replay"]:
         path.write_text("\n".join([*LOG, *LOG[-1:] * count, ""]))
@@ -436,7 +436,7 @@ def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> None:
-    """If the pipe is closed at the end, no error is printed, and the exit code is the exit code of the command."""
+    """If the pipe is closed at the end, no error is printed, and the exit code of the command does not change."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("" if code else f"spark.extraListeners io.sparkevents.EventsListener\n{jar_line(tmp_path)}\n")
     reading, writing = os.pipe()
@@ -454,7 +454,7 @@ def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> 
     [("ascii", rb"Gr\xfc\xdfe \u2603"), ("ascii:replace", b"Gr??e ?"), ("utf-8", "Grüße ☃".encode())],
 )
 def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str, shown: bytes) -> None:
-    """Characters that the encoding lacks are escaped without an error, unless PYTHONIOENCODING specifies otherwise."""
+    """Characters that the encoding cannot represent are escaped, unless PYTHONIOENCODING specifies otherwise."""
     path = tmp_path / "events.jsonl"
     write(path, event(1, text="Grüße ☃"))
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -480,7 +480,7 @@ def test_seconds_out_of_range_are_rejected(
     given: str,
     allowed: str,
 ) -> None:
-    """Seconds out of range are rejected before any work. The message contains the option, the value and the range."""
+    """Seconds out of range are rejected before any other action, with the option, the value and the range."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text(f"events.reporter.a.type file\nevents.reporter.a.path {tmp_path}/events.jsonl\n")
     log = tmp_path / "log"
@@ -496,7 +496,7 @@ def test_seconds_out_of_range_are_rejected(
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """After wrong usage, the command prints the usage, does nothing and exits with 2."""
+    """For wrong usage, the command prints the usage, does nothing and exits with 2."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2

@@ -21,7 +21,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 
 def declared(parser: argparse.ArgumentParser) -> Iterator[tuple[str, object]]:
-    """Yield each form of each option with its default."""
+    """Yield each spelling of each option with its default."""
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction):
             continue
@@ -34,7 +34,7 @@ def declared(parser: argparse.ArgumentParser) -> Iterator[tuple[str, object]]:
 
 
 def documented(section: str) -> dict[str, str]:
-    """Return the default of each form of each option in a section's table."""
+    """Return the default of each spelling of each option in the table of a section."""
     rows = [line.split(" | ") for line in re.findall(r"^\| (`.*) \|$", section, re.MULTILINE)]
     return {form: row[1] for row in rows for form in re.findall(r"`([^`]+)`", row[0])}
 
@@ -46,7 +46,7 @@ def test_every_command_is_documented() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_option_is_documented(command: str) -> None:
-    """The table contains every option with its forms, placeholders, and a default that is a number or text."""
+    """The table contains every option with its spellings, its placeholders, and its default if it is a number or text."""
     found, real = documented(SECTIONS[command]), dict(declared(commands()[command]))
     assert sorted(found) == sorted(real)
     for form, default in real.items():

@@ -1,4 +1,4 @@
-"""Tests of following a file: rotation, truncation and deletion neither lose nor repeat an event."""
+"""Tests of `tail -f`: rotation, truncation and deletion of the file neither lose nor repeat an event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.event import decode_event, encode_lines
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poll without pauses, because each test changes the file before polling."""
+    """Poll without pauses, because each test changes the file before it polls."""
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.0)
 
 
@@ -40,7 +40,7 @@ def rotate(path: Path, second: int) -> Path:
 
 
 def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
-    """Poll ``looks`` times, and return the numbers of the events."""
+    """Poll ``looks`` times, and return the numbers of the events that were read."""
     found = []
     while looks:
         line = next(lines)
@@ -52,7 +52,7 @@ def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
 
 
 def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None:
-    """Lines before a rotation are read first, followed by lines of the new file. Each event is read once."""
+    """After a rotation, the rest of the old file is read first, then the new file. Each event is read once."""
     lines = follow(path)
     assert seen(lines) == [0]
     add(path, 1, 2)
@@ -64,7 +64,7 @@ def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None
 
 
 def test_missing_file_is_awaited(path: Path) -> None:
-    """While the path has no file, the renamed file is still followed."""
+    """While no file exists at the path, the renamed file is still followed."""
     lines = follow(path)
     assert seen(lines) == [0]
     aside = path.with_name("events.jsonl.1")
@@ -77,7 +77,7 @@ def test_missing_file_is_awaited(path: Path) -> None:
 
 
 def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
-    """A file that is created again is read as a new file. Older archived files are not read again."""
+    """A file that is created again is read as a new file. Older rotated files are not read again."""
     rotate(path, 1)
     add(path, 1)
     lines = follow(path)
@@ -89,7 +89,7 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
 
 
 def test_an_unfinished_line_is_held(path: Path) -> None:
-    """A line without an end is yielded after its end is written, or after its file has been rotated."""
+    """An incomplete line is yielded when its line break has been written, or after its file has been rotated."""
     line = encode_lines([event(1)])
     lines = follow(path)
     with path.open("ab", buffering=0) as file:
@@ -105,7 +105,7 @@ def test_an_unfinished_line_is_held(path: Path) -> None:
 
 @pytest.mark.parametrize("events", [(7,), (7, 8, 9, 10, 11)])
 def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int, ...]) -> None:
-    """A truncated file is read from its beginning, even if it is larger at the next poll than before."""
+    """A truncated file is read from its beginning, even if it has grown beyond its former size at the next poll."""
     add(path, 1)
     lines = follow(path)
     assert seen(lines) == [0, 1]
@@ -115,7 +115,7 @@ def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int
 
 
 def test_truncated_line_repeats_no_event(path: Path) -> None:
-    """If a reporter undoes a write because the disk was full, no event is repeated."""
+    """If a reporter undoes a partial write because the disk was full, no event is repeated."""
     lines = follow(path)
     size = path.stat().st_size
     with path.open("ab") as file:

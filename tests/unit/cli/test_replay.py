@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-c", "import sys; from spark_events.cli import main;
 
 
 class Replay:
-    """Exit code, standard output and standard error of a call of the command."""
+    """Exit code, standard output and standard error of one call of the command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["replay", *map(str, arguments)])
@@ -71,7 +71,7 @@ def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each log is a separate application whose events are numbered from 1. A log that is named twice is read once."""
+    """Each log is a separate application whose events are numbered from 1. A log that is passed twice is read once."""
     replay = Replay(capsys, BATCH, STREAM, BATCH)
     names = [event["attributes"]["spark.app.name"] for event in replay.events if event["sequence"] == 1]
     assert names == ["mat-batch_udf", "mat-foreachbatch"]
@@ -87,7 +87,7 @@ def test_a_folder_means_all_its_logs(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[str]) -> None:
-    """A fact has the same event id in every replay, so a second replay into a database adds no row."""
+    """An event has the same event id in every replay, so a second replay into a database adds no row."""
     first, second = Replay(capsys, STREAM), Replay(capsys, STREAM)
     assert first.events == second.events
     assert len({event["event_id"] for event in first.events}) == len(first.events)
@@ -105,7 +105,7 @@ def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[st
 def test_an_event_must_pass_both_filters(
     capsys: pytest.CaptureFixture[str], options: list[str], names: set[str]
 ) -> None:
-    """An event must pass both the severity filter and the name filter."""
+    """Only events that pass both the severity filter and the name filter are replayed."""
     replay = Replay(capsys, STREAM, *options)
     assert set(replay.names) == names
     assert replay.code == 0
@@ -113,7 +113,7 @@ def test_an_event_must_pass_both_filters(
 
 @pytest.mark.parametrize("name", ["JobFailure", "jobfailureevent", "EventsDroppedEvent", ""])
 def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """A name that no event of a log can have is rejected, and the message lists the allowed names."""
+    """A name that no event of a log can have is rejected, with a list of the allowed names."""
     replay = Replay(capsys, STREAM, "--name", "JobFailureEvent", "--name", name)
     assert (replay.code, replay.events) == (2, [])
     assert replay.notes == [
@@ -124,7 +124,7 @@ def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFix
 
 
 def test_each_documented_event_of_a_replay_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--name` accepts an event of docs/events.md exactly if docs/replay.md does not exclude the event."""
+    """`--name` accepts an event of docs/events.md exactly if docs/replay.md does not exclude this event."""
     documented = re.findall("^## ([A-Z][A-Za-z]+Event)$", (ROOT / "docs" / "events.md").read_text("utf-8"), re.M)
     rows = re.findall(r"^\| (.+) \| all \| never reported", (ROOT / "docs" / "replay.md").read_text("utf-8"), re.M)
     excluded = {name for row in rows for name in re.findall("`([A-Z][A-Za-z]+Event)`", row)}
@@ -143,7 +143,7 @@ def without_start(log: Path) -> Path:
 def test_log_without_application_start_gets_an_application_id(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A log without a start gets its application id from its name or first event, and a note names the source."""
+    """A log without a start gets the application id from its name or first event. A note names the source of the id."""
     app_id = Replay(capsys, STREAM).events[0]["attributes"]["spark.app.id"]
     named, other = without_start(tmp_path / app_id), without_start(tmp_path / "eventlog")
     replay = Replay(capsys, named)
@@ -188,7 +188,7 @@ def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str],
 
 
 def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A configured file reporter receives the events that the command otherwise prints."""
+    """With `--conf`, the configured file reporter receives the events instead of standard output."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     conf = configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     printed = Replay(capsys, STREAM)
@@ -201,7 +201,7 @@ def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str
 def test_to_selects_one_reporter(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `--to`, only the named reporter receives events. Without `--conf`, Spark's configuration is used."""
+    """With `--to`, only the named reporter receives events. Without `--conf`, Spark's default configuration is used."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -211,7 +211,7 @@ def test_to_selects_one_reporter(
 
 
 def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """No event is dropped with a small queue, because a replay waits for its reporters."""
+    """No event is dropped even with a small queue, because a replay waits for its reporters."""
     log, out = tmp_path / "local-1", tmp_path / "out.jsonl"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -226,7 +226,7 @@ def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[st
 
 
 def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """If no event is delivered for the duration `--patience`, the replay aborts and exits with 1."""
+    """If no event is delivered for the time in `--patience`, the replay aborts and exits with 1."""
     conf = configuration(tmp_path, *file_reporter(tmp_path), "events.shutdown.timeout 100ms")
     replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "0.2")
     assert replay.code == 1
@@ -245,7 +245,7 @@ def test_an_invalid_configuration_is_rejected(capsys: pytest.CaptureFixture[str]
 
 
 def test_an_unreadable_path_fails_only_its_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The message about an unreadable path contains this path. The other logs are replayed."""
+    """The message about an unreadable path contains the path. All other logs are replayed."""
     (tmp_path / "empty").mkdir()
     text = tmp_path / "text"
     text.write_text("no event log\n", encoding="utf-8")
@@ -288,7 +288,7 @@ def test_names_of_unknown_kinds_are_truncated_and_escaped(capsys: pytest.Capture
 
 
 def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """If a log is in progress, its application is not LOST, because it may still run. Held events are reported."""
+    """The application of a log in progress is not LOST, because it may still run. Held events are reported."""
     log = tmp_path / "local-1.inprogress"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if "QueryProgressEvent" in line) + 1
@@ -306,7 +306,7 @@ def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str],
 def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """At the end of an unfinished log, commits that min-interval holds are reported."""
+    """At the end of an unfinished log, the commits that min-interval holds are reported."""
     log = tmp_path / "local-1.inprogress"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -318,7 +318,7 @@ def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
 
 
 def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A compressed log makes the same events as the uncompressed log."""
+    """A compressed log yields the same events as the uncompressed log."""
     expected = Replay(capsys, BATCH).events
     for codec in ("zstd", "lz4", "snappy"):
         assert Replay(capsys, FIXTURES / f"batch_udf-4.3.{codec}").events == expected
@@ -327,7 +327,7 @@ def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_missing_library_is_reported_with_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a library is missing, one line names the extra to install."""
+    """If a library is missing, the command prints one line with the extra to install."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     replay = Replay(capsys, FIXTURES / "batch_udf-4.3.snappy")
     assert replay.code == 1
@@ -365,7 +365,7 @@ class _Narrow(io.RawIOBase):
 
 
 def test_unbuffered_output_gets_every_byte() -> None:
-    """An unbuffered stream that writes only a few bytes per call, as with PYTHONUNBUFFERED, receives every byte."""
+    """An unbuffered stream that writes a few bytes per call, as with PYTHONUNBUFFERED, receives every byte."""
     stream = _Narrow()
     sink = JsonLines(cast(BinaryIO, stream))
     events = [event(n) for n in range(5)]

@@ -65,7 +65,7 @@ class Blocking(Reporter):
 
 
 def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **types: str) -> tuple[int, list[str]]:
-    """Run the command and return its exit code and the lines of its table."""
+    """Run the command, and return its exit code and the lines of its table."""
     conf = tmp_path / "spark-defaults.conf"
     extra = f"events.reporter.audit.path {tmp_path}/events.jsonl\n" if "audit" in types else ""
     conf.write_text(extra + "".join(f"events.reporter.{name}.type {given}\n" for name, given in types.items()))
@@ -74,7 +74,7 @@ def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **
 
 
 def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The event reaches the destination of the working reporter and is marked as a test."""
+    """The event reaches the destination of the working reporter, and is marked as a test."""
     code, (_, line) = send(tmp_path, capsys, audit="file")
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
@@ -104,7 +104,7 @@ def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.
 
 
 def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """SystemExit and cancellation in a reporter are reported immediately, without waiting for the ended thread."""
+    """SystemExit and cancellation in a reporter are reported at once; the command does not wait for the thread."""
     began = time.monotonic()
     code, (_, exits, cancels) = send(
         tmp_path, capsys, "--timeout", "60", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
@@ -120,7 +120,7 @@ def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: p
 def test_values_of_references_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error that quotes a reference's value is printed without this value, on one line per reporter."""
+    """If an error quotes the value of a reference, it is printed without this value, on one line per reporter."""
     monkeypatch.setenv("PAGER", "pager://ada:s3cret@host")
     reference = "events.reporter.q.url=${env:PAGER}"
     code, (_, line) = send(tmp_path, capsys, "--set", reference, q=f"{__name__}:Quoting")
@@ -129,7 +129,7 @@ def test_values_of_references_are_hidden(
 
 
 def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """If a reporter blocks, the other reporters' outcomes are printed, and the command exits."""
+    """If a reporter blocks, the outcomes of the other reporters are printed, and the command exits."""
     code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.5", audit="file", b=f"{__name__}:Blocking")
     assert code == 1
     assert " delivered " in audit
@@ -140,7 +140,7 @@ def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pyt
 def test_an_unusable_reporter_has_a_row_and_other_reporters_are_tested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A disabled reporter has a row and causes exit code 1; the other reporters are tested."""
+    """A disabled reporter has a row and makes the exit code 1. The other reporters are tested."""
     code, (_, disabled, audit) = send(tmp_path, capsys, audit="file", out="file")
     assert code == 1
     assert disabled.split()[:3] == ["out", "file", "disabled"]

@@ -1,4 +1,4 @@
-"""Tests of ``spark-events watch``, which reports applications without recent heartbeats."""
+"""Tests of ``spark-events watch``, which reports applications whose heartbeats have stopped."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ListSink:
 
 
 def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, interval: float | None = 60.0) -> bytes:
-    """Return the JSON lines of an application that sends one heartbeat a minute."""
+    """Return JSON lines of an application with one heartbeat per minute."""
     translator = Translator(TranslateConfig(heartbeat_interval=interval))
     events = translator.translate(decoded(application_start(app_id=app_id, app_name=f"shop of {app_id}")))
     for minute in range(minutes):
@@ -65,7 +65,7 @@ def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, int
 
 
 def of_sidecar(app_id: str = "local-1") -> Event:
-    """Return the LOST event that the application's sidecar would have reported."""
+    """Return the LOST event that the sidecar of this application would have reported."""
     translator = Translator()
     translator.translate(decoded(application_start(app_id=app_id)))
     (event,) = translator.driver_lost(START, orderly=False)
@@ -77,7 +77,7 @@ def watch(path: Path, sink: ListSink, minute: float, intervals: float = 2) -> Wa
 
 
 def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path: Path) -> None:
-    """After two intervals without a heartbeat, and not earlier, an application is LOST with its sidecar's event id."""
+    """An application is LOST exactly after two intervals without a heartbeat, with its sidecar's event id."""
     (tmp_path / "events.jsonl").write_bytes(story(minutes=5))
     sink = ListSink()
     assert watch(tmp_path, sink, 5.9).look() == 0
@@ -96,7 +96,7 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
 
 @pytest.mark.parametrize("end", ["STOPPED", "PROGRAM_FAILED", "GATEWAY_CLOSED", "report"])
 def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> None:
-    """An application whose event stream was stopped in order is not LOST, although the application still runs."""
+    """After its end event, or its stream's final report, an application is not LOST, even if it still runs."""
     (tmp_path / "events.jsonl").write_bytes(story(end=end))
     sink = ListSink()
     watch(tmp_path, sink, 10_000).look()
@@ -104,14 +104,14 @@ def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> Non
 
 
 def test_an_application_without_heartbeats_is_never_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An application without heartbeats is never LOST, because batch jobs may be silent for hours. ``-v`` says so."""
+    """An application without heartbeats is never LOST: batch jobs may send no event for hours. ``-v`` explains this."""
     (tmp_path / "events.jsonl").write_bytes(story(interval=None))
     assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
     assert "none: not watched" in capsys.readouterr().out
 
 
 def test_each_loss_is_reported_once(tmp_path: Path) -> None:
-    """Each loss is reported once, even if the same watcher polls again or another watcher runs later."""
+    """Each loss is reported once, even if the same watcher checks again or another watcher runs later."""
     (tmp_path / "events.jsonl").write_bytes(story("a") + story("b"))
     sink = ListSink()
     first = watch(tmp_path, sink, 10)
@@ -123,7 +123,7 @@ def test_each_loss_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_two_watchers_that_poll_at_the_same_time_agree(tmp_path: Path) -> None:
-    """Two watchers that poll at the same time report equal events, although neither reads the other's record."""
+    """Two watchers that check at the same time report equal events, although neither reads the other's record."""
     (tmp_path / "events.jsonl").write_bytes(story())
     sinks = [ListSink(), ListSink()]
     watchers = [watch(tmp_path, sink, 10 + number) for number, sink in enumerate(sinks)]
@@ -135,7 +135,7 @@ def test_two_watchers_that_poll_at_the_same_time_agree(tmp_path: Path) -> None:
 
 
 def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
-    """A watcher records a loss only after all reporters have delivered it, so an undelivered loss is reported again."""
+    """A watcher records a loss only after all reporters have delivered it. Otherwise the loss is reported again."""
     (tmp_path / "events.jsonl").write_bytes(story())
     assert watch(tmp_path, ListSink(undelivered=1), 10).look() == 1
     sink = ListSink()
@@ -144,9 +144,9 @@ def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
 
 
 def test_rotated_and_growing_files(tmp_path: Path) -> None:
-    """The latest heartbeat in any rotated or growing file counts.
+    """The latest heartbeat counts, in a rotated or in a growing file.
 
-    Unfinished lines and lines of other programs are skipped.
+    Incomplete lines and lines of other programs are skipped.
     """
     lines = story(minutes=10).splitlines(keepends=True)
     path = tmp_path / "deep" / "events.jsonl"
@@ -176,7 +176,7 @@ def test_old_files_are_not_read(tmp_path: Path) -> None:
 
 
 def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:
-    """After an outage of the source, the watcher waits, because reporters also deliver late after the outage."""
+    """After an outage of the source, the watcher waits, because reporters may deliver heartbeats late."""
     sink, now = ListSink(), [10.0]
     path = tmp_path / "later"
     watcher = Watcher(JsonFolder(path), lambda: sink, 2, 7 * 86_400, lambda: START / 1000 + 60 * now[0])
@@ -217,7 +217,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
     source, reported = tmp_path / "source", tmp_path / "reported.jsonl"
     source.mkdir()
     settings = {
-        # This duration exceeds any pause of a busy machine between a heartbeat and its line in the file.
+        # This time exceeds any delay of a busy machine between a heartbeat and its line in the file.
         "events.heartbeat.interval": "5s",
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(source / "events.jsonl"),
@@ -232,7 +232,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
             good.send_records(application_start(app_id="good"))
             with FakeDriver(tmp_path / "errors", settings) as bad:
                 bad.send_records(application_start(app_id="bad"))
-                # The start is a line of its own, and without a heartbeat the interval is unknown.
+                # The start has its own line. Until the first heartbeat, the interval is unknown.
                 eventually(lambda: _has_heartbeat(source / "events.jsonl", "bad"), what="its heartbeat")
                 bad.process.send_signal(signal.SIGKILL)
                 bad.process.wait()

@@ -1,4 +1,4 @@
-"""Fixtures for tests of one reporter's delivery."""
+"""Fixtures for tests of a single reporter's delivery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Begin = Callable[..., Delivery]
 
 
 class RecordingStore(Mailbox):
-    """Store that records the time left at ``close`` and the number of waits for room.
+    """Store that records the remaining time at ``close``, and the number of waits for space.
 
     Args:
         capacity: number of events.
@@ -44,7 +44,8 @@ class RecordingStore(Mailbox):
 def late_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the reasons of attempts that succeeded after their timeout.
 
-    Each such attempt counts as a failure without a scripted fault. With a short timeout, a busy machine may cause them.
+    Each of these attempts counts as a failure although no fault was scripted. On a busy machine, a short timeout may
+    cause such attempts.
     """
     settled: list[str] = []
     failed = Breaker.failed

@@ -40,7 +40,7 @@ def test_consecutive_failures_open_the_breaker() -> None:
 
 
 def test_a_success_resets_the_count() -> None:
-    """A success resets the count of failures: rare failures do not show that the destination is down."""
+    """A success resets the count of failures, because isolated failures do not mean that the destination is down."""
     box, changes = breaker(Clock())
     for _ in range(5):
         box.failed("no")
@@ -50,7 +50,7 @@ def test_a_success_resets_the_count() -> None:
 
 
 def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
-    """After the open time, the breaker lets one batch through. If this batch succeeds in time, the breaker closes."""
+    """After the open time, the breaker admits one batch. If this batch succeeds, the breaker closes."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 29.9
@@ -84,7 +84,7 @@ def test_open_times_double_up_to_the_limit() -> None:
 
 
 def test_the_limit_applies_to_the_initial_time() -> None:
-    """If the limit is shorter than the initial open time, the limit applies from the first opening."""
+    """If the maximum is shorter than the initial open time, the maximum applies from the first opening."""
     clock = Clock()
     box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda state, why: None)
     for _ in range(2):
@@ -98,7 +98,7 @@ def test_the_limit_applies_to_the_initial_time() -> None:
 
 
 def test_a_failed_early_attempt_does_not_change_the_state() -> None:
-    """A failed early attempt, as at shutdown, does not prolong the open time and is not a probe."""
+    """A failed early attempt, as at shutdown, does not extend the open time and does not count as a probe."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 10.0

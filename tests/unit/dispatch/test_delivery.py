@@ -1,4 +1,4 @@
-"""Tests of one reporter's delivery: order, retries, deadlines and counts."""
+"""Tests of a single reporter's delivery: order, retries, deadlines and counters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def entries(count: int, first: int = 0) -> Entries:
 
 
 def stop(delivery: Delivery, within: float) -> float:
-    """Stop the delivery and return the duration of the stop in seconds."""
+    """Stop the delivery, and return the duration of the stop in seconds."""
     before = time.monotonic()
     delivery.request_stop(before + within)
     delivery.join()
@@ -107,7 +107,7 @@ class LimitedReporter(FaultyReporter):
     [(1, 1), (2, 2), (100, 4), (2**70, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)],
 )
 def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest: int) -> None:
-    """A reporter's own batch limit splits batches, so that one call is one request. Invalid limits are ignored."""
+    """A reporter's own batch limit splits batches, so that one call makes one request. Invalid limits are ignored."""
     reporter = LimitedReporter(most)
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(12))
@@ -120,7 +120,7 @@ def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )
 def test_a_failed_batch_is_retried_before_later_events(start: Start, fault: Any) -> None:
-    """A failed batch is retried unchanged before later events are sent, which preserves the order."""
+    """A failed batch is retried unchanged before later events are sent, so the order is kept."""
     reporter = FaultyReporter([ok, fault, fault, ok])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(6))
@@ -140,7 +140,7 @@ def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start)
 
 
 def test_a_requested_delay_of_zero_does_not_shorten_the_back_off(start: Start) -> None:
-    """If the requested delay is zero, for example because of a date in the past, the back-off still applies."""
+    """If the requested delay is zero, for example because of a date in the past, the back-off applies."""
     reporter = FaultyReporter([throttled(0.0)] * 3)
     delivery = start(reporter, retry_initial=0.02, retry_max=1.0)
     delivery.put(entries(1))
@@ -159,7 +159,7 @@ def test_a_hanging_call_is_cancelled_and_retried(start: Start, late_attempts: li
 
 
 def test_events_removed_from_the_list_are_retried(start: Start) -> None:
-    """If a reporter empties its list of events and fails, the next attempt still gets the whole batch."""
+    """If a reporter empties its list of events and then fails, the next attempt still receives the whole batch."""
     sent: list[Event] = []
 
     class Empties(Reporter):
@@ -181,7 +181,7 @@ def test_events_removed_from_the_list_are_retried(start: Start) -> None:
 
 
 def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A permanently failed batch is not retried and its events count as rejected. Later events are delivered."""
+    """If a batch fails permanently, it is not retried, and its events count as rejected. Later events are delivered."""
     reporter = FaultyReporter([permanent])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(4))
@@ -200,7 +200,7 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, caplog: pytest.L
 
 
 def test_a_partial_rejection_counts_the_rest_as_delivered(start: Start) -> None:
-    """After a partial rejection, the rejected events count as rejected, the rest of the batch as delivered."""
+    """After a partial rejection, the rejected events count as rejected, and the rest of the batch as delivered."""
     reporter = FaultyReporter([partly(1), partly(5)])
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(4))
@@ -208,7 +208,7 @@ def test_a_partial_rejection_counts_the_rest_as_delivered(start: Start) -> None:
     assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 1})
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
-    # A number that exceeds the batch's size rejects the whole batch.
+    # A number larger than the batch rejects the whole batch.
     assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 5})
     assert delivery.counters().balances
 
@@ -221,7 +221,7 @@ def test_the_number_of_rejected_events_is_limited_to_the_batch(
 
     def refusal() -> PermanentError:
         error = PermanentError("too old")
-        # The base class does not validate values of a user's error class.
+        # The base class of errors does not validate the values of a user's subclass.
         error.rejected = rejected
         return error
 
@@ -234,7 +234,7 @@ def test_the_number_of_rejected_events_is_limited_to_the_batch(
 
 
 def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> None:
-    """A partial rejection in one batch does not make events of the next batch count as delivered."""
+    """A partial rejection of one batch does not change the counts of the next batch."""
     reporter = FaultyReporter([partly(1)], forever=transient)
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(6))
@@ -245,7 +245,7 @@ def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> Non
 
 
 def test_all_kinds_of_outcomes_in_sequence(start: Start, late_attempts: list[str]) -> None:
-    """After every kind of outcome, only the permanently rejected event is missing. The other events arrive in order."""
+    """After outcomes of every kind, only the permanently rejected event is missing. All others arrive in order."""
     reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
     delivery = start(reporter, batch_size=1, timeout=0.02)
     delivery.put(entries(4))
@@ -287,7 +287,7 @@ class RejectedBadly(PermanentError):
     ],
 )
 def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Callable[[], Exception]) -> None:
-    """An error with an invalid number is transient: its events are retried."""
+    """An error with an invalid number is transient, so its events are retried."""
     taken: list[Event] = []
 
     class RaisesOnce(Reporter):
@@ -308,7 +308,7 @@ def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Cal
 
 @pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
 def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) -> None:
-    """A requested delay is limited to one hour. The end of the application ends the delay and delivers the events."""
+    """A requested delay is at most one hour. The end of the application ends the delay and delivers the events."""
     taken: list[Event] = []
 
     class Busy(Reporter):
@@ -330,7 +330,7 @@ def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) ->
 
 
 def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
-    """``retry.max`` also limits the first back-off and its jitter, so users can reduce this setting alone."""
+    """``retry.max`` also limits the first back-off and its jitter, so users need to reduce only this setting."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, retry_initial=36_500 * 86_400.0, retry_max=0.002)
     delivery.put(entries(3))
@@ -339,7 +339,7 @@ def test_retry_max_applies_to_the_first_back_off(start: Start) -> None:
 
 
 def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an error in the retry loop, such as a MemoryError, a new thread continues and no event is dropped."""
+    """After an error in the retry loop itself, such as a MemoryError, a new thread continues; no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
     backoff, defects = RetryLoop._backoff, [MemoryError()]
@@ -370,7 +370,7 @@ def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start
 
 
 def test_errors_validate_their_numbers() -> None:
-    """The constructor of an error rejects an invalid number; the message has this value and the allowed values."""
+    """The constructor of an error rejects an invalid number. The message contains this value and the allowed values."""
     with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: a number of seconds"):
         ThrottledError("busy", "1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"PermanentError: rejected is -1; allowed: a whole number from 0, or None"):
@@ -378,7 +378,7 @@ def test_errors_validate_their_numbers() -> None:
 
 
 def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception that is not an Exception is retried. An error whose text raises is logged without a text."""
+    """Exceptions outside of `Exception` are retried. If the text of an error raises, it is logged without the text."""
     reporter = FaultyReporter([Step(error=NoException), Step(error=UnprintableError), ok])
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(2))
@@ -396,7 +396,7 @@ def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest
 def test_an_error_text_may_contain_any_file_name(
     start: Start, caplog: pytest.LogCaptureFixture, verdict: Callable[[str], Exception]
 ) -> None:
-    """An error whose text has lone surrogates, as in file names that are not UTF-8, is handled like any other error."""
+    """An error whose text has lone surrogates, as from file names that are not UTF-8, is handled like other errors."""
     delivery = start(FaultyReporter([Step(error=lambda: verdict(os.fsdecode(b"caf\xe9.json")))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -411,7 +411,7 @@ def test_an_error_text_may_contain_any_file_name(
 
 
 def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A long error is truncated in the log. Without the limit, logging would use time that other reporters need."""
+    """A long error is truncated in the log, because logging the full text would delay other reporters."""
     delivery = start(FaultyReporter([Step(error=lambda: OSError("x" * 5_000_000))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -419,7 +419,7 @@ def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCa
 
 
 def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The driver's log has one line at the start of an outage and one at its end."""
+    """The driver's log has one line at the start of an outage, and one line at its end."""
     delivery = start(FaultyReporter([transient] * 5))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -441,7 +441,7 @@ def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> N
 
 
 def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: Start) -> None:
-    """If a reporter permanently fails to open, its events count as rejected, so a synchronous driver does not wait."""
+    """If a reporter permanently fails to open, its events count as rejected, so a driver with `sync` does not wait."""
     reporter = FaultyReporter(opening=[permanent])
     delivery = start(reporter)
     for first in (0, 3):
@@ -464,7 +464,7 @@ def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptur
 
 
 def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
-    """A stop delivers the remaining events before it closes the reporter."""
+    """A stop delivers the remaining events, and then closes the reporter."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, batch_size=1, retry_initial=0.01)
     delivery.put(entries(5))
@@ -475,7 +475,7 @@ def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
 
 @pytest.mark.parametrize("forever", [transient, throttled(60), hang], ids=["fails", "throttled", "hangs"])
 def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixture, forever: Any) -> None:
-    """A stop ends at its deadline. A reporter that delivers nothing loses its own events."""
+    """A stop ends at its deadline. A reporter that delivers nothing loses only its own events."""
     reporter = FaultyReporter(forever=forever)
     delivery = start(reporter, capacity=10)
     delivery.put(entries(4))
@@ -487,10 +487,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
 
 
 def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
-    """The end of an application ends a requested delay.
-
-    A wait for deliveries, as in a replay, does not end the delay.
-    """
+    """The end of an application ends a requested delay. A wait for deliveries, as in a replay, does not."""
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -503,19 +500,19 @@ def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
     assert numbers(reporter.events) == [0, 1, 2]
 
 
-#: Seconds; longer than any test takes.
+#: In seconds; longer than any test.
 _LONGER_THAN_ANY_TEST = 3600.0
 
 
 def test_lingering_combines_sparse_events(start: Start) -> None:
-    """With ``batch_linger``, ten sparse events are delivered in fewer than ten calls."""
+    """With ``batch_linger``, ten events at intervals are delivered in fewer than ten calls."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=0.5)
     for number in range(10):
         delivery.put(entries(1, number))
     eventually(lambda: len(reporter.events) == 10)
     assert len(reporter.attempts) < 10
-    # The linger starts again with the next event.
+    # The linger time starts again with the next event.
     delivery.put(entries(1, 10))
     eventually(lambda: len(reporter.events) == 11)
     assert numbers(reporter.events) == list(range(11))
@@ -523,7 +520,7 @@ def test_lingering_combines_sparse_events(start: Start) -> None:
 
 @pytest.mark.parametrize("why", ["a failure", "a full batch", "the end", "a stop"])
 def test_lingering_ends_early(start: Start, why: str) -> None:
-    """The linger time ends early for an event that needs action, for a full batch, and at the end."""
+    """The linger time ends early for an urgent event, for a full batch, and at the end."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     eventually(lambda: reporter.opened)
@@ -541,7 +538,7 @@ def test_lingering_ends_early(start: Start, why: str) -> None:
 
 
 def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
-    """Events that exceed a full batch are sent without lingering, because they have already waited."""
+    """Events beyond a full batch are sent without lingering, because they have already waited."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     delivery.put(entries(4))
@@ -568,12 +565,12 @@ def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> No
     eventually(lambda: len(patient.events) == 2)
 
 
-#: Maximum duration of the shutdown in seconds; a dead destination or a busy machine needs far less.
+#: Longest shutdown, in seconds. A dead destination needs far less time, even on a busy machine.
 _WHOLE_TIME = 60.0
 
 
 def end(delivery: Delivery) -> float:
-    """End the delivery as at the end of an application and return the duration in seconds."""
+    """Stop the delivery as at the end of an application, and return the duration in seconds."""
     began = time.monotonic()
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
     dispatcher.begin_drain()
@@ -584,7 +581,7 @@ def end(delivery: Delivery) -> float:
 
 @pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
 def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
-    """A dead destination gets one last attempt without a wait. Its other events are dropped or remain on disk."""
+    """A dead destination gets one last attempt at once. All other events are dropped or stay on disk."""
     reporter, store = FaultyReporter(forever=transient), RecordingStore(is_durable=guarantee == "at-least-once")
     config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
     breaker = BreakerConfig(failures=3, open_initial=3600.0)
@@ -600,7 +597,7 @@ def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> 
 
 @pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
 def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
-    """A destination that hangs at the end uses at most two seconds, even if its failures began earlier."""
+    """A destination that hangs at the end delays the end by at most two seconds, even if it failed before."""
     reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
     delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
     delivery.put(entries(3))
@@ -612,7 +609,7 @@ def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start
 
 @pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
 def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
-    """A destination that recovers at the end may use the whole remaining time despite its earlier outage."""
+    """A destination that recovers at the end may use all of the remaining time, despite its earlier outage."""
     reporter = FaultyReporter(forever)
     delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
     delivery.put(entries(5))
@@ -622,7 +619,7 @@ def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start,
 
 
 def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
-    """A destination that is slow but not dead may use the whole remaining time."""
+    """A slow but working destination may use all of the remaining time."""
     reporter = GatedReporter()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(3))
@@ -637,11 +634,11 @@ def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
 def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
     later: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A blocking call that succeeds after its timeout counts as delivered. The breaker counts a failure."""
+    """A blocking call that succeeds after its timeout counts as delivered, but as a failure for the breaker."""
     naps = [50.0, 50.0] if later == "slow" else [50.0, 0.0]
     changes: list[str] = []
     now = time.monotonic()
-    # This test uses a separate clock in order not to measure other delays of the thread.
+    # This test uses a separate clock, so that it does not measure other delays of the thread.
     monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
@@ -666,7 +663,7 @@ def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
 
 
 def test_a_stop_ends_a_requested_delay(start: Start) -> None:
-    """A stop ends a requested delay of a minute. The reporter immediately gets one last attempt."""
+    """A stop ends a requested delay of one minute: the reporter gets one last attempt at once."""
     reporter = FaultyReporter([throttled(60)])
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -676,7 +673,7 @@ def test_a_stop_ends_a_requested_delay(start: Start) -> None:
 
 
 def test_a_blocking_reporter_loses_only_its_own_events(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A reporter that blocks its thread loses its own events: the stop logs the loss without waiting for the thread."""
+    """If a reporter blocks its thread, only its own events are lost: the stop logs the loss and does not wait."""
     blocked, other = GatedReporter(), FaultyReporter()
     first, second = start(blocked), start(other)
     for delivery in (first, second):
@@ -696,7 +693,7 @@ def test_a_reporter_that_ends_its_thread_gets_a_new_thread(begin: Begin, caplog:
     class Stops(Reporter):
         async def report(self, events: Sequence[Event]) -> None:
             asyncio.get_running_loop().stop()
-            # In Python 3.12 and newer, report() would return before the loop stops without this sleep.
+            # Without this sleep, report() would return before the loop stops in Python 3.12 and newer.
             await asyncio.sleep(0)
 
     reporters: list[Reporter] = [Stops(), Stops(), taken]
@@ -729,7 +726,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A nearly full mailbox is logged once with its fill level and settings, and again after it was half empty."""
+    """A nearly full mailbox is logged once, with its fill level and settings, and again after it was half empty."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=10, batch_size=1)
     delivery.put(entries(8))
@@ -753,7 +750,7 @@ def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCa
 
 
 def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
-    """A batch leaves one event in a full mailbox, which a later and more severe event can replace."""
+    """A batch leaves one event in a full mailbox, so that a later and more severe event can replace this event."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
@@ -784,12 +781,12 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
     assert store.waits == 1
     reporter.gate.set()
     assert delivery.wait_until_settled(20)
-    # One late answer does not prove that the reporter is quick again.
+    # One late answer does not prove that the reporter is fast again.
     delivery.wait_for_room(1)
     assert store.waits == 1
 
     def waits_again() -> bool:
-        # A batch may take long on a busy machine.
+        # On a busy machine, a batch may take long.
         delivery.put(entries(1))
         delivery.wait_until_settled(20)
         delivery.wait_for_room(1)
@@ -800,7 +797,7 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
 
 
 def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
-    """The driver never waits for room in the mailbox of a failing reporter."""
+    """The driver never waits for space in the mailbox of a failing reporter."""
     store = RecordingStore(2, is_durable=False)
     delivery = start_with_store(FaultyReporter(forever=transient), store)
     delivery.put(entries(2))
@@ -812,7 +809,7 @@ def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
 
 @pytest.mark.parametrize(("is_durable", "held", "dropped"), [(True, 3, {}), (False, 0, {"shutdown": 3})])
 def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped: dict[str, int]) -> None:
-    """At shutdown, durable events remain on disk for the next run. Events in memory are lost."""
+    """At shutdown, durable events stay on disk for the next run. Events in memory are lost."""
     store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
@@ -826,7 +823,7 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     ("script", "timeout"), [([transient], 60.0), ([], 0.3)], ids=["has failed, then hangs", "fails at the end"]
 )
 def test_durable_events_delay_the_end_by_at_most_a_second(script: list[Step], timeout: float) -> None:
-    """An unresponsive destination of durable events delays the end of the application by at most a second."""
+    """If the destination of durable events does not respond, it delays the application's end by at most a second."""
     store, reporter = RecordingStore(), FaultyReporter(script, forever=hang)
     delivery = start_with_store(reporter, store, timeout=timeout)
     delivery.put(entries(1))
@@ -836,7 +833,7 @@ def test_durable_events_delay_the_end_by_at_most_a_second(script: list[Step], ti
 
 
 def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
-    """Durable events remain if the reporter cannot be opened, because another run may be able to open it."""
+    """If the reporter cannot be opened, durable events are kept, because the next run may be able to open it."""
     store, reporter = RecordingStore(), FaultyReporter(opening=[permanent])
     delivery = start_with_store(reporter, store)
     delivery.put(entries(3))
@@ -847,7 +844,7 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
 
 
 def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last moment before the deadline is reserved for writing events to disk, even if a destination hangs."""
+    """The last moments before the deadline are reserved for writing events to disk, even if a destination hangs."""
     monkeypatch.setattr("spark_events.dispatch.delivery._CLOSE_SECONDS", 1.0)
     store, reporter = RecordingStore(), FaultyReporter(forever=hang)
     delivery = start_with_store(reporter, store)
@@ -858,7 +855,7 @@ def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatc
 
 
 def test_progress_is_reported_for_every_settled_batch() -> None:
-    """The delivery reports progress for each delivered or rejected batch, because the driver waits for this report."""
+    """The delivery reports progress after each delivered or rejected batch: the driver waits for this report."""
     progress: list[int | None] = []
     reporter = FaultyReporter([ok, permanent, ok])
     delivery = Delivery(
@@ -872,7 +869,7 @@ def test_progress_is_reported_for_every_settled_batch() -> None:
 
 
 class _WithTask(Reporter):
-    """Reporter with a background task in its loop. ``how`` selects the method that creates the task."""
+    """Reporter with a background task in its event loop. ``how`` selects the method that creates the task."""
 
     def __init__(self, how: str) -> None:
         self.ticks = 0
@@ -898,7 +895,7 @@ class _WithTask(Reporter):
 
 
 class _ObservingTask(_WithTask):
-    """Reporter that records the number of its task's runs at each call."""
+    """Reporter that records at each call how often its background task has run."""
 
     def __init__(self) -> None:
         super().__init__("by a plain open")
@@ -914,7 +911,7 @@ class _ObservingTask(_WithTask):
 
 
 def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
-    """A reporter's background task runs between plain calls, although plain calls do not run the loop."""
+    """A background task of a reporter runs between plain calls, although plain calls do not run the loop."""
     reporter = _ObservingTask()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(100))
@@ -924,7 +921,7 @@ def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
 
 @pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
 def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
-    """A background task, for example for keeping a connection alive, runs even without calls."""
+    """A background task, for example to keep a connection alive, also runs without calls."""
     reporter = _WithTask(how)
     delivery = start(reporter)
     delivery.put(entries(1))
@@ -934,7 +931,7 @@ def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
 
 
 class _WithEndlessTask(_WithTask):
-    """Reporter whose task still runs at the end. With ``stays``, the task ignores cancellation."""
+    """Reporter whose background task still runs at the end. With ``stays``, the task ignores its cancellation."""
 
     def __init__(self, stays: bool) -> None:
         super().__init__("by a plain open")
@@ -954,7 +951,7 @@ class _WithEndlessTask(_WithTask):
 def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A background task is cancelled before the loop closes, so asyncio writes no warning to the driver's log."""
+    """A background task is cancelled before the loop closes, so asyncio logs no warning."""
     reporter = _WithEndlessTask(stays=False)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)
@@ -967,7 +964,7 @@ def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
 
 
 def test_a_task_that_ignores_cancellation_does_not_delay_the_end(start: Start) -> None:
-    """The end waits only a moment for a background task that ignores its cancellation."""
+    """The end waits only briefly for a background task that ignores its cancellation."""
     reporter = _WithEndlessTask(stays=True)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)

@@ -53,13 +53,13 @@ def entries(first: int, last: int) -> Entries:
 
 
 def test_the_configuration_selects_the_type() -> None:
-    """The setting ``type`` selects the dispatcher; sync and async-queued are the names that FLIP-545 uses."""
+    """The setting ``type`` selects the dispatcher. FLIP-545 defines the names sync and async-queued."""
     assert type(create(DispatcherConfig(type="sync"), [])) is SyncDispatcher
     assert type(create(DispatcherConfig(type="async-queued"), [])) is AsyncQueuedDispatcher
 
 
 def test_every_reporter_gets_every_event() -> None:
-    """Each reporter gets the same events in the same order."""
+    """All reporters get the same events in the same order."""
     reporters = [FaultyReporter(), FaultyReporter([transient])]
     dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -69,7 +69,7 @@ def test_every_reporter_gets_every_event() -> None:
 
 
 def test_sync_returns_when_all_reporters_have_settled() -> None:
-    """The sync dispatcher returns when every reporter has settled every event, after retries and rejections."""
+    """The sync dispatcher returns when every reporter has settled every event, including retries and rejections."""
     reporters = [FaultyReporter([transient, transient]), FaultyReporter([permanent])]
     dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -82,15 +82,14 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
 def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late reporter delays the dispatcher for one timeout and is logged once.
-
-    The dispatcher then ignores this reporter.
+    """A late reporter delays the dispatcher for one timeout and is logged once. Then the dispatcher does not wait for
+    it.
     """
     other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
     both = deliveries(gated, other)
     ages: dict[object, float] = dict.fromkeys((one.store for one in both), 0.0)
     late = both[0].store
-    # The test sets the age of unanswered events instead of waiting.
+    # Instead of waiting, the test sets the age of unanswered events.
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: age(box) and ages[box])
     dispatcher = SyncDispatcher(both, timeout)
     dispatcher.start()
@@ -112,7 +111,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
-    # The dispatcher waits again for the reporter, which has caught up and is then late a second time.
+    # The reporter has delivered its backlog, so the dispatcher waits for it again. Now the reporter is late again.
     assert dispatcher.progress().answered == 2
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
@@ -124,7 +123,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
 
 
 def test_sync_does_not_wait_for_an_open_breaker() -> None:
-    """A destination whose circuit breaker is open causes no timeout, because its events are held."""
+    """If the circuit breaker of a destination is open, no timeout occurs, because the events are held."""
     dead = Delivery(
         "dead",
         lambda: FaultyReporter(forever=transient),
@@ -143,7 +142,7 @@ def test_sync_does_not_wait_for_an_open_breaker() -> None:
 def test_time_with_an_open_breaker_does_not_count_as_late(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Time with an open breaker does not count as a timeout. A reporter that is late afterwards is skipped."""
+    """Time with an open breaker does not count towards the timeout. A reporter that is late afterwards is skipped."""
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: 11.0)
     held, config = threading.Event(), DeliveryConfig(retry_initial=0.001)
     hooks = Hooks(on_breaker=lambda *change: held.set())
@@ -166,7 +165,7 @@ def test_time_with_an_open_breaker_does_not_count_as_late(
 
 
 def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None:
-    """With async-queued, the driver waits only for guaranteed reporters. Without such reporters, it never waits."""
+    """With async-queued, the driver waits only for guaranteed reporters, and never waits if there are none."""
     promised = FaultyReporter()
     config = DeliveryConfig(guarantee="guaranteed")
     dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
@@ -189,7 +188,7 @@ def test_sync_without_events_does_not_wait() -> None:
 
 
 def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
-    """With async-queued, a stuck reporter delays neither the driver nor other reporters."""
+    """With async-queued, a hanging reporter delays neither the driver nor other reporters."""
     other = FaultyReporter()
     dispatcher = AsyncQueuedDispatcher(deliveries(gated, other), 20)
     dispatcher.start()
@@ -223,7 +222,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
 
 
 def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gated: GatedReporter) -> None:
-    """A record without events is complete if no earlier record has an unsettled event."""
+    """A record without events is complete when all events of earlier records are settled."""
     dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
@@ -234,7 +233,7 @@ def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gate
 
 
 def test_rejected_events_are_complete() -> None:
-    """Permanently rejected events complete their record, so the driver does not keep this record forever."""
+    """Permanently rejected events complete their record, so the driver can delete the record."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
@@ -243,7 +242,7 @@ def test_rejected_events_are_complete() -> None:
 
 
 def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
-    """All hanging reporters share the deadline of one stop; their delays do not add up."""
+    """All hanging reporters share the deadline of a stop, so their delays do not add up."""
     reporters = [FaultyReporter(forever=hang) for _ in range(4)]
     dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
@@ -255,7 +254,7 @@ def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
 
 
 def test_events_without_a_record_do_not_reset_the_progress() -> None:
-    """Events without a record, such as events about a killed driver, do not affect the progress of records."""
+    """Events without a record, such as the event about a killed driver, do not affect the progress of records."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)

@@ -23,7 +23,7 @@ QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 
 
 class Blocking(Reporter):
-    """Reporter that blocks its thread and the event loop until the gate opens. It then accepts the events."""
+    """Reporter that blocks its thread and event loop until the gate opens, and then accepts the events."""
 
     def __init__(self, gate: threading.Event, taken: list[Event]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Blocking(Reporter):
 
 
 class Spins(Reporter):
-    """Reporter with a busy loop, which the test ends."""
+    """Reporter with a busy loop that runs until the test ends it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
 
 
 def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) -> None:
-    """An abandoned call that returns later does not count its events twice."""
+    """If an abandoned call returns later, its events are not counted twice."""
     first, second = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [first, second]
     delivery = started(lambda: reporters.pop(0))
@@ -113,7 +113,7 @@ def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) 
 
 
 def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None:
-    """When the limit of blocked threads is reached, events for a reporter that always blocks are held."""
+    """If a reporter always blocks, its events are held as soon as the limit of blocked threads is reached."""
     delivery = started(lambda: Blocking(gate, []), Hooks(), timeout=0.01)
     delivery.put(entries(1))
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
@@ -157,10 +157,7 @@ def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Eve
 
 
 def test_a_successful_open_closes_the_breaker() -> None:
-    """A successful open() closes the breaker without an event.
-
-    Otherwise the next failure would open the breaker again.
-    """
+    """A successful open() closes the breaker even without events. Otherwise the next failure would reopen it."""
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
@@ -174,7 +171,7 @@ def test_a_successful_open_closes_the_breaker() -> None:
 
 
 def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading.Event) -> None:
-    """During the drain, a replacement starts despite an open breaker, whose open time would exceed the deadline."""
+    """During the drain, a replacement starts despite an open breaker, because the open time exceeds the deadline."""
     reporters: list[Reporter] = [Blocking(gate, []), FaultyReporter()]
     config, hour = DeliveryConfig(timeout=0.05, retry_initial=0.001), BreakerConfig(failures=1, open_initial=300.0)
     delivery = Delivery("r", lambda: reporters.pop(0), config, 100, breaker=hour)
@@ -188,7 +185,7 @@ def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading
 
 
 def test_a_permanent_failure_closes_the_breaker() -> None:
-    """A permanent failure closes the breaker, because the destination has answered."""
+    """A permanent failure closes the breaker, because it proves that the destination answers."""
     delivery = started(lambda: FaultyReporter([transient, transient, permanent]), timeout=20.0)
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -199,7 +196,7 @@ def test_a_permanent_failure_closes_the_breaker() -> None:
 
 
 class EndsSlowly(Reporter):
-    """Reporter that ends a moment after its cancellation."""
+    """Reporter that ends shortly after its cancellation."""
 
     cancelled = 0
 
@@ -213,7 +210,7 @@ class EndsSlowly(Reporter):
 
 
 def test_a_cancelled_attempt_may_end_slowly() -> None:
-    """The thread of a cancelled attempt that ends slowly is not blocked and continues to be used."""
+    """If a cancelled attempt ends slowly, its thread does not count as blocked and is used again."""
     reporter = EndsSlowly()
     delivery = started(lambda: reporter)
     delivery.put(entries(1))
@@ -224,7 +221,7 @@ def test_a_cancelled_attempt_may_end_slowly() -> None:
 
 
 def test_a_busy_thread_is_abandoned_and_replaced(late_attempts: list[str]) -> None:
-    """A thread with a busy loop is abandoned and counted; a replacement delivers the events."""
+    """A thread with a busy loop is abandoned and counted. A replacement delivers the events."""
     spinning = Spins()
     reporters: list[Reporter] = [spinning, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
@@ -248,7 +245,7 @@ def test_a_busy_thread_is_abandoned_and_replaced(late_attempts: list[str]) -> No
 
 
 def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """If a replacement's constructor raises, construction is retried and logged once. Supervision continues."""
+    """If the constructor of a replacement raises, it is retried and logged once. Supervision continues."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     outcomes: list[Reporter | None] = [blocked, None, None, taken]
 
@@ -271,7 +268,7 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
 
 
 def overdue(delivery: Delivery) -> None:
-    """Wait until the reporter's thread counts as blocked, before the next check of the supervision."""
+    """Wait until the reporter's thread counts as blocked, before the next check by the supervision."""
     eventually(lambda: delivery._worker.overdue(time.monotonic())[0] > 0.6)
 
 
@@ -296,7 +293,7 @@ def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """If no thread can be started, one message is logged for each blocked thread, however often the start fails."""
+    """If no thread can be started, each blocked thread causes one message, however often the start fails."""
     blocked = [Blocking(gate, []), Blocking(gate, [])]
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
@@ -323,7 +320,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
 def test_a_returned_thread_that_blocks_again_is_logged_again(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """If a blocked thread could not be replaced, returned and blocks again, a second message is logged."""
+    """If a blocked thread without a replacement returns and blocks again, a second message is logged."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked)
     thread_limit(True)
@@ -349,7 +346,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
     monkeypatch: pytest.MonkeyPatch,
     thread_limit: Callable[[bool], None],
 ) -> None:
-    """A failed thread start does not count as an additional failure, and its event loop is closed."""
+    """A failed thread start does not count as another failure, and its event loop is closed."""
     loops: list[asyncio.AbstractEventLoop] = []
     new_loop = asyncio.new_event_loop
 
@@ -380,7 +377,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
 def test_a_blocking_constructor_delays_only_its_reporter(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A blocking constructor, as for an unreachable host, delays neither the supervision nor the shutdown."""
+    """A constructor that blocks, for example on an unreachable host, delays neither supervision nor shutdown."""
     monkeypatch.setattr(retry_loop_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
@@ -407,7 +404,7 @@ def test_a_blocking_constructor_delays_only_its_reporter(
 
 
 def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Event) -> None:
-    """A replacement's constructor may exceed the timeout or run its own loop, and its errors reject no event."""
+    """The constructor of a replacement may exceed the timeout or run its own loop. Its errors reject no event."""
     blocked, taken = Blocking(gate, []), FaultyReporter()
     made: list[int] = []
 
@@ -452,7 +449,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_other_reporters(
 
 
 def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:
-    """The dispatcher waits briefly for a full mailbox, but not again while this mailbox stays full."""
+    """The dispatcher waits briefly for a full mailbox, but does not wait again while this mailbox stays full."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked, timeout=20.0)
     delivery.put(entries(100))
@@ -488,7 +485,7 @@ def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> Non
 
 
 def test_an_outage_opens_the_breaker_and_loses_no_event() -> None:
-    """During an outage the breaker opens and holds the events, which later arrive in order. Each change is reported."""
+    """During an outage, the breaker opens and holds the events. They later arrive in order; each change is reported."""
     changes: list[tuple[BreakerState, BreakerState]] = []
     reporter = FaultyReporter([transient] * 5)
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append((old, new)))

@@ -1,4 +1,4 @@
-"""Tests of the mailbox, which is bounded and ordered and sheds the lowest priority first."""
+"""Tests of the mailbox: it is bounded and ordered, and sheds the lowest priority first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mailbox(capacity: int = 100) -> Mailbox:
 
 
 def entries(severities: str) -> Entries:
-    """Return one entry per letter, numbered by position."""
+    """Return one entry per letter, numbered by its position."""
     return Entries([Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)])
 
 
@@ -53,7 +53,7 @@ def test_events_are_taken_in_order() -> None:
     ],
 )
 def test_a_full_mailbox_sheds_the_oldest_of_the_least_severe(put: str, kept: list[int]) -> None:
-    """A full mailbox sheds the oldest event of the lowest severity. It rejects a new event of lower severity."""
+    """A full mailbox sheds the oldest event of the lowest severity, and rejects a new event of lower severity."""
     box = mailbox(capacity=3)
     box.put(entries(put))
     assert numbers(box.take(10)) == kept
@@ -61,7 +61,7 @@ def test_a_full_mailbox_sheds_the_oldest_of_the_least_severe(put: str, kept: lis
 
 
 def test_mailboxes_with_the_same_events_are_independent() -> None:
-    """An event that one full mailbox sheds is still delivered from other mailboxes."""
+    """An event that one full mailbox sheds is still delivered from all other mailboxes."""
     together = entries("DIWIE")
     small, smaller, wide = mailbox(3), mailbox(1), mailbox()
     for box in (small, smaller, wide):
@@ -77,7 +77,7 @@ def test_mailboxes_with_the_same_events_are_independent() -> None:
 )
 @pytest.mark.parametrize("first", ["it", "others"])
 def test_status_changes_and_loss_reports_are_shed_last(name: str, first: str) -> None:
-    """A status change or loss report is shed only after all other events, regardless of severity."""
+    """Status changes and loss reports are shed after all other events, regardless of severity."""
     least, worst = EventBuilder("tests", name).set_severity("TRACE").build(), event(0, Severity.FATAL)
     box = mailbox(capacity=1)
     box.put(Entries([Entry(1, one) for one in ((least, worst) if first == "it" else (worst, least))]))
@@ -101,7 +101,7 @@ def large(weight: int, *severities: str) -> Entries:
     ],
 )
 def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int]) -> None:
-    """Large events have more weight. The mailbox accepts and sheds them by the same priorities, oldest first."""
+    """Large events have more weight. The mailbox sheds them by the same priorities, oldest first."""
     box = mailbox(capacity=6)
     box.put(entries(put))
     box.put(then)
@@ -111,7 +111,7 @@ def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int])
 
 
 def test_a_batch_has_fewer_large_events() -> None:
-    """A batch has a weight limit and therefore contains fewer large events. A single event may exceed the limit."""
+    """A batch has a weight limit, and therefore contains fewer large events. A single event may exceed the limit."""
     box = mailbox(capacity=100)
     box.put(Entries([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")]))
     seen = []
@@ -123,7 +123,7 @@ def test_a_batch_has_fewer_large_events() -> None:
 
 
 def test_events_in_flight_are_not_shed() -> None:
-    """Events in flight count towards the capacity and are not shed."""
+    """Events in flight count towards the capacity, but are not shed."""
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
@@ -134,7 +134,7 @@ def test_events_in_flight_are_not_shed() -> None:
 
 
 def test_a_new_event_is_shed_if_all_other_events_are_in_flight() -> None:
-    """If all other events are in flight, a new event is shed without a wait."""
+    """If all other events are in flight, a new event is shed immediately."""
     box = mailbox(capacity=1)
     box.put(entries("I"))
     box.take(1)
@@ -160,7 +160,7 @@ def test_the_oldest_record_is_known_until_it_is_settled() -> None:
 
 
 def test_clearing_counts_the_lost_events() -> None:
-    """Clearing a mailbox drops and counts waiting events and events in flight."""
+    """Clearing a mailbox drops and counts all events, waiting and in flight."""
     box = mailbox()
     box.put(entries("IIIII"))
     box.take(2)
@@ -175,14 +175,16 @@ def test_waiting_ends_when_all_events_are_dropped() -> None:
     box.take(1)
     waiting = threading.Thread(target=box.wait_until_empty, args=(60,), daemon=True)
     waiting.start()
-    time.sleep(0.1)  # The other thread may not wait yet. The test cannot observe this state, which is not a failure.
+    time.sleep(
+        0.1
+    )  # The other thread may not be waiting yet. The test cannot observe this state, and the result is the same.
     box.clear("shutdown")
     waiting.join(20)
     assert not waiting.is_alive()
 
 
 def test_waiting_ends_when_all_events_are_settled() -> None:
-    """A wait for an empty mailbox ends only when events in flight are settled, too."""
+    """A wait for an empty mailbox ends only when the events in flight are settled as well."""
     box = mailbox()
     assert box.wait_until_empty(0)
     box.put(entries("I"))
@@ -197,7 +199,7 @@ def test_waiting_ends_when_all_events_are_settled() -> None:
 
 
 def test_only_the_first_event_wakes_the_worker() -> None:
-    """Only the first event in an empty mailbox wakes its worker; a worker with waiting events needs no further call."""
+    """Only the first event in an empty mailbox wakes its worker, because a worker with events does not sleep."""
     box = mailbox(2)
     assert not box.put(Entries())
     assert box.put(entries("I"))

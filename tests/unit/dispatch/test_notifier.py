@@ -1,4 +1,4 @@
-"""Tests of the notifier, which any thread sets and one thread receives; no notification is missed."""
+"""Tests of the notifier: any thread sets it, one thread waits for it, and no notification is missed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def notifier(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) ->
 def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, Any, None]]) -> bool:
     """Return whether a wait ended in time.
 
-    The wait runs in a thread, because a missed notification must not block the test.
+    The wait runs in a thread, so that a missed notification does not block the test.
     """
     heard = []
 
@@ -45,14 +45,14 @@ def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, A
 
 
 def test_a_notification_before_the_wait_is_received(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification before the wait is received. Two such notifications count as one."""
+    """A notification before the wait ends the wait. Two notifications before the wait count as one."""
     notifier.notify()
     notifier.notify()
     assert in_time(loop, notifier.wait)
 
 
 def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification wakes another thread, and again after each reset."""
+    """A notification wakes another thread, and does so again after each reset."""
     heard = threading.Semaphore(0)
 
     async def hear() -> None:
@@ -73,7 +73,7 @@ def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asy
 
 
 def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification that a reset discarded wakes no thread; the wait ends at its timeout."""
+    """A reset discards earlier notifications: they wake no thread, and the wait ends at its timeout."""
     times: list[float] = []
 
     async def wait() -> None:
@@ -104,7 +104,8 @@ def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) 
 
 
 def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification after the loop has closed raises no error, because the notifying thread cannot know its state."""
+    """A notification after the loop has closed raises no error, because the notifying thread cannot know the loop's
+    state."""
     notifier.wait_in_loop()
     loop.close()
     notifier.notify()

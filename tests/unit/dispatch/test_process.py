@@ -1,4 +1,4 @@
-"""Tests of a reporter in its own process: it behaves like a reporter in a thread and recovers from faults."""
+"""Tests of a reporter in its own process: it behaves like a reporter in a thread, and recovers from faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.errors import ReporterProcessError
 from unit.dispatch.conftest import Begin
 
-#: Seconds until a hanging reporter times out: longer than the start of Python on a busy machine.
+#: Timeout of a hanging reporter in seconds; longer than the start of Python on a busy machine.
 SHORT = 10.0
 Start = Callable[..., Delivery]
 
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _none_is_left() -> Iterator[None]:
-    """Fail if a process still runs after ``begin`` has stopped every delivery."""
+    """Fail if a process still runs after ``begin`` has stopped all deliveries."""
     yield
     eventually(lambda: not children(), what="every process to be gone")
 
@@ -61,10 +61,10 @@ def start(path: Path, begin: Begin) -> Start:
 
 
 def children() -> list[psutil.Process]:
-    """Return the processes of reporters named "isolated", including zombies."""
+    """Return the processes of the reporter "isolated", including zombies."""
     found = []
     for process in psutil.Process().children():
-        # A process may end between the two calls.
+        # A process may end between these two calls.
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() == psutil.STATUS_ZOMBIE or "isolated" in process.cmdline():
                 found.append(process)
@@ -113,7 +113,7 @@ def test_events_arrive_unchanged(start: Start, path: Path) -> None:
 def test_a_fault_is_logged_counted_and_retried(
     start: Start, path: Path, caplog: pytest.LogCaptureFixture, order: str, what: str
 ) -> None:
-    """A fault is logged with its reason, and its recovery is logged. No event is lost, repeated or out of order."""
+    """A fault is logged with its reason, and so is the recovery. No event is lost, repeated or out of order."""
     delivery = start(batch_size=2, timeout=SHORT if "timeout" in what else 60.0)
     delivery.put(entries(event(0), event(1), event(2, do=order), event(3), event(4)))
     assert delivery.wait_until_settled(30)
@@ -129,7 +129,7 @@ def test_a_fault_is_logged_counted_and_retried(
 
 
 def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A permanent failure in the process drops only its batch. The sidecar receives type and text of the error."""
+    """A permanent failure in the process drops only its batch. The sidecar receives the error's type and text."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0), event(1, do="permanent"), event(2)))
     assert delivery.wait_until_settled(20)
@@ -151,7 +151,7 @@ def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start,
 
 
 def test_a_process_is_kept_between_batches(start: Start) -> None:
-    """An error that a reporter raises does not end the reporter's process."""
+    """An error of a reporter does not end the reporter's process."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -162,7 +162,7 @@ def test_a_process_is_kept_between_batches(start: Start) -> None:
 
 
 def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the process dies between batches, one failed attempt is counted and logged, and a new process continues."""
+    """If the process dies between two batches, one failed attempt is counted and logged. A new process continues."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -176,7 +176,7 @@ def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, cap
 
 
 def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Log records of a reporter's process reach the sidecar's log with their logger's name and level."""
+    """Log records of a reporter's process reach the sidecar's log with the logger's name and level."""
     delivery = start()
     delivery.put(entries(event(7, do="log")))
     assert delivery.wait_until_settled(20)
@@ -184,7 +184,7 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
 
 
 def test_printed_text_is_written_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Text that a reporter prints is written to standard error, as in the sidecar, and not to the pipe of answers."""
+    """Text that a reporter prints goes to standard error, as in the sidecar, and not to the pipe of answers."""
     delivery = start()
     delivery.put(entries(event(0, do="print")))
     assert delivery.wait_until_settled(20)
@@ -203,7 +203,7 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
         links = {fd: os.readlink(f"/proc/{child().pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child().pid}/fd")}
     finally:
         os.close(secret)
-    # The descriptors belong to requests, answers, the loop's selector and socket pair, and the file.
+    # The descriptors belong to the requests, the answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
     assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
@@ -229,7 +229,7 @@ def test_the_reporter_s_batch_limit_applies(start: Start, path: Path) -> None:
 def test_modules_in_the_working_directory_are_not_imported(
     start: Start, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process does not import modules of the driver's working directory, such as a user's json.py."""
+    """The process does not import modules from the driver's working directory, such as a user's json.py."""
     for name in ("json", "logging", "asyncio"):
         tmp_path.joinpath(f"{name}.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
@@ -256,7 +256,7 @@ def test_signals_for_the_driver_do_not_end_the_process(start: Start, path: Path)
 
 @pytest.mark.parametrize("ending", ["block", "exit"])
 def test_child_processes_end_with_the_process(start: Start, tmp_path: Path, ending: str) -> None:
-    """Child processes end with the reporter's process, whether this process is killed or exits."""
+    """Child processes end with the reporter's process, whether the process is killed or exits."""
     delivery = start(batch_size=1, timeout=SHORT)
     pid = tmp_path / "pid"
     delivery.put(entries(event(0, do="start a child", path=str(pid)), event(1, do=ending)))
@@ -265,7 +265,7 @@ def test_child_processes_end_with_the_process(start: Start, tmp_path: Path, endi
 
 
 def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> None:
-    """If a start exceeds the timeout of an attempt, later attempts continue the start. A call has the whole timeout."""
+    """If the process starts slowly, later attempts continue the start. A call has the whole timeout."""
     delivery = start("misbehaving:MadeLater", timeout=1.0)
     delivery.put(entries(event(0)))
     process = child()
@@ -290,7 +290,7 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
 def test_a_failing_constructor_or_open_is_retried(
     start: Start, caplog: pytest.LogCaptureFixture, kind: str, what: str
 ) -> None:
-    """If the constructor or open() fails, the call is retried and the reporter's events are held."""
+    """If the constructor or open() fails, it is retried, and the reporter's events are held."""
     delivery = start(kind)
     delivery.put(entries(event(0)))
     eventually(lambda: delivery.counters().failures >= 2)
@@ -299,7 +299,7 @@ def test_a_failing_constructor_or_open_is_retried(
 
 
 def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An exit in close() is logged and leaves no process. All events have already been delivered."""
+    """An exit in close() is logged and leaves no process. All events were delivered before."""
     delivery = start("misbehaving:DiesInClose")
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)
@@ -312,7 +312,7 @@ def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: 
 
 
 def with_details(error: Exception, **details: object) -> Exception:
-    """Set the given attributes on an error, as an error class of a user may do, and return the error."""
+    """Set attributes on an error, as a user's error class may do, and return the error."""
     vars(error).update(details)
     return error
 
@@ -334,7 +334,7 @@ def with_details(error: Exception, **details: object) -> Exception:
     ],
 )
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
-    """Any error passes through the pipe, even if its text is too long, cannot be encoded or raises."""
+    """Any error can be sent through the pipe, even if its text is too long, cannot be encoded or raises."""
     data = messages.encode(messages.failure(error))
     answer = messages.answers_of()(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
@@ -357,13 +357,13 @@ def test_events_from_the_pipe_are_immutable() -> None:
 
 @pytest.mark.parametrize("nonsense", [b"\xc1", b"", b"\x81\xa4type\xa4nope", b"\x01"])
 def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
-    """Writing an invalid answer raises an error that the reader of the pipe handles."""
+    """Decoding an invalid answer raises an error, which the reader of the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
         messages.answers_of()(nonsense)
 
 
 def test_the_process_ends_when_its_pipe_closes() -> None:
-    """The process ends when its pipe closes, even if the kernel does not signal the sidecar's death."""
+    """The process ends when its pipe closes, even if the kernel sends no signal about the sidecar's death."""
 
     async def scenario() -> str:
         child = Child("isolated")

@@ -1,4 +1,4 @@
-"""Tests of filters, which select a reporter's events, and of variables, which add or remove attributes."""
+"""Tests of filters, which select the events of a reporter, and of variables, which add or remove attributes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def passes(chosen: Selection, event: Event) -> bool:
     ],
 )
 def test_patterns_match_whole_scopes_and_names(includes: str, scope: str, name: str, passed: bool | None) -> None:
-    """A pattern is <scope>[:<name>[,<name>]] as in Flink, and semicolons separate patterns; only * is a wildcard."""
+    """A pattern is <scope>[:<name>[,<name>]], as in Flink. Semicolons separate patterns; only * is a wildcard."""
     if passed is None:
         with pytest.raises(ConfigError, match="is not a pattern"):
             selection(includes=includes)
@@ -65,21 +65,21 @@ def test_patterns_match_whole_scopes_and_names(includes: str, scope: str, name: 
 
 
 def test_excludes_override_includes() -> None:
-    """An event that both filters match is excluded."""
+    """An event that matches both the include filter and the exclude filter is excluded."""
     chosen = selection(includes="spark.*", excludes="*:Commit")
     assert passes(chosen, one("spark.job", "Start"))
     assert not passes(chosen, one("spark.job", "Commit"))
 
 
 def test_severity_is_a_threshold() -> None:
-    """Events of the configured severity or a higher severity pass."""
+    """Events of the configured severity or above pass."""
     chosen = selection(severity="warn")
     passed = [severity.value for severity in Severity if passes(chosen, one("s", severity=severity.value))]
     assert passed == ["WARN", "ERROR", "FATAL"]
 
 
 def test_added_and_removed_attributes_affect_one_reporter() -> None:
-    """Attributes that one reporter's settings add or remove do not change the event for other reporters."""
+    """If a reporter's settings add or remove attributes, the event does not change for other reporters."""
     event = one("spark.job")
     (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of(Entries([Entry(7, event)]))
     assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
@@ -88,7 +88,7 @@ def test_added_and_removed_attributes_affect_one_reporter() -> None:
 
 
 def test_without_settings_events_pass_unchanged() -> None:
-    """Without settings, events pass as the same object, so the default adds no cost."""
+    """Without settings, each event passes as the same object, so the default costs nothing."""
     event = one("anything", severity="TRACE")
     (entry,) = selection().of(Entries([Entry(1, event)]))
     assert entry.event is event
@@ -133,7 +133,7 @@ def test_filters_of_two_reporters_are_independent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["", " ", ";"])
 def test_an_empty_include_is_rejected(given: str) -> None:
-    """An empty include filter is rejected, because the reporter would silently receive no event."""
+    """An empty include filter is rejected, because the reporter would receive no event without a message."""
     with pytest.raises(ConfigError, match=r"r\.filter\.includes: given .* \(nothing\), expected <scope>"):
         selection(includes=given)
     assert passes(selection(excludes=given), one("spark.job", "Commit"))
@@ -152,7 +152,7 @@ def test_an_invalid_pattern_is_rejected_with_one_message() -> None:
 
 
 def test_heartbeats_reach_only_reporters_that_enable_them() -> None:
-    """Heartbeats reach only reporters that enable ``heartbeats``, whatever their filters are."""
+    """Heartbeats reach only reporters that enable ``heartbeats``, regardless of their filters."""
     beat = one("spark.application", "HeartbeatEvent", "DEBUG")
     assert not passes(selection(), beat)
     assert not passes(selection(includes="*:HeartbeatEvent"), beat)

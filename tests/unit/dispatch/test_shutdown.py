@@ -1,4 +1,4 @@
-"""Tests that a shutdown ends in time despite faulty reporters and delivers every event to the other reporters."""
+"""Tests that a shutdown ends in time despite faulty reporters, and delivers every event of other reporters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from misbehaving import KINDS, RELEASE, pipeline_with, release
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 
-#: Allowed delay after the deadline, in seconds.
+#: Allowed time beyond the deadline, in seconds.
 _LATENESS = 0.1
 _PATIENCE = 0.5
-#: Seconds of processor time that the other reporters need before the deadline to deliver all events.
+#: Processor time that the other reporters need before the deadline to deliver all events, in seconds.
 _LEAST = 0.2
 _EVENTS = 600
 
@@ -28,11 +28,11 @@ _EVENTS = 600
 @pytest.fixture(autouse=True)
 def _released(witness: Witness) -> Iterator[None]:
     RELEASE.clear()
-    # The witness process, and servers of other tests in this run, may continue to run.
+    # The witness process and the servers of other tests in this run may continue to run.
     others = set(psutil.Process().children())
     yield
     release()
-    # A process ends with its current attempt, which has a short timeout in this test.
+    # A process ends after its current attempt, which has a short timeout in this test.
     eventually(lambda: set(psutil.Process().children()) <= others, what="every reporter's process to be gone")
 
 
@@ -41,7 +41,7 @@ def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
 
 
 def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
-    """Stop the dispatcher in time and return the seconds for which the machine ran its processes."""
+    """Stop the dispatcher in time, and return for how many seconds the machine ran its processes."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
     dispatcher.stop(began + patience)
@@ -52,7 +52,7 @@ def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -
 def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
     counters = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
-    # A reporter with too little processor time before the deadline cannot deliver every event.
+    # If a reporter gets too little processor time before the deadline, it cannot deliver every event.
     if ran >= _LEAST:
         assert written == list(range(_EVENTS))
         assert (counters["good"].delivered, counters["good"].lost) == (_EVENTS, 0)
@@ -63,7 +63,7 @@ def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_ends_at_its_deadline_with_any_faulty_reporter(kind: str, tmp_path: Path, witness: Witness) -> None:
-    """A stop ends at its deadline even if a faulty reporter is active and has a full mailbox."""
+    """A stop ends at its deadline even if a faulty reporter is active and its mailbox is full."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -81,7 +81,7 @@ def at_work(dispatcher: AsyncQueuedDispatcher) -> bool:
 
 
 def test_a_stop_ends_at_its_deadline_with_all_faulty_reporters(tmp_path: Path, witness: Witness) -> None:
-    """A stop ends at its deadline even if all faulty reporters are active: their delays do not add up."""
+    """A stop ends at its deadline even if all faulty reporters are active, so their delays do not add up."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind for kind in KINDS if kind != "spins in a thread"], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -91,7 +91,7 @@ def test_a_stop_ends_at_its_deadline_with_all_faulty_reporters(tmp_path: Path, w
 
 
 def test_a_stop_without_time_returns_at_once(tmp_path: Path, witness: Witness) -> None:
-    """A stop without remaining time returns immediately and counts the undelivered events."""
+    """A stop without remaining time returns at once and counts the undelivered events."""
     dispatcher = pipeline_with(["blocks (def)", "holds the lock in a process"], tmp_path / "f", timeout="1s").dispatcher
     dispatcher.start()
     fill(dispatcher, 0, 5)

@@ -17,14 +17,14 @@ def counters(delivered: int) -> dict[str, DeliveryCounters]:
 
 
 def test_the_final_numbers_are_reported_last() -> None:
-    """The final statistics are reported last, even if another thread is still sending earlier statistics."""
+    """The final statistics are sent last, even if another thread is still sending earlier statistics."""
     reports: list[Any] = []
     telemetry = DispatcherTelemetry(lambda: None, reports.append)
     end = threading.Thread(target=lambda: telemetry.numbers(lambda: counters(9), at_once=True))
 
     def earlier() -> dict[str, DeliveryCounters]:
         end.start()
-        # The final report must wait for this report, although its thread could run first.
+        # The final statistics must wait for this thread, although their own thread could run first.
         end.join(0.2)
         return counters(5)
 

@@ -1,4 +1,4 @@
-"""Run the shim's JUnit tests of this folder in a separate JVM, without a running Spark."""
+"""Run the JUnit tests of the shim in a separate JVM, without a running Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def failures() -> dict[str, str | None]:
-    """Return the failure of each test that JUnit ran, or None, by test name."""
+    """Return the result of each JUnit test by name: its failure, or None."""
     junit = next(JUNIT.glob("junit-platform-console-standalone-*.jar"), None)
     if junit is None:
         missing("there is no JUnit in .tools/junit; make junit fetches it")
@@ -41,7 +41,7 @@ def failures() -> dict[str, str | None]:
         launcher = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}"]
         execute = ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=none", "--disable-banner"]
         what = [f"--scan-classpath={classes}", "--include-classname=.*Test", f"--reports-dir={reports}"]
-        # Exit code 1 means that a test failed; the reports have the details, so it is no error here.
+        # Exit code 1 means that a test failed. The reports contain the details, so exit code 1 is not an error here.
         subprocess.run([*launcher, *execute, *what], check=False, timeout=540)
         cases = ElementTree.parse(reports / "TEST-junit-jupiter.xml").getroot().iter("testcase")
         return {_name(case): _failure(case) for case in cases}
@@ -58,7 +58,7 @@ def _failure(case: ElementTree.Element) -> str | None:
 
 
 def test_junit_tests_are_found() -> None:
-    """JUnit finds tests: the pattern of their names matches."""
+    """JUnit finds tests, so the pattern of their names is correct."""
     assert len(TESTS) == len(set(TESTS)) > 50
 
 

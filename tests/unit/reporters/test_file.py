@@ -1,4 +1,4 @@
-"""Tests of the ``file`` reporter, which writes complete JSON lines despite disk errors and other drivers."""
+"""Tests of the ``file`` reporter: it writes complete JSON lines despite disk errors and other drivers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def opened(path: Path) -> FileReporter:
 
 
 def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
-    """The field names of a line are a contract: they are the fields of Event, with the attributes as an object."""
+    """The field names of a line are public: they are the fields of Event, with the attributes as an object."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     original = event(3, "WARN", rows=12, ratio=0.5, on=True, who="zoë\n\t\"'")
@@ -51,7 +51,7 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_symbolic_link_in_a_world_writable_directory_is_rejected(tmp_path: Path, mode: int) -> None:
-    """In a world-writable directory, where other users could redirect writes, a symbolic link is rejected."""
+    """In a world-writable directory, a symbolic link is rejected, because another user could have created the link."""
     folder, target = tmp_path / "shared", tmp_path / "target"
     folder.mkdir()
     target.touch()
@@ -65,7 +65,7 @@ def test_a_symbolic_link_in_a_world_writable_directory_is_rejected(tmp_path: Pat
     reporter = opened(path)
     reporter.report([event(1)])
     assert len(read_events(target)) == 1
-    # The reporter rejects a link in the same way when it reopens the file.
+    # The reporter also rejects a link when it opens the file again.
     folder.chmod(mode)
     path.unlink()
     path.symlink_to(tmp_path / "other")
@@ -84,7 +84,7 @@ def test_a_relative_path_is_resolved_at_the_start(tmp_path: Path, monkeypatch: p
     assert config is not None
     reporter = FileReporter(config)
     (tmp_path / "elsewhere").mkdir()
-    # After a symbolic link, ``..`` is relative to the link's target.
+    # After a symbolic link, ``..`` is relative to the target of the link.
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "sub").symlink_to("real/inner")
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -95,7 +95,7 @@ def test_a_relative_path_is_resolved_at_the_start(tmp_path: Path, monkeypatch: p
 
 
 def test_an_existing_file_is_appended_to(tmp_path: Path) -> None:
-    """The reporter appends to an existing file, so events of an earlier run are kept."""
+    """The reporter appends to an existing file, so it keeps the events of earlier runs."""
     path = tmp_path / "events.jsonl"
     for number in range(3):
         reporter = opened(path)
@@ -105,7 +105,7 @@ def test_an_existing_file_is_appended_to(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
-    """Only the owner can read a new file, because events may contain secrets. An existing mode is kept."""
+    """A new file is readable only by its owner, because events may contain secrets. An existing file keeps its mode."""
     path, shared = tmp_path / "new.jsonl", tmp_path / "shared.jsonl"
     shared.touch()
     shared.chmod(0o640)
@@ -120,7 +120,7 @@ def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
 
 
 def test_reported_events_are_readable_at_once(tmp_path: Path) -> None:
-    """Reported events are immediately readable, because the reporter has no buffer that a crash would lose."""
+    """Reported events are readable at once: the reporter has no buffer, so a crash loses nothing."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     reporter.report([event(1), event(2)])
@@ -138,7 +138,7 @@ def test_an_unwritable_path_is_named(tmp_path: Path, where: str) -> None:
 
 
 def test_close_may_be_called_twice_and_without_open(tmp_path: Path) -> None:
-    """close() may be called twice and without open(), because a reporter whose open() failed is also closed."""
+    """close() may be called twice and without open(), because a reporter is also closed if its open() failed."""
     reporter = FileReporter(FileConfig(str(tmp_path / "x")))
     reporter.close()
     reporter.open()
@@ -175,7 +175,7 @@ print(json.dumps(errors))
 
 
 def test_a_full_disk_leaves_no_partial_line_and_no_gap(tmp_path: Path) -> None:
-    """After a write on a full disk is undone, every event is written once and in order when there is space."""
+    """After the undo of a write on a full disk, every event is written once and in order when space is free."""
     path = tmp_path / "events.jsonl"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path)], env=sidecar_environment(), capture_output=True, check=True
@@ -204,7 +204,7 @@ asyncio.run(main())
 
 
 def test_two_drivers_do_not_mix_their_lines(tmp_path: Path) -> None:
-    """The lines of two drivers are complete, no line is missing, and the lines of each driver are in order."""
+    """The lines of two drivers are complete, none is missing, and each driver's lines are in order."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     for writer in writers:
@@ -217,7 +217,7 @@ def test_two_drivers_do_not_mix_their_lines(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_mounted_later_is_found(tmp_path: Path) -> None:
-    """A folder that is mounted later is found, because the reporter retries open()."""
+    """A folder that is mounted later is found, because open() is retried."""
     reporter = FileReporter(FileConfig(str(tmp_path / "later" / "events.jsonl")))
     with pytest.raises(FileNotFoundError):
         reporter.open()
@@ -229,7 +229,7 @@ def test_a_folder_that_is_mounted_later_is_found(tmp_path: Path) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, int], bool]) -> None:
-    """Replacement for flock that fails like a lock server during an outage."""
+    """Replacement of flock that fails like a lock server during an outage."""
     lock = fcntl.flock
 
     def flock(descriptor: int, operation: int) -> None:
@@ -241,7 +241,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, i
 
 
 def test_a_failed_unlock_does_not_repeat_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If only the unlock fails, the written lines are not repeated. Closing the file releases the lock."""
+    """If only the unlock fails, the written lines are not repeated, and closing the file releases the lock."""
     path = tmp_path / "events.jsonl"
     reporter, other = opened(path), opened(path)
     failing(monkeypatch, errno.EIO, lambda descriptor, operation: operation == fcntl.LOCK_UN)
@@ -298,7 +298,7 @@ def test_a_lock_that_fails_at_first_is_retried_for_each_batch(tmp_path: Path, mo
 
 
 def test_a_stale_descriptor_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stale descriptor, whose file was deleted on the NFS server, is closed, and the path is reopened."""
+    """If the file was deleted on the NFS server, the stale descriptor is closed, and the path is opened again."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     path.unlink()
@@ -311,7 +311,7 @@ def test_a_stale_descriptor_is_closed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
-    """A lone surrogate in an event that bypassed the builder is replaced by a question mark."""
+    """A lone surrogate in an event without the checks of the builder is replaced by a question mark."""
     fields = {name: getattr(event(2), name) for name in Event.__struct_fields__}
     spoilt = Event(**{**fields, "body": "a\ud800b", "attributes": Attributes({"k\udfff": "v\ud800", "n": 1})})
     reporter = opened(tmp_path / "x")

@@ -16,7 +16,7 @@ from spark_events.reporters.file import FileConfig, FileReporter
 
 
 def test_written_events_are_read(tmp_path: Path) -> None:
-    """`read` returns the events that the file reporter wrote, including events in compressed files."""
+    """`read` returns the events that the file reporter wrote, also from compressed files."""
     path, written = tmp_path / "events.jsonl", [event(n, "WARN", rows=n) for n in range(3)]
     reporter = FileReporter(FileConfig(str(path)))
     reporter.open()
@@ -29,7 +29,7 @@ def test_written_events_are_read(tmp_path: Path) -> None:
 
 
 def test_rotated_files_come_first(tmp_path: Path) -> None:
-    """Rotated files are read only on request, beginning with the oldest file."""
+    """Rotated files are read only on request, the oldest file first."""
     path = tmp_path / "events.jsonl"
     reporter = FileReporter(FileConfig(str(path), max_size=256, keep=10))
     reporter.open()
@@ -49,7 +49,7 @@ def test_lines_that_are_not_events_are_skipped(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
-    """A damaged file yields its readable events and then raises the error."""
+    """For a damaged file, `read` yields the readable events and then raises the error."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(1), event(2)])) + b"more")
     events = spark_events.read(path)

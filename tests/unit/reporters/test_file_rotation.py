@@ -1,4 +1,4 @@
-"""Tests of rotation in the ``file`` reporter, by size and age, with several drivers, and with logrotate."""
+"""Tests of rotation in the ``file`` reporter: by size, by age, with several drivers, and with logrotate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(path: Path, **changes: Any) -> FileReporter:
 
 
 def write(reporter: FileReporter, *batches: list[Event]) -> None:
-    """Report batches as a worker thread does."""
+    """Report batches as the thread of a worker does."""
 
     async def all_of_them() -> None:
         for batch in batches:
@@ -69,7 +69,7 @@ def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
-    """A batch that exceeds the size limit gets its own file, is not split, and rotates no empty file."""
+    """A batch larger than the size limit gets its own file. The batch is not split, and no empty file is rotated."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=1_024)
     write(reporter, [event(number, text="x" * 500) for number in range(10)], [event(10)])
@@ -78,7 +78,7 @@ def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_day_is_rotated(tmp_path: Path) -> None:
-    """A file whose last line is from another day is rotated, regardless of its writer and of this process's start."""
+    """A file whose last line is from another day is rotated, even if another process wrote it, or before this start."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_age=86_400.0)
     write(reporter, [event(1)], [event(2)])
@@ -105,7 +105,7 @@ def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
 
 
 def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of rotated files keep their order when the clock is set back, so the oldest file is deleted first."""
+    """Rotated names stay in order when the clock is set back, so the oldest file is deleted first."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256, keep=3)
     write(reporter, *([event(number)] for number in range(6)))
@@ -117,7 +117,7 @@ def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monke
 
 
 def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
-    """The file is rotated even if the last possible name exists because of a wrong clock or another program."""
+    """The file is rotated even if the last possible name already exists, from a wrong clock or another program."""
     path = tmp_path / "events.jsonl"
     stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
     stranger.touch()
@@ -132,7 +132,7 @@ def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
 def test_a_year_without_a_valid_name_loses_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a year without a valid name, the file keeps growing, no event is lost, and the log has one message."""
+    """In a year that no valid name can contain, the file grows, no event is lost, and one message is logged."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256)
     monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: 1e15)
@@ -143,7 +143,7 @@ def test_a_year_without_a_valid_name_loses_no_event(
 
 
 def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
-    """After the file was renamed or deleted, the next batch is written to a new file with mode 0600."""
+    """If the file is renamed or deleted, the next batch is written to a new file with mode 0600."""
     path, moved = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -158,7 +158,7 @@ def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_symbolic_link_is_followed_and_kept(tmp_path: Path) -> None:
-    """A symbolic link is kept, and its target is rotated in the target's folder."""
+    """A symbolic link is kept; its target is rotated in the folder of the target."""
     real, link = tmp_path / "disk" / "events.jsonl", tmp_path / "events.jsonl"
     real.parent.mkdir()
     link.symlink_to(real)
@@ -170,7 +170,7 @@ def test_a_symbolic_link_is_followed_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file whose rotated name would be too long keeps growing, and the log has one message."""
+    """If the rotated name would be too long, the file grows, and one message is logged."""
     path = tmp_path / ("e" * 250)
     reporter = opened(path, max_size=256)
     write(reporter, *([event(number)] for number in range(5)))
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pyt
 
 
 def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
-    """An attempt that waits for a lock can be cancelled before any write, and it does not block its thread."""
+    """An attempt that waits for the lock can be cancelled before it writes. The wait does not block its thread."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     with path.open("ab") as other:
@@ -202,7 +202,7 @@ def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
 
 
 def test_a_partial_line_of_another_driver_does_not_damage_the_next_line(tmp_path: Path) -> None:
-    """If another driver left a partial line, the reporter writes a line break before its next line."""
+    """If another driver left an incomplete line, the reporter writes a line break before its next line."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -252,7 +252,7 @@ asyncio.run(main())
 
 
 def test_two_drivers_and_logrotate_on_one_path_lose_no_event(tmp_path: Path) -> None:
-    """Two drivers that rotate one path, and logrotate that renames it, lose no event."""
+    """If two drivers rotate one path and logrotate renames it, no event is lost."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     ends = [threading.Thread(target=writer.communicate, args=(b"go\n", 60)) for writer in writers]
@@ -265,7 +265,7 @@ def test_two_drivers_and_logrotate_on_one_path_lose_no_event(tmp_path: Path) -> 
             if path.stat().st_size > 5_000:
                 path.rename(tmp_path / f"events.jsonl.logrotate-{moved:04d}")
                 moved += 1
-        time.sleep(0.002)  # The interval of logrotate in this test; not a wait for a condition.
+        time.sleep(0.002)  # Interval of logrotate in this test. This sleep does not wait for a condition.
     for end in ends:
         end.join()
     assert [writer.returncode for writer in writers] == [0, 0]

@@ -27,7 +27,7 @@ def saying(body: str) -> Event:
 
 
 def test_a_line_resembles_spark_s_lines() -> None:
-    """A line contains time, severity, name and body, in the style of Spark's lines. Names are aligned."""
+    """A line contains time, severity, name and body, in the style of Spark's lines, with aligned names."""
     for severity in ("WARN ", "ERROR"):
         line = format_event(event(7, severity.strip()))
         assert re.fullmatch(rf"\d\d/\d\d/\d\d \d\d:\d\d:\d\d {severity} Test: 7", line)
@@ -56,12 +56,12 @@ def test_an_event_is_one_line(body: str) -> None:
     ],
 )
 def test_control_and_bidirectional_characters_are_escaped(body: str, shown: str) -> None:
-    """Control and bidirectional characters are escaped. Text of any language and emoji are unchanged."""
+    """Control characters and bidirectional characters are escaped. Text of any language and emoji do not change."""
     assert format_event(saying(body)).endswith(f"Test: {shown}")
 
 
 def test_a_lone_surrogate_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
-    """A lone surrogate in an event that bypassed the builder is replaced by a question mark."""
+    """A lone surrogate in an event without the checks of the builder is replaced by a question mark."""
     spoilt = Event(**{**{f: getattr(event(1), f) for f in Event.__struct_fields__}, "body": "a\ud800b é"})
     LogReporter(LogConfig()).report([spoilt, event(2)])
     lines = capfd.readouterr().err.splitlines()
@@ -69,13 +69,13 @@ def test_a_lone_surrogate_is_replaced(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_time_beyond_the_calendar_is_printed_as_a_number() -> None:
-    """A time that exceeds the calendar is printed as a number."""
+    """If no calendar can represent a time, the time is printed as a number."""
     odd = EventBuilder("tests", "Test").set_observed_ts_millis(2**63 - 1).build()
     assert format_event(odd) == f"{2**63 - 1} INFO  Test: Test"
 
 
 def test_a_non_blocking_standard_error_gets_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line is written once to a non-blocking standard error. An interrupted attempt resumes at the same byte."""
+    """On a non-blocking standard error, each line is written once. An interrupted attempt resumes at the same byte."""
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     events = [saying(f"{number} {'x' * 1_000}") for number in range(300)]
@@ -119,7 +119,7 @@ def spoilt_event() -> Event:
 
 
 def test_json_has_the_whole_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """With format json, each line equals a line of the file reporter, so programs can parse standard error."""
+    """With format json, each line equals a line of the file reporter, so that programs can parse standard error."""
     original = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
     LogReporter(LogConfig(format="json")).report([original, spoilt_event()])
     first, second = capfd.readouterr().err.splitlines()
@@ -139,7 +139,7 @@ LogReporter(LogConfig(format="json")).report([event(3, "ERROR")])
     ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
 def test_a_terminal_gets_colour_for_warnings_and_errors(variables: dict[str, str], is_coloured: bool) -> None:
-    """On a terminal, only warnings and errors are coloured; JSON is never coloured. NO_COLOR is respected."""
+    """On a terminal, only warnings and errors are coloured. JSON is never coloured. NO_COLOR disables colours."""
     terminal, side = pty.openpty()
     environment = {**sidecar_environment(), "TERM": "xterm", "NO_COLOR": "", **variables}
     subprocess.run([sys.executable, "-c", TERMINAL], env=environment, stderr=side, check=True)
@@ -154,7 +154,8 @@ def test_a_terminal_gets_colour_for_warnings_and_errors(variables: dict[str, str
 
 
 def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCaptureFixture) -> None:
-    """With destination log4j, Python's logging transfers events to the driver, whose log adds the time."""
+    """With destination log4j, the reporter sends events through Python's logging to the driver, whose log adds the
+    time."""
     reporter = LogReporter(LogConfig(destination="log4j"))
     reporter.open()
     reporter.report([event(1, "DEBUG"), event(2, "FATAL"), spoilt_event()])
@@ -179,7 +180,7 @@ def test_the_driver_s_log_needs_a_driver() -> None:
 
 @pytest.mark.parametrize("format_name", ["text", "json"])
 def test_the_sidecar_sends_events_to_the_driver_s_log(tmp_path: Path, format_name: str) -> None:
-    """The sidecar sends events to the driver's log as a kind of answer, and standard error stays empty."""
+    """The sidecar sends events for the driver's log as answers to the driver. Standard error stays empty."""
     settings = {
         "events.reporter.driver.type": "log",
         "events.reporter.driver.destination": "log4j",

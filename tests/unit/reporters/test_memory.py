@@ -8,7 +8,7 @@ from spark_events.reporters.memory import MemoryConfig, MemoryReporter
 
 
 def test_events_are_kept_in_order() -> None:
-    """The memory reporter keeps events in order, the oldest first."""
+    """The memory reporter keeps events in order, oldest first."""
     reporter = MemoryReporter()
     reporter.report([event(1), event(2)])
     reporter.report([event(3)])
@@ -16,7 +16,7 @@ def test_events_are_kept_in_order() -> None:
 
 
 def test_only_the_newest_events_are_kept() -> None:
-    """The memory reporter keeps only the newest events, so a notebook can run for weeks."""
+    """The memory reporter keeps only the newest events, so memory stays bounded in a notebook that runs for weeks."""
     reporter = MemoryReporter(MemoryConfig(size=2))
     reporter.report([event(n) for n in range(5)])
     assert numbers(reporter.events) == [3, 4]
@@ -31,7 +31,7 @@ def test_events_returns_a_copy() -> None:
 
 
 def test_the_memory_reporter_is_public() -> None:
-    """Tests and notebooks can import the memory reporter from the package itself."""
+    """The memory reporter can be imported from the package itself."""
     import spark_events
 
     assert spark_events.MemoryReporter is MemoryReporter

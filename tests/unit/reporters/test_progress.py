@@ -1,4 +1,4 @@
-"""Tests of the progress within a batch: resuming after a failure, and the number of rejected events."""
+"""Tests of the progress within a batch: how it resumes after a failure, and the number of rejected events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_events.reporters.progress import BatchProgress
 
 
 def test_a_batch_resumes_after_a_failure() -> None:
-    """If the same events are reported again, the batch resumes after the events that are complete."""
+    """If the same events are reported again, the batch resumes after the completed events."""
     events = [event(n) for n in range(4)]
     batch = BatchProgress().of(events)
     batch.too_large("HTTP 413")
@@ -20,7 +20,7 @@ def test_a_batch_resumes_after_a_failure() -> None:
 
 
 def test_rejected_events_are_reported_at_the_end_of_the_batch() -> None:
-    """The error at the end of a batch contains both counts and the last reason. The next batch starts from zero."""
+    """The error at the end of a batch contains both numbers and the last reason. The next batch starts at zero."""
     events = [event(n) for n in range(5)]
     batch = BatchProgress(events)
     while batch.left:

@@ -1,4 +1,4 @@
-"""Tests of the lookup of reporter classes and its error messages."""
+"""Tests of the search for reporter classes, and of its error messages."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_built_in_and_user_types_are_found() -> None:
     ],
 )
 def test_a_malformed_reporter_class_is_rejected_with_the_reason(name: str, message: str) -> None:
-    """A malformed reporter class is rejected before the first event, with the setting and the reason."""
+    """A class that is not a valid reporter is rejected before the first event, with the setting and the reason."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         factory(f"{HERE}:{name}")
 
 
 def test_a_package_registers_types_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package adds types by entry points. An unknown type is rejected with a list of known types."""
+    """An installed package adds types through entry points. An unknown type is rejected with a list of known types."""
     about = tmp_path / "acme_events-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-events\nVersion: 1.0\n")

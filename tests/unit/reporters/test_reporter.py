@@ -1,4 +1,4 @@
-"""Tests of the Reporter class and the lookup by type."""
+"""Tests of the class Reporter, and of finding a reporter by its type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.reporters.registry import BUILT_IN, factory, reporter_type
 
 
 class Own(Reporter):
-    """Minimal user-defined reporter."""
+    """Smallest reporter of a user."""
 
     async def report(self, events: Sequence[Event]) -> None:
         return None
@@ -67,7 +67,7 @@ def test_an_invalid_reporter_type_is_rejected_with_the_reason(name: str, reason:
 
 
 def test_a_module_that_exits_on_import_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reporter's module that exits on import, like a script with sys.exit(), is rejected."""
+    """If a reporter's module exits on import, like a script with sys.exit(), the type is rejected."""
     (tmp_path / "a_script.py").write_text('import sys\nsys.exit("usage: a_script FILE")\n', encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"a_script cannot be imported: SystemExit: usage: a_script FILE"):
@@ -80,7 +80,7 @@ def test_an_unknown_type_is_rejected_with_all_types() -> None:
 
 
 def test_open_and_close_are_optional_and_may_be_async() -> None:
-    """Only report() is required. open(), report() and close() may be plain or async."""
+    """Only report() is required. open(), report() and close() may be plain or async methods."""
     own = Own()
     assert (own.open(), own.close(), own.config) == (None, None, None)
     waiting = own.report([])

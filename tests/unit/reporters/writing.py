@@ -1,4 +1,4 @@
-"""Two processes that write to one path, like two drivers."""
+"""Two processes that write to one path, as two drivers do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fakes import sidecar_environment
 
 
 def two_writers(program: str, path: Path) -> list[subprocess.Popen[bytes]]:
-    """Start the writers ``a`` and ``b`` (second argument), which wait for a line on standard input."""
+    """Start the writers ``a`` and ``b`` (second argument). Each waits for a line on its standard input."""
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", program, str(path), name],

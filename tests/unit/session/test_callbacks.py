@@ -1,4 +1,4 @@
-"""Tests of callbacks as reporters: one call per event, without effects on other reporters."""
+"""Tests of callbacks: each is called once per event and does not affect other reporters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def submit(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> Non
 
 
 def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A callback, plain or async, receives each event once, in order and in one thread."""
+    """A plain or async callback receives each event once, in order and in one thread."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
 
@@ -66,7 +66,7 @@ def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Asyn
 def test_an_error_is_logged_and_the_next_event_is_delivered(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error of a callback, even a TimeoutError, is logged with its line, and the next event is delivered."""
+    """An error in a callback, even a TimeoutError, is logged with its line, and the next event is delivered."""
     called: list[str] = []
 
     def raises(one: Event) -> None:
@@ -89,7 +89,7 @@ def test_an_error_is_logged_and_the_next_event_is_delivered(
 def test_exits_and_cancellations_count_as_errors(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
-    """SystemExit and cancellation in a callback count as errors of one call, not as blocking."""
+    """SystemExit and cancellation in a callback count as errors of one call; the callback does not count as blocked."""
     called: list[str] = []
 
     def fails(one: Event) -> None:
@@ -112,7 +112,7 @@ def test_exits_and_cancellations_count_as_errors(
 
 
 def test_an_event_added_twice_causes_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
-    """An event that is added twice causes two calls, because its two sequence numbers differ."""
+    """If an event is added twice, the callback is called twice, because the sequence numbers differ."""
     called: list[int] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
     one = event(7)
@@ -145,7 +145,7 @@ def test_a_slow_async_callback_is_cancelled(dispatcher: AsyncQueuedDispatcher) -
 def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: AsyncQueuedDispatcher) -> None:
     """If a plain callback blocks, only its event is lost.
 
-    A new thread gets the next event, other reporters get all events.
+    A new thread receives the next event, and other reporters receive all events.
     """
     release = threading.Event()
     called: list[str] = []
@@ -168,7 +168,7 @@ def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: AsyncQueuedD
 
 
 def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher) -> None:
-    """A callback receives only events of the selected scope and severity, and no events after its removal."""
+    """A callback receives only events of the selected scope and severity, and no events after it was removed."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
     every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")
@@ -209,7 +209,7 @@ def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog:
     ],
 )
 def test_an_invalid_callback_is_rejected(function: Any, timeout: Any, message: str) -> None:
-    """An invalid callback is rejected when it is registered, before the first event."""
+    """An invalid callback is rejected at registration."""
     with pytest.raises(InvalidChoiceError) as caught:
         delivery_of("it", function, ANY, timeout, 1, lambda: None)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""Tests of the Spark settings that ``configure`` derives from reporters and settings."""
+"""Tests of the Spark settings that ``configure`` sets for its reporters and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.session.reporters import given
 
 
 class Own(Reporter):
-    """User-defined reporter that can be imported."""
+    """Reporter of a user in an importable module."""
 
     def report(self, events: Any) -> None:
         return
@@ -39,7 +39,7 @@ def no_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_default_is_one_log_reporter() -> None:
-    """By default, `configure` sets the listener, the jar, this Python and one log reporter, and Spark never waits."""
+    """By default, `configure` sets the listener, the jar, this Python and one log reporter. Spark never waits."""
     assert spark_conf() == {
         "spark.extraListeners": "io.sparkevents.EventsListener",
         "spark.driver.extraClassPath": jar_path(),
@@ -74,7 +74,7 @@ def test_reporters_by_name() -> None:
 
 
 def test_reporters_in_a_list_are_named_by_type() -> None:
-    """Reporters in a list are named by their type. Two reporters of the same type are numbered."""
+    """Reporters in a list get the names of their types. Reporters of the same type are numbered."""
     found = given(["log", {"type": "log", "format": "json"}, Own, MemoryReporter(), MemoryReporter()])
     assert found.names == ("log", "log-2", "own", "memory", "memory-2")
     assert set(found.own) == {"memory", "memory-2"}
@@ -82,7 +82,7 @@ def test_reporters_in_a_list_are_named_by_type() -> None:
 
 
 def test_a_class_without_an_import_path_stays_in_this_process() -> None:
-    """A class without an import path, for example of a notebook cell, runs in this process."""
+    """A class without an import path, for example from a notebook cell, works only with a stream in this process."""
 
     class Local(Own):
         pass
@@ -95,7 +95,7 @@ def test_a_class_without_an_import_path_stays_in_this_process() -> None:
 
 @pytest.mark.parametrize("key", ["shutdown.timeout", "events.shutdown.timeout", "spark.events.shutdown.timeout"])
 def test_settings_in_any_form(key: str) -> None:
-    """A setting may be given with or without the prefix of spark-defaults.conf."""
+    """A setting may be given with or without its prefix in spark-defaults.conf."""
     assert spark_conf(settings={key: "3s"})["spark.events.shutdown.timeout"] == "3s"
 
 
@@ -133,7 +133,7 @@ def test_an_invalid_setting_raises_immediately(arguments: dict[str, Any], messag
 
 
 def test_configure_keeps_existing_listeners_and_jars(no_defaults: Path) -> None:
-    """Existing listeners and jars of the builder or spark-defaults.conf are kept. A second call changes nothing."""
+    """Existing listeners and jars, in the builder or in spark-defaults.conf, stay. A second call changes nothing."""
     (no_defaults / "spark-defaults.conf").write_text(
         "spark.extraListeners  com.example.Other\nspark.driver.extraClassPath  /theirs.jar\n"
     )
@@ -145,6 +145,6 @@ def test_configure_keeps_existing_listeners_and_jars(no_defaults: Path) -> None:
 
 
 def test_a_connect_client_is_referred_to_the_server_s_configuration() -> None:
-    """The error for a Connect client refers to the server, where the listener must be configured."""
+    """For a Connect client, the error refers to the server, where the listener must be configured."""
     with pytest.raises(SessionError, match="cannot install the listener, which runs in the server"):
         configure(Builder(spark_remote="sc://localhost"))

@@ -20,7 +20,7 @@ def body(text: str) -> EventMatcher:
 
 
 def test_an_earlier_event_is_found() -> None:
-    """A wait for an event that is already in the history returns the oldest match."""
+    """If the history contains matching events, a wait returns the oldest of them."""
     history = EventHistory(10)
     history.report([event(1), event(2)])
     assert history.wait_for(ANY, None, 0).body == "1"
@@ -38,7 +38,7 @@ def test_after_skips_earlier_events() -> None:
 
 
 def test_a_waiter_receives_every_event_despite_a_small_history() -> None:
-    """A waiter receives every event, even events that a small history no longer contains."""
+    """A waiting caller receives every event, even an event that a small history has already removed."""
     history = EventHistory(2)
 
     async def waits() -> str:
@@ -54,7 +54,7 @@ def test_a_waiter_receives_every_event_despite_a_small_history() -> None:
 
 
 def test_every_waiter_is_woken() -> None:
-    """An event wakes every waiter, in threads and in coroutines."""
+    """An event wakes every waiting thread and every waiting coroutine."""
     history = EventHistory(10)
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(history.wait_for(ANY, None, 20).body)) for _ in range(3)]
@@ -75,7 +75,7 @@ def test_every_waiter_is_woken() -> None:
 
 
 def test_a_timeout_lists_the_events_that_arrived() -> None:
-    """The message of a timeout contains the number of events of each kind and the last events, if any arrived."""
+    """The message of a timeout contains the number of events by name and the last events, if any arrived."""
     history = EventHistory(10)
     with pytest.raises(WaitTimeoutError, match="timed out after 0 s waiting for any event; no event arrived"):
         history.wait_for(ANY, None, 0)
@@ -89,7 +89,7 @@ def test_a_timeout_lists_the_events_that_arrived() -> None:
 
 
 def test_the_end_wakes_every_waiter_at_once() -> None:
-    """The end of the stream ends every wait for missing events. Earlier events are still found."""
+    """The end of the stream ends every wait without a match. Earlier events are still found."""
     history = EventHistory(10)
     caught: list[BaseException] = []
 
@@ -111,7 +111,7 @@ def test_the_end_wakes_every_waiter_at_once() -> None:
 
 
 def test_an_error_in_a_predicate_is_raised_to_its_waiter() -> None:
-    """An error in a predicate is raised to its waiter and does not affect other waiters."""
+    """An error in a predicate is raised in its own wait, and does not affect other waits."""
     history = EventHistory(10)
     history.report([event(1)])
     with pytest.raises(KeyError, match="nothing"):

@@ -1,4 +1,4 @@
-"""Tests of a stream start during which the driver's JVM exits."""
+"""Tests of a driver's JVM that exits while a stream starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_events.session import start as start_module
 
 
 class EndedJvm:
-    """Double of a JVM that exits between two calls, which a real JVM cannot do on demand."""
+    """Double of a JVM that exits between two calls. A real JVM cannot exit at an exact moment."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

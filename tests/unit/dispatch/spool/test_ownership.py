@@ -41,7 +41,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def zombie(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process without collecting its exit status, which leaves a zombie."""
+    """Kill a process without collecting its exit status, so that it stays a zombie."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -60,7 +60,7 @@ def test_other_names_have_other_files(tmp_path: Path, application: str, reporter
 
 
 def test_the_newest_file_of_dead_owners_is_reused(tmp_path: Path) -> None:
-    """A new owner reuses the newest file of dead owners. It delivers their other files, oldest first."""
+    """A new owner continues the newest file of dead owners, and delivers their other files, oldest first."""
     owners = [claim(tmp_path) for _ in range(12)]
     other = claim(tmp_path, reporter="audit.0")
     assert [one.folder.name for one in owners] == [f"audit.{n}" for n in range(12)]
@@ -141,7 +141,7 @@ def test_a_name_never_has_two_owners(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_can_read(tmp_path: Path) -> None:
-    """Folders have mode 0700 and lock files have mode 0600, whatever the umask is."""
+    """Folders have mode 0700 and lock files have mode 0600, regardless of the umask."""
     before = os.umask(0)
     try:
         own = claim(tmp_path / "state" / "spool")
@@ -173,7 +173,7 @@ def test_a_process_is_identified_while_it_runs(
     ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
 )
 def test_a_lock_of_a_dead_process_is_free(tmp_path: Path, text: str) -> None:
-    """The lock file of a dead process is free, whether its text is empty, of another version or has a reused PID."""
+    """The lock of a dead process is free if its text is empty, is of another version, or has a reused process id."""
     claim(tmp_path, driver=text).release()
     again = claim(tmp_path, driver="another")
     assert again.folder.name == "audit.0"

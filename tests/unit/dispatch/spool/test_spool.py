@@ -1,4 +1,4 @@
-"""Tests of the spool's interface for a reporter's worker and the driver, with a working or faulty disk."""
+"""Tests of the spool, as used by a reporter's worker and the driver, with a working or a faulty disk."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_events_bypass_a_failing_disk_until_it_works(
 
 
 def test_events_in_flight_are_written_once_the_disk_works(owner: Open) -> None:
-    """Events in flight are written once the disk works, because a destination may keep them in flight for hours."""
+    """Events in flight are written as soon as the disk works: a destination may keep them in flight for hours."""
     one = owner()
     one.disk.writing = FAILS
     one.put(*range(5))
@@ -366,7 +366,7 @@ def _removed(path: Path) -> None:
 
 @pytest.mark.parametrize("how", [CORRUPT, FAILS, None], ids=["corrupt", "not readable", "deleted"])
 def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path: Path, how: Exception | None) -> None:
-    """If a file becomes corrupt while in use, its events that are not in flight count as lost."""
+    """If a file becomes corrupt while it is used, all its events that are not in flight count as lost."""
     one = owner(max_size=1 << 20)
     one.write(*range(1_000))
     delivered = one.deliver(5)
@@ -397,7 +397,7 @@ def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path
 
 
 def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that another process has open is delivered later. It does not delay the delivery of other files."""
+    """A file that another process has open is delivered later. It does not delay other files."""
     first, second = owner(), owner()
     first.write(1)
     file = first.file
@@ -406,7 +406,7 @@ def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog
     reader = sqlite3.connect(file)
     cursor = reader.execute("SELECT id FROM events")
     cursor.fetchone()
-    # The spool reuses a newer, unlocked file instead of the locked file.
+    # The spool continues a newer file without a lock, not the locked file.
     (file.parents[1] / "audit.7.lock").touch(mode=0o600)
     one = owner()
     one.put(2)

@@ -40,7 +40,7 @@ URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20
     ],
 )
 def test_secrets_are_masked(quoted: str) -> None:
-    """The URL except for its host, the values of headers and the encoded login are masked."""
+    """All parts of the URL except the host, the values of headers, and the encoded login are masked."""
     headers = ["Bearer ABC.def", "id=7; session=k33p-me-here"]
     given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), *in_headers(headers)]
     hidden = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")
@@ -51,13 +51,13 @@ def test_secrets_are_masked(quoted: str) -> None:
 
 
 def test_a_url_that_is_not_secret_stays_readable() -> None:
-    """If a URL is not secret, only its login and query are masked."""
+    """If a URL is not a secret, only its login and query are masked."""
     hide = Confidence(credentials("http://ada:s3cret@collector:4318/v1/logs?tenant=abc")).hide
     assert hide("404: no /v1/logs?tenant=abc for ada:s3cret") == "404: no /v1/logs?*** for ***:***"
 
 
 def test_common_words_stay_readable() -> None:
-    """Common words of a URL or header are not masked in other text."""
+    """Common words in a URL or header are not masked in other texts."""
     hide = Confidence([*secret_address("https://hooks.example/api/events/triggers?version=2016"), "prod"]).hide
     assert hide("events: field required in this product, since 20161") == (
         "events: field required in this product, since 20161"
@@ -67,7 +67,7 @@ def test_common_words_stay_readable() -> None:
 
 @pytest.mark.parametrize("empty", [[], [""], ["", "x", "ab"]])
 def test_short_values_are_not_masked(empty: list[str]) -> None:
-    """Short values are not masked, because masks would appear in unrelated words."""
+    """Short values are not masked, because they occur in unrelated words."""
     assert Confidence(empty).hide("abx") == "abx"
     assert Confidence(secret_address("http://localhost/")).hide("GET / 1/2") == "GET / 1/2"
 
@@ -84,7 +84,7 @@ def test_secrets_are_masked_in_any_representation(secret: str) -> None:
 
 
 def test_request_logs_of_httpx_are_suppressed(caplog: pytest.LogCaptureFixture) -> None:
-    """The logs of httpx and httpcore are suppressed during a reporter's request, but not for other requests."""
+    """While a reporter sends a request, the logs of httpx and httpcore are suppressed. Other requests are logged."""
     with caplog.at_level(logging.DEBUG):
         with without_request_log():
             for name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy"):

@@ -1,4 +1,4 @@
-"""Tests of the proxy selection from environment variables."""
+"""Tests of the selection of a proxy from environment variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_scheme_has_its_own_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each scheme has its own proxy variable, as in curl. A proxy without a scheme uses HTTP."""
+    """As in curl, each scheme has its own proxy variable. A proxy without a scheme uses HTTP."""
     monkeypatch.setenv("HTTPS_PROXY", "https://user:pw@proxy:3128")
     monkeypatch.setenv("http_proxy", "proxy:8080")
     assert proxy_for("https://hooks.example/x") == "https://user:pw@proxy:3128"
@@ -59,7 +59,7 @@ def test_no_proxy_lists_exceptions(excepted: str, url: str, is_direct: bool, mon
 
 @pytest.mark.parametrize("value", ["socks5://s3cret@proxy:1080", "http://proxy:s3cret", "http://", "http://[s3cret"])
 def test_an_invalid_proxy_is_reported_with_its_variable(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message about an invalid proxy contains the variable but not its value, which may contain a password."""
+    """The message about an invalid proxy contains the name of the variable. The value may contain a password."""
     monkeypatch.setenv("HTTPS_PROXY", value)
     with pytest.raises(TransientError, match=r"^HTTPS_PROXY in the environment is not a valid proxy") as caught:
         proxy_for("https://hooks.example/x")

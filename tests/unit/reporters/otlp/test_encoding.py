@@ -1,4 +1,4 @@
-"""Tests that the OTLP encoding is identical to the output of OpenTelemetry's encoder."""
+"""Tests that the OTLP encoding equals the encoding of OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_events.reporters.otlp.encoding import Encoder, event_name
 from spark_events.reporters.otlp.resources import SCHEMA_URL, resource_of
 from spark_events.reporters.otlp.spans import ids
 
-#: Attributes by which the SDK identifies itself.
+#: Attributes with which the SDK identifies itself.
 TELEMETRY = {key: str(value) for key, value in Resource.create().attributes.items() if key.startswith("telemetry.")}
 NOW = 1_800_000_000_000_000_000
 
@@ -36,7 +36,7 @@ def encoded(*events: Event, longest: int = 1_000) -> ExportLogsServiceRequest:
 
 
 def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
-    """Encode the event's record with the encoder of the SDK."""
+    """Encode the record of the event with the SDK's encoder."""
     fields = {"log.record.uid": one.event_id, "spark.events.class_scope": one.class_scope}
     elsewhere = ("spark.app.id", "spark.version", "host.name")
     own = {key: value for key, value in one.attributes.items() if key not in elsewhere}
@@ -55,14 +55,14 @@ def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> None:
-    """A record contains every field, attribute type and severity in the SDK's encoding."""
+    """A record contains every field, attribute type and severity in the same encoding as the SDK's record."""
     app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1", "host.name": "h1"}
     one = event(7, severity, whole=-3, half=0.5, yes=True, no=False, text='zoë\n\x00"😀', empty="", **app)
     service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1"}
     spark = {"spark.app.id": "app-1", "spark.version": "4.3.0", "host.name": "h1"}
     ours, sdk = encoded(one), theirs(one, {**TELEMETRY, **service, **spark, "team": "payments"})
     for request in (ours, sdk):
-        # The order of a resource's attributes has no meaning.
+        # The order of resource attributes has no meaning.
         request.resource_logs[0].resource.attributes.sort(key=lambda attribute: attribute.key)
     assert ours == sdk
 
@@ -81,12 +81,12 @@ def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> 
     ],
 )
 def test_the_name_of_an_event(scope: str, name: str, expected: str) -> None:
-    """The OTLP name of a built-in event begins with ``spark``; the name of a user's event begins with its scope."""
+    """The OTLP name of a built-in event begins with ``spark``; the name of a custom event begins with its scope."""
     assert event_name(scope, name) == expected
 
 
 def test_texts_of_body_and_attributes_are_truncated() -> None:
-    """Texts are truncated to a number of characters that includes the mark. Shorter texts are unchanged."""
+    """Texts are truncated to a number of characters that includes the truncation mark. Shorter texts are unchanged."""
     long, fits = "é" * 101, "é" * 100
     built = EventBuilder("tests", "Test").set_body(long).set_attributes({"long": long, "fits": fits}).build()
     record = encoded(built, longest=100).resource_logs[0].scope_logs[0].log_records[0]
@@ -107,7 +107,7 @@ def test_an_attribute_named_like_a_field_is_omitted() -> None:
 
 
 def test_the_environment_and_settings_override_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings override the SDK's variables, which override the application's values. Detectors run."""
+    """Settings override the SDK's variables, and these override the application's values. Detectors run."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=env,team=a%20b,host.name=env")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by env")
     monkeypatch.setenv("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process")
@@ -143,7 +143,7 @@ def test_an_event_that_bypassed_the_builder_is_encoded() -> None:
 
 
 def test_a_sidecar_without_otlp_does_not_import_opentelemetry() -> None:
-    """Only the reporter and the exporter of metrics import the SDK, when they are configured."""
+    """Only the reporter and the metrics exporter import the SDK, and only if they are configured."""
     program = (
         "import sys\nimport spark_events.sidecar\nfrom spark_events.config import Settings\n"
         "from spark_events.pipeline import build\nbuild(Settings.of({'events.reporter.l.type': 'log'}))\n"
@@ -154,7 +154,7 @@ def test_a_sidecar_without_otlp_does_not_import_opentelemetry() -> None:
 
 
 def test_records_have_the_ids_of_their_span() -> None:
-    """A record contains the trace id of its application and the span id of its job, if the event belongs to a job."""
+    """A record has the trace id of its application, and the span id of its job if the event belongs to a job."""
     about: dict[str, Any] = {"spark.app.id": "a"}
     events = [event(1, **about), event(2, **{**about, "spark.job.id": 7})]
     data = Encoder(lambda: NOW, 1_000, {}, partial(ids, parent=None)).encode(events)
@@ -170,7 +170,7 @@ def test_records_have_the_ids_of_their_span() -> None:
 
 
 def test_missing_libraries_are_reported_with_the_install_command() -> None:
-    """The message about missing libraries contains the command that installs the extra."""
+    """The message about missing libraries contains the install command of the extra."""
     program = (
         "import sys; sys.modules['opentelemetry.proto'] = None\n"
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"

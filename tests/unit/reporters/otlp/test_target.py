@@ -1,4 +1,4 @@
-"""Tests of the ``otlp`` target: settings override the standard variables, which have OpenTelemetry's meaning."""
+"""Tests of the receiver of the ``otlp`` reporter: settings override the standard OpenTelemetry variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_environment(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
 def test_http_variables_match_the_exporter(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
-    """With HTTP, OpenTelemetry's exporter selects the same target from the same environment."""
+    """With HTTP, OpenTelemetry's exporter selects the same target in the same environment."""
     with_environment(monkeypatch, environment)
     theirs, ours = HttpExporter(), target(OtlpConfig(protocol="http/protobuf"), os.environ)
     assert ours.address == theirs._endpoint
@@ -53,7 +53,7 @@ def test_http_variables_match_the_exporter(monkeypatch: pytest.MonkeyPatch, envi
     theirs.shutdown()  # type: ignore[no-untyped-call]
 
 
-# Excluded for gRPC: only HTTP has paths, and the gRPC exporter rejects the specified compression "none".
+# Excluded for gRPC: only HTTP has paths, and the gRPC exporter rejects the compression "none" of the specification.
 _HTTP_ALONE = ("/base/", "/own/path", "none")
 GRPC_ENVIRONMENTS = [
     *(one for one in ENVIRONMENTS if not any(value.endswith(_HTTP_ALONE) for value in one.values())),
@@ -66,7 +66,7 @@ GRPC_ENVIRONMENTS = [
 
 @pytest.mark.parametrize("environment", GRPC_ENVIRONMENTS, ids=str)
 def test_grpc_variables_match_the_exporter(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
-    """With gRPC, OpenTelemetry's exporter selects the same target from the same environment."""
+    """With gRPC, OpenTelemetry's exporter selects the same target in the same environment."""
     with_environment(monkeypatch, environment)
     theirs, ours = GrpcExporter(), target(OtlpConfig(protocol="grpc"), os.environ)
     assert ours.address == theirs._endpoint
@@ -120,7 +120,7 @@ def test_settings_override_variables() -> None:
 
 
 def test_the_variables_select_the_protocol_and_the_certificates() -> None:
-    """The variables select the protocol, although users of OpenTelemetry's exporter select it by an import."""
+    """The variables select the protocol. Users of OpenTelemetry's exporter select the protocol by an import."""
     names = {"PROTOCOL": "http/protobuf", "CERTIFICATE": "/ca", "CLIENT_CERTIFICATE": "/me", "CLIENT_KEY": "/key"}
     made = read({f"{LOGS}{name}": value for name, value in names.items()})
     assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")
@@ -128,7 +128,7 @@ def test_the_variables_select_the_protocol_and_the_certificates() -> None:
 
 
 def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
-    """An HTTP endpoint without a path gets the default path. An explicit path is used unchanged."""
+    """An HTTP endpoint without a path gets the default path. An explicit path does not change."""
     assert read({}, protocol="http/protobuf", endpoint="http://c:4318").address == "http://c:4318/v1/logs"
     assert read({}, protocol="http/protobuf", endpoint="https://c/otlp/v1/logs").address == "https://c/otlp/v1/logs"
 
@@ -156,7 +156,7 @@ def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
 def test_an_invalid_value_is_rejected_with_its_source(
     environment: dict[str, str], changes: dict[str, object], message: str | None
 ) -> None:
-    """The message about an invalid value contains its key or variable and the allowed values, but no header's value."""
+    """The message about an invalid value contains its key or variable and the allowed values, but no header values."""
     if message is None:
         assert read(environment, **changes).headers == {"a": "s3cret"}
         return
@@ -168,14 +168,14 @@ def test_an_invalid_value_is_rejected_with_its_source(
 
 @pytest.mark.parametrize("value", ["ftp://c:1", "http://", "http://c:port", "http://user:s3cret@c:1", "http://c/?a=b"])
 def test_an_invalid_endpoint_is_rejected_with_its_key(value: str) -> None:
-    """An invalid endpoint is rejected at the start of the application, in one message with the allowed values."""
+    """An invalid endpoint is rejected at the application's start, with one message and the allowed values."""
     settings = {"events.reporter.o.type": "otlp", "events.reporter.o.endpoint": value}
     with pytest.raises(ConfigError, match=r"events\.reporter\.o\.endpoint: .*expected http://host:port or https"):
         build(Settings.of(settings))
 
 
 def test_an_invalid_variable_is_reported_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message about an invalid variable names the reporter that would use the variable."""
+    """The message about an invalid variable contains the name of the reporter that reads the variable."""
     monkeypatch.setenv(ALL + "PROTOCOL", "http/json")
     with pytest.raises(ConfigError, match=r"events\.reporter\.o: .*OTEL_EXPORTER_OTLP_PROTOCOL: given 'http/json'"):
         build(Settings.of({"events.reporter.o.type": "otlp"}))
