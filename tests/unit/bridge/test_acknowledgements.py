@@ -113,7 +113,7 @@ def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None
 
 
 def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
-    """While a reporter is unavailable, the driver still receives event numbers, which the next sidecar must not reuse."""
+    """Even while a reporter is unavailable, the driver receives event numbers; the next sidecar must not reuse them."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
