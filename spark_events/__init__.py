@@ -1,4 +1,4 @@
-"""Events for Apache Spark: the few facts that an operator acts on, each reported once."""
+"""Events for Apache Spark: one event for each fact on which an operator acts."""
 
 import sys
 from importlib import import_module
@@ -133,12 +133,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Import lazily: events need msgspec, which executors lack, and unused parts should cost no import time.
+    # Import lazily: executors lack msgspec, which events need, and an unused part should not delay the import.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
     return getattr(import_module(_MODULES.get(name, "spark_events.errors")), name)
 
 
 def __dir__() -> list[str]:
-    # List the public names for completion, for example in notebooks.
+    # List the public names for completion in notebooks and shells.
     return sorted({*globals(), *__all__})

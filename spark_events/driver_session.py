@@ -1,7 +1,8 @@
 """Session with one driver: read records, dispatch events, acknowledge records.
 
-The reporters start before the session reads records, so that they can accept the first events. At the end, the session
-stops reading, the reporters deliver their backlog, and the session sends the last acknowledgement.
+The reporters start before the session reads records, so that they can accept the first events. When the driver says
+goodbye or its pipe closes, the session stops reading. Then the reporters deliver their backlog, and the session sends
+the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -43,24 +44,24 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
-#: Maximum number of events dispatched in one call. A mailbox holds more events, so a burst fits.
+#: Maximum number of events in one call of the dispatcher; less than a mailbox holds.
 _SLICE = 128
-#: Weight limit of an event. An event also weighs at most half a mailbox, so that a later event of higher priority can
-#: displace other events.
+#: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
+#: priority can displace other events.
 _MAX_WEIGHT = 1024
 #: Share of the shutdown time that is reserved for the final report.
 _REPORT_SHARE = 0.1
-#: Part of the driver's shutdown wait that is reserved for steps after the last acknowledgement, in seconds.
+#: Part of the driver's shutdown wait for the steps after the last acknowledgement, in seconds.
 _EXIT_SECONDS = 0.1
-#: Pause after an error of the translator's timers, in seconds.
+#: Pause after an error in a timer of the translator, in seconds.
 _CLOCK_SECONDS = 60.0
-#: Name of the metrics exporter in the delivery counters; a user's reporter cannot have this name.
+#: Name of the metrics exporter in the delivery counters; not a valid name for a reporter.
 _METRICS = "(metrics)"
 #: Circuit breaker states in the order of their numbers in the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-#: Types of records that the session handles itself.
+#: Types of records that only the session handles.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
-#: Types of session records that are also translated and acknowledged.
+#: Types of records that the session handles, and that are also translated and acknowledged.
 _Numbered: TypeAlias = ApplicationStart | ApplicationEnd | Inspection | JvmShutdown | Unknown
 _LOG = logging.getLogger(__name__)
 
@@ -70,16 +71,16 @@ class RecordSource(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the source has ended and no further lines follow."""
+        """Whether the source has ended, so that no further lines follow."""
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Wait up to ``timeout`` seconds for lines (None: no limit).
+        """Return the available lines; wait up to ``timeout`` seconds for a line (None: no limit).
 
-        Returns an empty list after the timeout, after :meth:`wake`, or at the end of the source.
+        The list is empty after the timeout, after :meth:`wake`, and at the end of the source.
         """
 
     def wake(self) -> None:
-        """Make :meth:`read` return without further waiting; thread-safe."""
+        """Make :meth:`read` return immediately; thread-safe."""
 
 
 class DriverSession:
@@ -88,9 +89,9 @@ class DriverSession:
     Args:
         source: the source of records.
         answers: receives acknowledgements and other answers to the driver.
-        is_driver_gone: returns whether the driver has died; called when the source closes without a goodbye message.
+        is_driver_gone: returns whether the driver has died; called if the source closes without a goodbye message.
         own: factories, by name, of reporters that are not configured by settings.
-        choose: selects settings from the settings that the driver sends.
+        choose: selects the settings to use, from those that the driver sends.
         log: handler of this process's log lines; None: the session does not change logging.
         first_sequence: number of the first event, unless the driver sends a higher one.
         strict: raise if a reporter's settings are unusable, instead of disabling that reporter.
@@ -131,7 +132,7 @@ class DriverSession:
         self._last_record = 0
         self._reported_read = 0
         self._held: int | None = None
-        # Time until which the translator's timers are not called, in seconds of ``time.monotonic``.
+        # Until this time, the translator's timers are not called; in seconds of ``time.monotonic``.
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._predecessors: Predecessors
@@ -168,7 +169,7 @@ class DriverSession:
         settings = Settings(self._choose(given))
 
         def keep_log() -> None:
-            # Reading the settings has imported third-party modules, whose log lines may quote secrets.
+            # Reading the settings has imported third-party modules, and their log lines may quote secrets.
             if self._log is not None:
                 self._log.hide = settings.confidence().hide
                 self._log.connect()
@@ -205,7 +206,7 @@ class DriverSession:
         return True
 
     def run(self) -> None:
-        """Process records until all events are delivered or the shutdown time is over.
+        """Process records until all events are delivered or the shutdown timeout has passed.
 
         Call this method only after :meth:`begin` returned True.
         """
@@ -225,7 +226,7 @@ class DriverSession:
 
     @property
     def reporters(self) -> list[str]:
-        """Names of the reporters from the settings and ``own``, without attached reporters."""
+        """Names of the reporters from the settings and from ``own``; attached reporters are not included."""
         return [delivery.name for delivery in self._pipeline.deliveries]
 
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
@@ -246,15 +247,14 @@ class DriverSession:
 
     @property
     def _record(self) -> int:
-        """Record number for events that no record produces, such as events of a timer.
+        """Record number for events that no record causes, such as a timer's events.
 
-        While an event is held back, this number is the record of the held event because the numbers in a mailbox must
-        not decrease.
+        While an event is held, this is the number of its record, because the numbers in a mailbox must not decrease.
         """
         return self._translator.held_record or self._last_record
 
     def _patience(self) -> float | None:
-        """Return the seconds until the translator's next timer; None: no timer is set."""
+        """Return the seconds until the translator's next timer; None if no timer is set."""
         deadline = self._translator.next_deadline
         if deadline is None:
             return None
@@ -283,14 +283,14 @@ class DriverSession:
         self._source.wake()
 
     def _follow_up(self) -> None:
-        """Report lost earlier runs, and store that this run has an end."""
+        """Report lost earlier runs; if this run has ended, record its end."""
         while self._lost_before:
             self._dispatch([Entry(self._record, self._lost_before.popleft())])
         if self._translator.application_is_over:
             self._predecessors.end()
 
     def _process(self, lines: list[bytes]) -> None:
-        # Hoist invariant lookups out of this loop, which runs for every record.
+        # This loop runs for every record, so look up its functions only once.
         decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
         entries: list[Entry] = []
         for line in lines:
@@ -339,20 +339,21 @@ class DriverSession:
         return self._skip(record)
 
     def _look_for_predecessors(self, start: ApplicationStart) -> None:
-        # A Spark Connect client has no driver, so it does not know how the application ends.
+        # A Spark Connect client does not know how the application ends, because it has no driver.
         if self.driver:
             self._predecessors.begin(start)
 
     def _dispatch(self, entries: list[Entry]) -> None:
-        # Set a new hold before its record counts as dispatched, and remove a hold only after its event is in the
-        # mailboxes.
+        # A held event's record must not be acknowledged: set a new hold before its record counts as dispatched, and
+        # remove the hold only after the event is in the mailboxes.
         held = self._translator.held_record
         if held is not None and self._held is None:
             self._acknowledgements.hold(held)
         self._pipeline.dispatcher.dispatch(entries, self._last_record)
         self._held = held
         self._acknowledgements.hold(held)
-        # Acknowledge here too because the reporter that the dispatch has woken may hang and never trigger it.
+        # Acknowledge here too. Otherwise only a reporter would cause acknowledgements, and a hanging reporter never
+        # does.
         self._acknowledge()
 
     def _restore(self, restored: Restored) -> None:
@@ -369,7 +370,7 @@ class DriverSession:
         if record.kind not in self._unknown:
             _LOG.warning("skipping records of kind %r, which spark_events %s does not know", record.kind, __version__)
         self._unknown[record.kind] += 1
-        # An unreadable record has the next number because record numbers are consecutive.
+        # Record numbers are consecutive, so an unreadable record has the next number.
         return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
 
     def _defect(self, record: object | None) -> None:
@@ -386,13 +387,13 @@ class DriverSession:
     def _observe(self) -> None:
         if self._log is not None:
             self._log.connect()
-        # Acknowledge records that do not wait for an overdue reporter any more; no other call acknowledges them.
+        # Acknowledge the records that no longer wait for an overdue reporter; no other call acknowledges them.
         self._acknowledge()
         self._report_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
 
     def _measure(self, endpoint: str | None) -> None:
-        """Export metrics over OTLP, if an endpoint is set; without them, events are still reported."""
+        """Export metrics over OTLP if an endpoint is set; an error does not prevent events."""
         if endpoint is None:
             return
         from spark_events.reporters.otlp.metrics import OtlpMetrics, OtlpMetricsConfig
@@ -413,7 +414,7 @@ class DriverSession:
         dispatcher.attach(delivery)
 
     def _report_read(self) -> None:
-        """Report reading progress to the driver, even while a reporter blocks acknowledgements."""
+        """Send reading progress to the driver, even while a reporter delays the acknowledgements."""
         if self._last_record != self._reported_read:
             self._reported_read = self._last_record
             self._answers.send("read", through=self._reported_read)
@@ -429,11 +430,11 @@ class DriverSession:
         self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
-        # Drain first because the final report of all deliveries is the last event that the reporters receive.
+        # Drain first: the final report covers all deliveries, so it is the last event that the reporters receive.
         dispatcher.begin_drain()
         settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
         if self._report_breakers():
-            # Drain the breaker events too, so that they do not make a reporter without a backlog appear late.
+            # Drain the breaker events too. Otherwise a reporter without a backlog would appear late.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
@@ -452,7 +453,7 @@ class DriverSession:
             "without_start": self._translator.jobs_without_start,
             "defective": self._translator.defects,
             "unknown": sum(self._unknown.values()),
-            # The driver's count includes drops of earlier sidecars that these sidecars could report.
+            # The driver's count includes drops that the earlier sidecars may have reported.
             "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
 
@@ -471,7 +472,7 @@ class DriverSession:
     def _report_breakers_before(self) -> None:
         """Report the circuit breakers of the previous sidecar as closed.
 
-        These breakers ended with that process, so no other event would report the change.
+        These breakers ended together with that process, so no other event reports that they are closed.
         """
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]
@@ -481,7 +482,7 @@ class DriverSession:
     def _report_breakers(self) -> bool:
         """Dispatch events for circuit breaker changes; return whether a breaker has changed."""
         if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
-            # Wait for the first records, so that the events have the application's attributes.
+            # Wait for the first records, which supply the application's attributes.
             return False
         changes = self._telemetry.take_changes()
         for change in changes:

@@ -47,19 +47,19 @@ class ConfigError(SparkEventsError):
 
 
 class InvalidEventError(SparkEventsError, ValueError):
-    """An event cannot be built; the message names the field or attribute."""
+    """Invalid event; the message names the field or attribute."""
 
 
 class InvalidChoiceError(SparkEventsError, ValueError):
-    """Invalid event filter or timeout; the message names the argument, the value and the allowed values."""
+    """Invalid event filter or timeout; the message has the argument, the value and the allowed values."""
 
 
 class InvalidPlanError(SparkEventsError, ValueError):
-    """Invalid enrichment; the message names the argument, the value and the allowed values."""
+    """Invalid enrichment; the message has the argument, the value and the allowed values."""
 
 
 class EnrichmentError(SparkEventsError):
-    """Rows of an enrichment failed permanently, so the batch must not be committed.
+    """Error for rows that an enrichment could not process, so that the batch is not committed.
 
     Attributes:
         failed: number of failed rows; 0 if unknown.
@@ -153,4 +153,7 @@ class ThrottledError(SparkEventsError):
 
 
 class TransientError(SparkEventsError):
-    """Raised by a reporter: retry these events. The message states the necessary change if retries cannot help."""
+    """Raised by a reporter: retry these events.
+
+    If a retry cannot help without a change by the user, the message states the change.
+    """

@@ -20,5 +20,5 @@ def load(path: str) -> Any:
     except AttributeError:
         raise ValueError(f"{module_name} has no {attribute}") from None
     except (Exception, SystemExit) as error:
-        # Catch SystemExit too: a user's script may call sys.exit when it is imported.
+        # Catch SystemExit too, because a user's script may call sys.exit when it is imported.
         raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None

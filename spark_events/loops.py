@@ -1,4 +1,4 @@
-"""Shutdown of an event loop in which user code has run."""
+"""Shutdown of an event loop that has run user code."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 from typing import Any
 
-#: Time for cancelled tasks to end, in seconds.
+#: Time that cancelled tasks have to finish, in seconds.
 _UNWIND_SECONDS = 0.25
 
 
 def unwind(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the remaining tasks of a stopped loop and run it until they end, for a bounded time.
+    """Cancel the remaining tasks of a stopped loop, and run the loop until they end or the time limit passes.
 
-    Without this call, asyncio would warn about pending tasks. Calls of sys.exit and of ``loop.stop`` in a cancelled
-    task are ignored.
+    Without this call, asyncio would warn about pending tasks. If a cancelled task calls sys.exit or ``loop.stop``, the
+    call is ignored.
     """
     with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
         loop.run_until_complete(_end(asyncio.all_tasks(loop)))
@@ -25,5 +25,5 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
         task.cancel()
     ended, _ = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS) if tasks else (tasks, tasks)
     for task in ended:
-        # Retrieve the exception; otherwise asyncio would log that it was never retrieved.
+        # Read the exception; otherwise asyncio would log that it was never retrieved.
         _ = task.cancelled() or task.exception()

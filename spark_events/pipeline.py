@@ -34,24 +34,24 @@ from spark_events.translate.incidents.config import URL
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
 _LOG = logging.getLogger(__name__)
-#: Time after which a slow constructor is logged, in seconds; all events wait for the constructor.
+#: Time after which a slow constructor is logged, in seconds. All events wait for the constructor.
 _SLOW_SECONDS = 3.0
 _SLOW = "reporter %s: its constructor has not returned for %g s, and all events wait for it; move slow calls to open()"
 _NO_HEARTBEATS = (
     "spark.events.heartbeat.interval is set, but no reporter reports heartbeats; set"
     " spark.events.reporter.<name>.heartbeats=true on a file or database reporter, or add a reporter of type heartbeat"
 )
-#: Capacity of a mailbox for the events of one record; a record rarely produces more events.
+#: Capacity of a mailbox for the events of a single record, which rarely has more events.
 _ONE_RECORD = 64
 
 
-#: An empty value means the default, as for Spark's own keys, so that a template may contain the key without a value.
+#: An empty value means the default, as for Spark's own keys, so a template may list the key without a value.
 _PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing", lambda given: given or None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventsConfig:
-    """General settings under ``events.``, most of which the shim reads too."""
+    """General settings under ``events.``; the shim also reads most of them."""
 
     reporters: tuple[str, ...] | None = option(
         "reporters",
@@ -207,9 +207,10 @@ def build(
         delivery = plan.delivery
         is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
         if is_awaited and delivery.guarantee != "at-least-once":
-            # Do not linger because Spark waits for each answer. With at-least-once, the spool answers before delivery.
+            # Send events without a linger time, because Spark waits for each answer. With at-least-once, the spool
+            # answers before the delivery.
             delivery = dataclasses.replace(delivery, batch_linger=0.0)
-        # The mailbox must hold all events of one record because Spark cannot wait in the middle of a record.
+        # A mailbox must hold all events of one record, because Spark can wait only between two records.
         capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
         try:
             deliveries[name] = _make(
@@ -275,7 +276,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     translation = read_translation(settings)
     chosen_plans = [plan for name, plan in plans.items() if name in active]
     if dispatcher_config is not None and _is_awaited_by_spark(dispatcher_config, chosen_plans):
-        # Do not hold events: Spark's listener thread would wait until the severity is decided.
+        # Do not hold events: Spark's listener thread would wait until the severity is known.
         at_once = dataclasses.replace(translation.incident, settle=0.0)
         translation = dataclasses.replace(translation, incident=at_once)
     problems = {
@@ -289,7 +290,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     settings.check(() if is_strict else [f"{_REPORTER}.{name}" for name in problems])
     assert config is not None
     assert dispatcher_config is not None
-    # Without a configured reporter, the `log` reporter runs, so one line in spark-defaults.conf is enough.
+    # If no reporter is configured, the `log` reporter runs; a single line in spark-defaults.conf is then enough.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
     if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
         _LOG.warning(_NO_HEARTBEATS)
@@ -301,7 +302,7 @@ def _is_awaited_by_spark(dispatcher: DispatcherConfig, plans: Iterable[_Plan]) -
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
-    """Return the active reporters' names, even if other general settings are invalid."""
+    """Return the names of the active reporters, even if other general settings are invalid."""
     if config is not None:
         return configured if config.reporters is None else list(config.reporters)
     given = settings.value("events.reporters")
@@ -315,7 +316,7 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     if make is None:
         reporter = settings.read(ReporterConfig, prefix)
         if reporter is None:
-            # The valid keys depend on the type, which is unknown.
+            # The type is unknown, and only the type determines which keys are valid.
             settings.ignore_below(prefix)
             return None
         make_type = reporter.factory

@@ -1,7 +1,7 @@
 """Sidecar: the process next to the driver that turns records into events.
 
-The sidecar opens its answer channel first, so that it can report every later failure. The sidecar runs until its
-standard input ends: if this pipe closes without a goodbye message, the driver was killed.
+The sidecar opens its answer channel first, so that it can report every later failure. It runs until its standard input
+ends. If this pipe closes without a goodbye message, the driver was killed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
 _LOG = logging.getLogger(__name__)
-#: Time after which a busy thread releases the interpreter lock, in seconds. With Python's default of 5 ms, a reporter
-#: in a busy loop would delay the other threads by 5 ms each time.
+#: Time after which a busy thread must release the interpreter lock, in seconds. Python's default is 5 ms; a reporter in
+#: a busy loop would then delay the other threads by 5 ms each time.
 SWITCH_SECONDS = 0.0005
-#: Time to wait for the end of a killed driver, whose pipe closes slightly earlier, in seconds.
+#: Time to wait for the end of a killed driver, in seconds. Its pipe closes slightly before its process ends.
 _DEATH_SECONDS = 1.0
 
 
@@ -38,7 +38,7 @@ class _DriverLog(LogLines):
 
     def write(self, logger: str, level: int, line: str) -> None:
         if logger == DRIVER_LOGGER:
-            # The line is an event from a log reporter and not a message of the sidecar.
+            # This line is an event of a log reporter and not a message of the sidecar.
             self._answers.send("event", level=severity_of(level), message=line)
         else:
             self._answers.send("log", level=logging.getLevelName(level), message=line)
@@ -48,12 +48,12 @@ def _create_process_group() -> None:
     try:
         os.setsid()
     except OSError:
-        # Ignore the error: the process already leads its own group.
+        # Ignore the error: the process is already the leader of its own group.
         return
 
 
 def _has_exited(driver: int) -> bool:
-    """Return whether the driver has died; waits briefly because the pipe closes first."""
+    """Return whether the driver has died; wait briefly, because its pipe closes before its process ends."""
     deadline = time.monotonic() + _DEATH_SECONDS
     while os.getppid() == driver:
         if time.monotonic() > deadline:
@@ -64,8 +64,7 @@ def _has_exited(driver: int) -> bool:
 
 def main() -> NoReturn:
     """Run the sidecar on standard input and output, then exit the process."""
-    # If the driver has died before this call, the result is the id of another process; the driver's first line has the
-    # correct id.
+    # If the driver is already dead, this id belongs to another process. The driver's first line has the correct id.
     parent = os.getppid()
     ignore_driver_signals()
     _create_process_group()
@@ -96,8 +95,8 @@ def main() -> NoReturn:
     except BaseException:
         _LOG.exception("a defect ended the sidecar; report this")
         code = 1
-    # Do not use sys.exit: it would wait for threads that a reporter's library left running.
+    # Do not use sys.exit, which would wait for threads that a reporter's library left running.
     with contextlib.suppress(OSError, ValueError):
-        # Ignore the error: the process that started the driver, or a reporter, may have closed standard error.
+        # Ignore the error: standard error may have been closed by a reporter or by the process that started the driver.
         sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The command line: ``spark-events``."""
+"""Command line ``spark-events``."""
 
 from spark_events.cli.main import main
 

@@ -14,12 +14,12 @@ from spark_events.config.defaults import default_path, read_properties, settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-#: Upper limit for timeouts in seconds, about 30 years; larger values may overflow the system's clocks.
+#: Upper limit for timeouts in seconds, about 30 years. The system's clocks may overflow with larger values.
 _MOST_SECONDS = 1_000_000_000
 
 
 class UsageError(SparkEventsError):
-    """The command line is invalid in a way that argparse cannot detect."""
+    """Invalid command line that argparse cannot detect."""
 
 
 def add_min_severity(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
 
 
 def require_seconds(option: str, given: float, *, above: bool = False) -> None:
-    """Reject a number of seconds that is not a usable timeout, such as ``nan``.
+    """Reject a number of seconds that cannot be a timeout, such as ``nan``.
 
     Args:
         option: the option's name, for the message.
@@ -44,7 +44,7 @@ def require_seconds(option: str, given: float, *, above: bool = False) -> None:
     Raises:
         UsageError: when the value is out of range; the message states the range.
     """
-    # Written as `not (…)` because every comparison with nan is false.
+    # `not (…)` also rejects nan, because every comparison with nan is false.
     if not (given > 0 if above else given >= 0):
         raise UsageError(f"{option}: given {given:g}, allowed: {'more than 0' if above else '0 or more'} seconds")
     if given > _MOST_SECONDS:
@@ -53,11 +53,11 @@ def require_seconds(option: str, given: float, *, above: bool = False) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Configuration:
-    """Configuration that a driver started in this environment would use.
+    """Configuration that a driver would use if it started in this environment.
 
     Attributes:
         origin: path of the configuration file.
-        properties: the file's properties, except properties that the command line overrides.
+        properties: the file's properties, except those that the command line overrides.
         given: properties from the command line; keys of spark-events without the prefix ``spark.``.
     """
 
@@ -98,7 +98,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _place() -> str:
-    """Return the name of the variable or package that determines :func:`default_path`."""
+    """Return the name of the variable or package from which :func:`default_path` takes the path."""
     for variable in ("SPARK_CONF_DIR", "SPARK_HOME"):
         if os.environ.get(variable):
             return variable

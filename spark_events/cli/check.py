@@ -23,7 +23,7 @@ _PLUGIN = "io.sparkevents.EventsPlugin"
 _JAR = "spark-events"
 _PACKAGE = "io.sparkevents:spark-events:"
 _PYTHON_SECONDS = 30
-#: Reporter types that deliver over a network. Type heartbeat is not listed because only the last ping matters.
+#: Reporter types that deliver over a network. Type heartbeat is missing, because a lost ping needs no later delivery.
 _REMOTE = ("kafka", "otlp", "webhook")
 
 
@@ -75,7 +75,7 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
 
 
 def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
-    """Yield a recommendation of at-least-once for each network reporter whose guarantee is not set."""
+    """Yield advice to use at-least-once, for each network reporter that sets no guarantee."""
     for delivery in pipeline.deliveries:
         below = f"events.reporter.{delivery.name}"
         kind, key = given.value(f"{below}.type"), f"{below}.delivery.guarantee"
@@ -141,7 +141,7 @@ def _unusable(given: str) -> str | None:
     try:
         python = resolve(given)
     except UnresolvedError:
-        # Report nothing: the validation of the settings reports this problem.
+        # Report nothing here, because the validation of the settings reports this problem.
         return None
     try:
         found = subprocess.run(

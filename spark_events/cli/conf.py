@@ -33,7 +33,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def lines(jar: Path | None = None) -> list[str]:
-    """Return the two required lines, and ``events.python`` if the shim could not find this Python itself."""
+    """Return the two required lines, and a line for ``events.python`` if the shim could not find this Python."""
     jar = jar or jar_path()
     found = ["spark.extraListeners            io.sparkevents.EventsListener", f"spark.driver.extraClassPath     {jar}"]
     if Path(sysconfig.get_path("purelib")).resolve() not in jar.parents:
@@ -44,8 +44,7 @@ def lines(jar: Path | None = None) -> list[str]:
 def install(folder: Path) -> Path:
     """Copy the jar into a folder and return the path of the copy.
 
-    Running drivers keep the jar that they have opened because the new file replaces the old file and does not overwrite
-    its contents.
+    The new file replaces the old one instead of overwriting it, so running drivers keep the jar that they have opened.
 
     Raises:
         SparkEventsError: when the folder cannot be written.

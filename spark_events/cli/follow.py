@@ -14,14 +14,14 @@ from spark_events.reporters.file.reading import GZIP
 
 _POLL_SECONDS = 0.2
 _PIECE = 1 << 18
-#: Number of bytes at the beginning of a file that identify the file, because every event has a unique id.
+#: Number of bytes at the beginning of a file that identify it; they are unique because every event has its own id.
 _HEAD = 4096
 
 
 def follow(path: Path) -> Iterator[bytes | None]:
-    """Yield complete lines without line ends, endlessly; yield None whenever all existing lines have been yielded.
+    """Yield complete lines without line ends, endlessly; yield None whenever no further line exists.
 
-    An unfinished line is held back until its end is written. If the file is missing, poll until it exists again.
+    An unfinished line is yielded only when its end is written. If the file is missing, poll until it exists again.
 
     Raises:
         OSError: when the file cannot be opened or read.
@@ -41,7 +41,7 @@ def follow(path: Path) -> Iterator[bytes | None]:
                 continue
             before, part = part, following
             try:
-                # Read the lines that were written between the last read and the rename.
+                # Before the next file, read the lines that were written between the last read and the rename.
                 yield from before.lines()
                 if before.rest:
                     yield before.rest
@@ -52,9 +52,9 @@ def follow(path: Path) -> Iterator[bytes | None]:
 
 
 class _Part:
-    """One of the successive files at a path, with the read position.
+    """One of the successive files at a path, and the position up to which it has been read.
 
-    If the path is rotated several times between two reads, the files in between are not read.
+    If the path is rotated several times between two reads, the intermediate files are not read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class _Part:
         return stat.S_ISREG(self._status.st_mode) and os.pread(self._file.fileno(), len(magic), 0) == magic
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines added since the last call; ``rest`` holds the beginning of an unfinished line."""
+        """Yield the lines added since the last call; ``rest`` keeps the beginning of an unfinished line."""
         while data := self._file.read(_PIECE):
             self._head += data[: _HEAD - len(self._head)]
             self._read += len(data)
@@ -80,14 +80,15 @@ class _Part:
             yield from whole
 
     def look_back(self) -> None:
-        """Rewind if the file was truncated since the last read, even if it has grown again."""
+        """Start again if the file was truncated since the last read, even if it has grown since."""
         if not stat.S_ISREG(self._status.st_mode):
             return
         size = os.fstat(self._file.fileno()).st_size
         start = os.pread(self._file.fileno(), len(self._head), 0)
         if start == self._head and size >= self._read:
             return
-        # A reporter removes a line that did not fit on a full disk; all earlier lines have been read.
+        # This is no truncation: a reporter removes a line that did not fit on a full disk. All earlier lines have been
+        # read.
         is_same = start == self._head or (start.endswith(b"\n") and self._head.startswith(start))
         self._read = min(size, self._read - len(self.rest)) if is_same else 0
         self._head = self._head[: self._read]
@@ -95,8 +96,9 @@ class _Part:
         self._file.seek(self._read)
 
     def following(self, path: Path) -> _Part | None:
-        """Return the next file at the path; None while this file is still at the path, or while the path has no
-        file.
+        """Return the next file at the path.
+
+        The result is None if the path still has this file, or has no file.
         """
         with contextlib.suppress(FileNotFoundError):
             return None if os.path.samestat(path.stat(), self._status) else _Part(path)

@@ -13,21 +13,21 @@ from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, abandon, writing
 from spark_events.errors import SparkEventsError
 
-#: Python's default error handlers for output. Other handlers, which PYTHONIOENCODING has set, are kept.
+#: Python's default error handlers for output. Handlers that PYTHONIOENCODING has set are kept.
 _STRICT = ("strict", "surrogateescape")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
-        # Replace characters that the terminal's encoding lacks, so that they do not end the command.
+        # Replace characters that the terminal's encoding lacks; otherwise they would end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     chosen = argument_parser().parse_args(arguments)
     code = 0
     try:
         code = _code(chosen)
         with writing():
-            # Flush here because a full disk may be detected only at this point.
+            # Flush here, because a full disk may be detected only now.
             print(end="", flush=True)
         return code
     except OutputError as error:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spark-events: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The process that reads the output, such as `head`, has closed the pipe.
+        # The program that reads the output, such as `head`, has closed the pipe.
         abandon()
         return code
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Standard output: its errors, and columns of text."""
+"""Standard output: columns of text, and handling of write errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class OutputError(SparkEventsError):
-    """Writing to standard output failed, for example because the disk is full."""
+    """Error while writing to standard output, for example because the disk is full."""
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def writing() -> Iterator[None]:
 
     Raises:
         OutputError: when the output cannot be written.
-        BrokenPipeError: when the process that reads the output has closed the pipe.
+        BrokenPipeError: when the program that reads the output has closed the pipe.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def show(text: str, *, flush: bool = False) -> None:
 
 
 def abandon() -> None:
-    """Discard unwritten output, which Python would otherwise try to write again at exit."""
+    """Discard unwritten output; otherwise Python would try to write it again at exit."""
     # Ignore the error: in tests, standard output has no file descriptor.
     with contextlib.suppress(ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

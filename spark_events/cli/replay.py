@@ -23,7 +23,7 @@ from spark_events.translate.translator import Translator
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
-#: Names of events that an event log can produce. Other events report on delivery, or are added by users' programs.
+#: Names of the events that an event log can produce. Other events are about delivery, or come from users' programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent"),
     *("ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent", "StageSummaryEvent"),
@@ -57,8 +57,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
     """Yield the events of one log, one list per record.
 
-    The records' times replace the clock. If the application's start is missing, the application id comes from the log's
-    file name or path.
+    The times of the records replace the clock. If the log lacks the application's start, the application id is derived
+    from the log's file name or content.
     """
     identified = False
     for record in reader.records():
@@ -69,7 +69,7 @@ def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Ev
         try:
             yield translator.translate(record)
         except Exception:
-            # Catch every error: a defect in the translation may lose one record, but not the events of the whole log.
+            # Catch every error: a defect in the translation may lose one record, but not the other events of the log.
             translator.defects += 1
             _LOG.exception(
                 "skipped a record of kind %s: its translation failed; report this defect", type(record).__name__
@@ -89,7 +89,7 @@ def _identify(reader: EventLogReader, translator: Translator) -> None:
 
 @dataclasses.dataclass(slots=True)
 class _Account:
-    """Totals for the summary line."""
+    """Totals for the command's last line."""
 
     lines: int = 0
     events: int = 0
@@ -122,14 +122,14 @@ def _counted(count: int, what: str) -> str:
 
 
 class _Notes:
-    """Notes on standard error; only the first ``most`` notes are printed, further notes are counted."""
+    """Notes on standard error. The first ``most`` notes are printed; later notes are only counted."""
 
     def __init__(self, most: int) -> None:
         self._left = most
         self._unshown = 0
 
     def note(self, text: str) -> None:
-        """Print a note, or only count it after the limit."""
+        """Print a note; after the limit, only count it."""
         if self._left:
             self._left -= 1
             self.print_note(text)
@@ -147,7 +147,7 @@ class _Notes:
 
 
 class _Replay:
-    """Read logs sequentially into a sink."""
+    """Read logs one after another into a sink."""
 
     def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, notes: _Notes) -> None:
         self._least = Severity(chosen.min_severity)

@@ -37,7 +37,7 @@ from spark_events.translate.translator import Translator
 _RELATIVE = re.compile(r"\d+(ms|s|m|h|d)")
 _PORT = 4041
 _MOST_NOTES = 3
-#: Least difference between two fractions of an event log that are shown.
+#: Minimum step of the progress display, as a fraction of an event log.
 _STEP = 0.01
 _TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
@@ -189,7 +189,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
     try:
         if _RELATIVE.fullmatch(given):
             return max(0, now - round(positive_duration.parse(given) * 1000))
-        # Python 3.10 does not know the suffix Z.
+        # Python 3.10 does not accept the suffix Z.
         moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         return round(moment.timestamp() * 1000)
@@ -198,7 +198,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically, so that no reader sees a half-written page."""
+    """Write a file atomically, so that no reader gets a half-written page."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")

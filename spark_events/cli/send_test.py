@@ -41,7 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 class SendOutcome(NamedTuple):
-    """Outcome of a reporter: the last stage, the time until this stage in seconds, and an exception or None."""
+    """Outcome for one reporter: the last stage, the seconds until the end of this stage, and an exception or None."""
 
     stage: str
     seconds: float
@@ -65,7 +65,7 @@ def _run(chosen: argparse.Namespace) -> int:
         kind = given.value(f"events.reporter.{name}.type") or "log"
         why = on_one_line(_reason(outcome, settings.confidence(f"events.reporter.{name}").hide))
         rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", why))
-    # Flush first: reporters of type log print to standard error, and their lines must precede the table.
+    # Flush first: reporters of type log print to standard error, and these lines must come before the table.
     sys.stderr.flush()
     show(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
     return 1 if failed else 0
@@ -77,14 +77,14 @@ def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurren
     def run() -> None:
         promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
 
-    # Use a daemon thread and not a pool, so that a reporter that blocks its thread cannot keep the command from
-    # exiting.
+    # Use a daemon thread instead of a pool, because a reporter that blocks its thread must not prevent the command's
+    # exit.
     threading.Thread(target=run, name=f"send-test-{name}", daemon=True).start()
     return promise
 
 
 def event_for(name: str) -> Event:
-    """Return the event to send to this reporter."""
+    """Return the test event for this reporter."""
     builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"Test of reporter '{name}'; no action needed")
     builder.set_attributes({"spark.events.test": True, "spark.events.reporter.name": name})
     return builder.set_attribute("host.name", socket.gethostname()).build()
@@ -116,7 +116,7 @@ async def _call(method: Call) -> None:
 
 def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float) -> SendOutcome:
     try:
-        # Wait for three calls with one timeout each, and one second for the start of the thread.
+        # Wait for the timeouts of three calls, and one second for the start of the thread.
         return promise.result(3 * timeout + 1)
     except concurrent.futures.TimeoutError:
         return SendOutcome(

@@ -22,7 +22,7 @@ from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build, read
 from spark_events.translate.config import TranslateConfig
 
-#: Maximum number of events in flight. A mailbox holds more events, so no mailbox sheds an event.
+#: Maximum number of events in flight; less than a mailbox holds, so that no mailbox sheds an event.
 _SLICE = 512
 _BUFFER = 256
 _LOOK_SECONDS = 0.5
@@ -36,7 +36,7 @@ class Sink(Protocol):
         """Accept events; return when the destination has space for more events."""
 
     def close(self) -> int:
-        """Deliver the remaining events; return how many events were not delivered."""
+        """Deliver the remaining events; return the number of events that were not delivered."""
 
 
 class JsonLines:
@@ -65,7 +65,7 @@ class JsonLines:
     def _write(self) -> None:
         rest = memoryview(self._encoder.encode_lines(self._waiting))
         with writing():
-            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data; the next write then raises the
+            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data; the next write then raises an
             # error.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
@@ -76,7 +76,7 @@ class Reporters:
     """Deliver events to the configured reporters, and wait for each reporter, so that no event is dropped.
 
     Args:
-        pipeline: a pipeline whose mailboxes hold more events than one slice has.
+        pipeline: a pipeline whose mailboxes hold more events than the command sends at once.
         patience: time without a delivery after which the command fails, in seconds.
     """
 
@@ -93,7 +93,7 @@ class Reporters:
             del self._waiting[:_SLICE]
 
     def close(self) -> int:
-        # Close all reporters, even if one reporter is blocked.
+        # Close all reporters, even if one of them is blocked.
         with contextlib.suppress(SparkEventsError):
             self._enqueue(self._waiting)
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
@@ -110,7 +110,7 @@ class Reporters:
                 since = time.monotonic()
             elif time.monotonic() - since > self._patience:
                 stuck, patience = ", ".join(sorted(held)), self._patience
-                # Do not let `close` wait for the same reporter again.
+                # This reporter has just timed out, so `close` must not wait for it again.
                 self._patience = 0.0
                 raise SparkEventsError(
                     f"aborted: reporter {stuck} delivered no event for {patience:.0f} s;"
@@ -162,7 +162,7 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
     extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
 
     def settings() -> Settings:
-        # Set no time limit in the pipeline: the command itself waits for the reporters.
+        # Set no time limit in the pipeline, because the command itself waits for the reporters.
         return read_settings(path, without=("events.dispatcher.",), extra=extra)
 
     found = settings()

@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
-        # Last matching events, until the current end of the file is reached; None afterwards, and without -n.
+        # Last matching events until the end of the existing file; None after that, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
@@ -82,7 +82,7 @@ def _run(chosen: argparse.Namespace) -> int:
             else:
                 last.append(event)
     except BrokenPipeError:
-        # An error of the output and not of the file; main() handles this error.
+        # This error is about the output and not about the file; main() handles it.
         raise
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
@@ -92,7 +92,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _present(path: str) -> Iterator[bytes | None]:
-    """Yield the lines of a file like :func:`follow`, but stop at the end of the file."""
+    """Yield the lines of a file as :func:`follow` does, but stop at the end of the file."""
     try:
         yield from lines_of(path)
     except SparkEventsError:
@@ -117,7 +117,7 @@ def _render(event: Event, width: int, verbose: bool) -> str:
 
     Args:
         event: the event.
-        width: columns of the terminal. 0: the output is not a terminal, so lines are neither coloured nor wrapped.
+        width: columns of the terminal; 0 if the output is not a terminal, for lines without colour and wrapping.
         verbose: whether to add the attributes.
     """
     line = _wrapped(format_event(event, time_format="%Y-%m-%d %H:%M:%S%z"), width, "    ")

@@ -1,4 +1,4 @@
-"""``spark-events uninstall``: print the configuration lines to remove before the package."""
+"""``spark-events uninstall``: print the configuration lines to remove before the package is removed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_events.cli.output import show
 from spark_events.config.defaults import default_path
 from spark_events.errors import SparkEventsError
 
-#: Pattern of configuration lines that mention spark-events: a setting, the listener, the plugin, the jar of the
-#: package, or the jar from a Maven repository.
+#: Pattern of configuration lines that mention spark-events: a setting, the listener, the plugin, the package's jar, or
+#: the jar from a Maven repository.
 _OURS = re.compile(r"^(spark\.)?events\.|io\.sparkevents[.:]|spark-events[^/:,]*\.jar")
 
 

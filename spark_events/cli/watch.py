@@ -27,7 +27,7 @@ _INTERVALS = 2.0
 
 
 class Source(Protocol):
-    """Store of applications' events, to which the watcher adds its own reports."""
+    """Store of applications' events, to which the watcher adds the events that it reports."""
 
     def read(self, sightings: Sightings, since: int) -> None:
         """Read the events since a time, in milliseconds since the epoch."""
@@ -110,15 +110,15 @@ class Watcher:
         self._since = since
         self._clock = clock
         self.sightings = Sightings()
-        # Wait after an outage of the source: the applications' reporters first deliver events that they could not
-        # store.
+        # Wait after an outage of the source, because the applications' reporters still have to deliver events from that
+        # time.
         self._judges_from = 0
 
     def look(self) -> int:
-        """Report applications that are lost; return how many events were not delivered.
+        """Report lost applications; return the number of events that were not delivered.
 
         Raises:
-            SparkEventsError: when the source cannot be read or written; no application is reported then.
+            SparkEventsError: when the source cannot be read or written, so no application is reported.
         """
         now = round(self._clock() * 1000)
         try:
@@ -137,7 +137,7 @@ class Watcher:
         sink = self._open_sink()
         sink.take(events)
         if undelivered := sink.close():
-            # Do not record these events, so that the next check reports them again, with the same event ids.
+            # Do not record these events as reported: the next check reports them again, with the same event ids.
             return undelivered
         for event in events:
             self._source.record(event)

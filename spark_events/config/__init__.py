@@ -1,4 +1,4 @@
-"""Settings: text under dotted keys, read into frozen dataclasses."""
+"""Settings: parse text under dotted keys into frozen dataclasses."""
 
 from spark_events.config.folders import state_folder
 from spark_events.config.kinds import (

@@ -1,4 +1,4 @@
-"""Reader of spark-defaults.conf, a Java properties file, that follows the rules of Spark and of the shim."""
+"""Reader of spark-defaults.conf, a Java properties file, with the rules of Spark and of the shim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def default_path() -> Path | None:
-    """Return the path at which Spark looks for the file; None if the environment does not determine the path."""
+    """Return the path at which Spark expects the file; None if the environment does not determine it."""
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
     home = os.environ.get("SPARK_HOME")

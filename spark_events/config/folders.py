@@ -1,4 +1,4 @@
-"""Default folder for files that outlive a process."""
+"""Default folder for files that remain after the process has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of values: parsing from text, and a description of the allowed values."""
+"""Types of setting values: each parses a text, and describes the allowed values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ T = TypeVar("T")
 class Kind(Generic[T]):
     """Type of a value: parser, formatter, and a description of the allowed values.
 
-    No message quotes a ``confidential`` value; exceptions raised by ``parse`` must not quote it either.
+    Messages never quote a ``confidential`` value. The exceptions that its ``parse`` raises must not quote the value
+    either.
     """
 
     allowed: str
@@ -50,7 +51,7 @@ def _boolean(text: str) -> bool:
 boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-#: Longest duration in days, a hundred years; a thread cannot wait for three hundred years.
+#: Longest duration: a hundred years, in seconds. A wait of about three hundred years would raise an error.
 _LONGEST = 36_500 * _SECONDS["d"]
 _WITH_UNIT = "with a unit (ms, s, min, h, d), say 10s, 36500d at most"
 
@@ -101,7 +102,7 @@ def text(allowed: str = "a text that is not empty") -> Kind[str]:
 def path(allowed: str) -> Kind[str]:
     """Path of a file or directory.
 
-    A relative path is resolved when the setting is read because user code may change the working directory later.
+    A relative path is resolved when the setting is read, because user code may change the working directory later.
     """
     return Kind(allowed, lambda value: placed(_text(value)))
 
@@ -109,7 +110,7 @@ def path(allowed: str) -> Kind[str]:
 def placed(path: str) -> str:
     """Return the absolute form of a path."""
     try:
-        # Do not normalise the path: after a symbolic link, ".." is another directory.
+        # Do not normalise the path: behind a symbolic link, ".." may be a different directory.
         return os.path.join(os.getcwd(), path)
     except OSError:
         return path  # the working directory has been removed

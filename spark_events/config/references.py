@@ -1,4 +1,4 @@
-"""References to values stored elsewhere, ``${env:NAME}`` and ``${file:/path}``, and hiding of secrets in texts."""
+"""References to values stored elsewhere, ``${env:NAME}`` and ``${file:/path}``; and hiding of secrets in texts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 
 from spark_events.config.kinds import Kind
 
-#: Minimum length of a hidden secret; shorter texts may be parts of ordinary words.
+#: Minimum length of a secret that is hidden. A shorter text may be a part of ordinary words.
 _LEAST = 3
-#: Pattern of texts that cannot be ordinary words because they are long or contain a digit.
+#: Pattern of texts that are safe to replace inside a word, because they are long or contain a digit.
 NO_WORD = re.compile(r".{12,}|(?=.*\d).{6,}", re.DOTALL)
 _WORD = re.compile(r"\w")
 _HIDDEN = "***"
@@ -23,13 +23,14 @@ class Confidence:
     """Replace secrets in texts.
 
     Args:
-        secrets: texts to hide, also in their URL, JSON and Python forms; a mapping gives the replacement for each.
+        secrets: texts to hide, also in their URL, JSON and Python forms. A mapping contains a replacement for each
+        text.
     """
 
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:
         named = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, _HIDDEN)
         self._shown = {form: shown for secret, shown in named.items() for form in _forms(secret) if len(form) >= _LEAST}
-        # Sort by length, longest first, because a secret may contain another secret.
+        # Sort the secrets by length, longest first, because one secret may contain another.
         pattern = "|".join(map(_alone, sorted(self._shown, key=len, reverse=True)))
         self._pattern = re.compile(pattern) if pattern else None
 
@@ -50,7 +51,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _alone(text: str) -> str:
-    """Return a pattern that does not match an ordinary word within a longer word (``prod`` in ``product``)."""
+    """Return a pattern that matches the text as a word, and not within a longer word (``prod`` in ``product``)."""
     is_secret = NO_WORD.fullmatch(text) is not None
     before = r"(?<!\w)" if _WORD.match(text) and not is_secret else ""
     behind = r"(?!\w)" if _WORD.match(text[-1]) and not is_secret else ""
@@ -61,7 +62,7 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: Names of secret keys: Spark's default ``spark.redaction.regex``, extended for reporters.
 _SECRET_KEY = re.compile(r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers")
 
-#: Match up to the last @ because passwords often contain characters that should have been escaped.
+#: Match up to the last @, because users often forget to encode special characters in a password.
 _PASSWORD = re.compile(r"(://[^\s/:@]*:)\S+(@)")
 
 
@@ -108,7 +109,7 @@ secret: Kind[Secret] = Kind("a text that is not empty, or ${env:NAME}, or ${file
 
 
 def resolve(value: str) -> str:
-    """Replace every reference in a value; a file's last line break is removed.
+    """Replace every reference in a value; the last line break of a file is removed.
 
     Raises:
         UnresolvedError: a variable or file does not exist.
@@ -119,7 +120,7 @@ def resolve(value: str) -> str:
 def resolved(value: str) -> tuple[str, dict[str, str]]:
     """Resolve a value; also return each resolved text with its reference.
 
-    One call returns both because a pipe can be read only once.
+    Resolve each reference only once, because a reference may name a pipe, which can be read only once.
 
     Raises:
         UnresolvedError: a variable or file does not exist.
@@ -148,17 +149,17 @@ def _target(reference: re.Match[str]) -> str:
 
 
 def is_secret_key(key: str) -> bool:
-    """Return whether the key's name is a name for secrets, such as password or token."""
+    """Return whether the name in the key suggests a secret, such as password or token."""
     return _SECRET_KEY.search(key) is not None
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Return whether a value must be hidden because of its key's name or because it contains a reference."""
+    """Return whether a value must be hidden, because of its key's name or because it contains a reference."""
     return is_secret_key(key) or _REFERENCE.search(value) is not None
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:
-    """Return a value as messages may show it: references unresolved, secrets hidden, URLs without password."""
+    """Return a value in the form for messages: with references, hidden secrets, and URLs without a password."""
     if (confidential or is_secret_key(key)) and _REFERENCE.fullmatch(value) is None:
         return "a value that is not shown"
     return repr(without_password(value))

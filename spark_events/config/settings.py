@@ -1,7 +1,7 @@
 """Settings: text under dotted keys, read into frozen dataclasses.
 
-A dataclass declares its keys with :func:`option`. Reading collects every problem, each as one sentence with the full
-key, the given value and the allowed values. A key that no section reads is a problem too.
+A dataclass declares its keys with :func:`option`; its keys form a section. Reading collects every problem, each as one
+sentence with the full key, the given value and the allowed values. A key that belongs to no section is a problem too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def options(section: type) -> list[Option]:
 
 
 class Setting(NamedTuple):
-    """Value as given by the user, and its origin: the file, or Spark's configuration."""
+    """Value that the user gave, and its origin: the file, or Spark's configuration."""
 
     key: str
     value: str
@@ -66,7 +66,7 @@ class Settings:
         ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
         self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
-        # Pairs of a problem and the key or key prefix that it concerns.
+        # Problems, each with the key or key prefix that it concerns.
         self._problems: list[tuple[str, str]] = []
         self._confided: dict[str, dict[str, str]] = {}
 
@@ -131,11 +131,11 @@ class Settings:
         return Confidence({secret: shown for secrets in below for secret, shown in secrets.items()})
 
     def ignore_below(self, prefix: str) -> None:
-        """Do not report keys below ``prefix`` as unknown because another problem already covers them."""
+        """Do not report keys below ``prefix`` as unknown; another problem already covers them."""
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))
 
     def add_problem(self, key: str, problem: str) -> None:
-        """Record a problem that the caller found with a key, or with the keys below this key."""
+        """Record a problem that the caller has found with a key, or with the keys below the key."""
         self._problems.append((key, problem))
 
     def problems_below(self, prefix: str) -> tuple[str, ...]:
@@ -175,8 +175,7 @@ def _is_below(key: str, prefix: str) -> bool:
 
 
 def _invalid_value(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
-    # A parser's message may quote the value, and therefore a resolved secret. Parsers of confidential kinds do not
-    # quote the value.
+    # A parser's message may quote the value, and thus a resolved secret, except for confidential kinds.
     is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)
     quotes = (kind.confidential or is_secret(setting.key, setting.value)) and not is_safe
     text = _reason_of(error, quotes)

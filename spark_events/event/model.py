@@ -33,7 +33,7 @@ class Severity(enum.Enum):
     """OpenTelemetry's SeverityNumber: 1 for TRACE to 21 for FATAL."""
 
     def __init__(self, _: object) -> None:
-        # Store the number as an attribute: every event reads it, and a dictionary lookup is slower.
+        # Store the number as an attribute, because every event reads it and a dictionary lookup is slower.
         self.number = 1 + 4 * len(type(self).__members__)
 
     def __ge__(self, other: object) -> bool:
@@ -44,7 +44,7 @@ class Severity(enum.Enum):
 
 
 class Attributes(dict[str, AttributeValue]):
-    """Immutable dictionary of attributes, which several reporters share."""
+    """Immutable dictionary of attributes; several reporters share one object."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class Attributes(dict[str, AttributeValue]):
         return Attributes, (dict(self),)
 
 
-# Exclude events from garbage collection: they are never part of a reference cycle.
+# gc=False: events are never part of a reference cycle.
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Immutable fact for an operator.
 
@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         class_scope: dotted name of the part of Spark, or of the user's program, that the event is about.
         body: one sentence that is understandable without the other fields.
         severity: severity of the fact.
-        observed_ts_millis: the time of the fact itself, not of its delivery, in milliseconds since the epoch.
+        observed_ts_millis: the time of the fact, not of the delivery, in milliseconds since the epoch.
         event_id: identifier of the fact; repeated deliveries have the same identifier.
         sequence: number within the application, increasing in the order of events.
         attributes: machine-readable details.
@@ -100,7 +100,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EventBuilder:
-    """Builder of an :class:`Event`, as in FLIP-481; invalid values raise immediately.
+    """Builder of an :class:`Event`, as in FLIP-481; each setter rejects an invalid value.
 
     >>> EventBuilder("shop.orders", "OrderImported").set_attribute("orders", 12).build().attributes
     {'orders': 12}
@@ -161,8 +161,9 @@ class EventBuilder:
         return self
 
     def build(self) -> Event:
-        """Return the event with a new identifier; reporting the event sets its sequence number and its final
-        identifier.
+        """Return the event with a new identifier.
+
+        When the event is reported, it gets its sequence number and its final identifier.
         """
         now = time.time_ns() // 1_000_000
         return Event(
@@ -183,7 +184,7 @@ def _text(what: str, value: Any) -> str:
 
 
 def _attribute(key: str, value: Any) -> AttributeValue:
-    # Convert subclasses such as numpy.float64 to the plain type, which all encoders support.
+    # Convert subclasses such as numpy.float64 to the plain type, which every encoder supports.
     if isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Text of events: sanitised for terminals and UTF-8, as one line, and as HTML for notebooks."""
+"""Text of events: made safe for terminals and UTF-8, put on one line, or formatted as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import lru_cache
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
-# Terminal control, bidirectional ("Trojan Source") and zero-width characters. Joiners are not listed because emoji and
-# some scripts need them.
+# Control characters of terminals, bidirectional ("Trojan Source") and zero-width characters. Joiners are allowed,
+# because emoji and some scripts need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
@@ -49,7 +49,7 @@ def snake_case(name: str) -> str:
 
 
 def text_of(thing: object, most: int) -> str:
-    """Return at most ``most`` characters of the ``str`` of an arbitrary object; never raise."""
+    """Return at most ``most`` characters of the ``str`` of any object; never raise."""
     try:
         return plain(str(thing)[:most])
     except Exception as error:

@@ -1,1 +1,1 @@
-"""Notebook and script API: configure, start, subscribe, add events."""
+"""API for notebooks and scripts: configure, start, subscribe, add events."""

@@ -20,9 +20,9 @@ from spark_events.session.event_history import EventMatcher
 
 Callback: TypeAlias = Callable[[Event], Awaitable[object] | object]
 
-#: Grace period after the callback's timeout before the dispatcher abandons the reporter's thread, in seconds.
+#: Time between the callback's timeout and the moment when the dispatcher abandons the reporter's thread, in seconds.
 _GRACE_SECONDS = 1.0
-#: Time for a cancelled callback to finish, in seconds; part of the grace period.
+#: Time that a cancelled callback has to finish, in seconds; part of the grace period above.
 _UNWIND_SECONDS = 0.5
 
 
@@ -48,7 +48,7 @@ class CallbackReporter(Reporter):
 
     async def report(self, events: Sequence[Event]) -> None:
         for event in events:
-            # A program may add the same event twice; only a repeated delivery has the same sequence number too.
+            # A program may add one event twice. Only a repeated delivery also has the same sequence number.
             identity = f"{event.sequence}/{event.event_id}"
             if identity in self._begun:
                 raise PermanentError(
@@ -72,7 +72,7 @@ class CallbackReporter(Reporter):
         done, _ = await asyncio.wait({call}, timeout=self._timeout)
         if not done:
             call.cancel()
-            # Let the cancelled call finish before the next call starts, but do not wait for a call that ignores
+            # Let the cancelled call finish before the next call starts; give up on a call that ignores the
             # cancellation.
             await asyncio.wait({call}, timeout=_UNWIND_SECONDS)
             return PermanentError(f"no answer within {self._timeout:g} s (timeout)")
@@ -85,7 +85,7 @@ class CallbackReporter(Reporter):
 async def _outcome(result: Awaitable[object]) -> BaseException | None:
     """Return the exception that the function raised, or None.
 
-    Every exception is caught because a SystemExit raised in a task ends the whole event loop.
+    Catch every exception, because a SystemExit raised in a task would end the whole event loop.
     """
     try:
         await result

@@ -1,4 +1,4 @@
-"""Zero-code setup from Python, for a builder or as a dict.
+"""Configuration from Python: settings for a session builder, or as a dict.
 
 The API follows Delta's ``configure_spark_with_delta_pip``.
 """
@@ -20,7 +20,7 @@ from spark_events.session.reporters import Reporters, given, settings_of
 from spark_events.session.shim import knows_shim
 
 _LISTENER = "io.sparkevents.EventsListener"
-#: Settings that have a dedicated argument.
+#: Settings that have an argument of their own.
 _KEYS = {"dispatcher": "events.dispatcher.type", "reporters": "events.reporters", "sidecar": "events.sidecar.enabled"}
 _LISTENERS, _CLASS_PATH = "spark.extraListeners", "spark.driver.extraClassPath"
 
@@ -41,7 +41,7 @@ def own_settings(settings: Mapping[str, Any] | None, arguments: Collection[str],
 
     Args:
         settings: the caller's settings; each key may start with ``events.``, ``spark.events.`` or neither.
-        arguments: names of arguments that set a key; such a key may not appear in ``settings``.
+        arguments: keys that have an argument of their own; ``settings`` must not contain them.
         problems: receives a message for each invalid setting.
     """
     given = {} if settings is None else settings
@@ -95,7 +95,7 @@ def spark_conf(
         values["events.reporters"] = ",".join(found.names)
     if problems:
         raise ConfigError(problems)
-    # Validate here because the driver would only log the problem and run without events.
+    # Validate here; the driver would only log the problem and run without events.
     read(Settings.of(values, "the arguments"))
     return {_LISTENERS: _LISTENER, _CLASS_PATH: jar_path(), **{f"spark.{key}": value for key, value in values.items()}}
 
@@ -114,8 +114,8 @@ def configure(
 
     Class path entries and listeners that the builder or spark-defaults.conf already sets are kept. The call also
     installs exit hooks in this Python (``sys.excepthook``, ``sys.exit``, ``atexit``), which report to the JVM how the
-    program ended. In a container, Python's exit then waits until the JVM has delivered the last events: at most
-    20 s longer than ``events.shutdown.timeout``.
+    program ended. In a container, the exit of Python waits until the JVM has delivered the last events, at most
+    ``events.shutdown.timeout`` plus 20 s.
 
     Args:
         builder: ``SparkSession.builder``, before ``getOrCreate``.

@@ -1,4 +1,4 @@
-"""In-memory history of a stream's last events, with waiting for a matching event."""
+"""In-memory history of a stream's last events, and calls that wait for a matching event."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class EventMatcher:
 
     @property
     def selection(self) -> SelectionConfig:
-        """The same criteria as a reporter's configuration, without the predicate."""
+        """The same criteria as reporter settings, without the predicate."""
         includes = (Filter(self.class_scope, self.names),)
         return SelectionConfig(includes, min_severity=self.min_severity, heartbeats=HEARTBEAT in self.names)
 
@@ -93,14 +93,14 @@ _NAMED = 5
 
 
 class _Waiter(NamedTuple):
-    """Pending call of ``wait_for``: its criteria and its result."""
+    """Pending call of ``wait_for``, with its criteria and its result."""
 
     choice: EventMatcher
     after: int
     found: Future[Event]
 
     def offer(self, events: Iterable[Event]) -> None:
-        """Set the first matching event as the result, or an error of the predicate as the exception."""
+        """Set the first matching event as the result; if the predicate raises, set its error as the exception."""
         try:
             match = next((one for one in events if one.sequence > self.after and self.choice.fits(one)), None)
             if match is not None:
@@ -110,10 +110,10 @@ class _Waiter(NamedTuple):
 
 
 class EventHistory(Reporter):
-    """Reporter that keeps the last events and wakes pending waits; thread-safe.
+    """Reporter that keeps the last events and wakes waiting calls; thread-safe.
 
     Args:
-        size: the maximum number of kept events. A pending wait receives every new event, even if ``size`` is small.
+        size: the maximum number of kept events. A waiting call receives every new event, even if ``size`` is small.
     """
 
     def __init__(self, size: int) -> None:
@@ -137,14 +137,14 @@ class EventHistory(Reporter):
                     waiter.offer(events)
 
     def end(self) -> None:
-        """Mark the stream as ended and wake pending waits."""
+        """Mark the stream as ended and wake the waiting calls."""
         with self._lock:
             self._is_over = True
             for waiter in self._waiting:
                 self._stop(waiter)
 
     def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """Return the first matching event among the kept and the future events.
+        """Return the first matching event; search the kept events first, then wait for new ones.
 
         Args:
             choice: the events to match.

@@ -1,11 +1,12 @@
 """Exit hooks of the driver's Python: report to the JVM how the program ended.
 
-Spark does not know how a plain ``python app.py`` ended, and under spark-submit it knows only the exit code. The hooks
-wrap ``sys.excepthook`` and ``sys.exit``, and report when the interpreter exits. They do not see ``os._exit``, signals,
-or ``raise SystemExit(3)`` without ``sys.exit``.
+Spark does not know how a plain ``python app.py`` ended. Under spark-submit, Spark knows only the exit code. The hooks
+wrap ``sys.excepthook`` and ``sys.exit``, and send a report when the interpreter exits. They cannot detect ``os._exit``,
+signals, or ``raise SystemExit(3)`` without ``sys.exit``.
 
-A container ends with its first process. If Python or Python's parent is this process, the JVM would be killed before it
-has delivered the last events. Therefore Python's exit also waits for the JVM that Python started.
+A container ends when its first process ends. If the first process is Python or Python's parent, the end of Python kills
+the JVM before the JVM has delivered the last events. Therefore Python's exit also waits for the JVM that Python
+started.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any, NoReturn
 
 from spark_events.bridge import python_stacks
 
-#: Key that announces the hooks to the shim. The key is not below ``spark.events.``, where every key is a setting.
+#: Key that tells the shim that the hooks are installed. It is not below ``spark.events.``, where every key is a
+#: setting.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
 #: Time for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
@@ -33,7 +35,7 @@ _TRACES_ARE_COMPLETE = sys.version_info >= (3, 12)
 
 
 class _Program:
-    """The last exception that may have ended this program.
+    """Last exception that may have ended this program.
 
     Attributes:
         patience: how long Python's exit may wait for the end of the JVM, in seconds.
@@ -49,13 +51,13 @@ class _Program:
         """Wrap ``sys.excepthook`` and ``sys.exit``, and register the report as an exit function."""
         sys.excepthook = self._uncaught
         sys.exit = self._exits
-        # Exit functions run in reverse order of registration, so the wait follows the report and the program's exit
-        # functions.
+        # Python runs exit functions in reverse order of registration. Registered first, the wait runs last, after the
+        # report and the program's own exit functions.
         atexit.register(self._await_jvm)
         self.report_first()
 
     def report_first(self) -> None:
-        """Register the report again, so that it runs before all exit functions registered so far."""
+        """Register the report again, so that it runs before all exit functions registered until now."""
         atexit.unregister(self._report)
         atexit.register(self._report)
 
@@ -75,18 +77,18 @@ class _Program:
         gateway = SparkContext._gateway
         if gateway is None:
             return
-        # Ignore errors: the JVM may already have exited.
+        # Ignore errors, because the JVM may already have exited.
         with contextlib.suppress(Exception):
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
 
     def _await_jvm(self) -> None:
-        """Close the JVM's standard input, as the end of Python does, and wait until the JVM has ended."""
+        """Close the JVM's standard input, as the exit of Python would, and wait for the end of the JVM."""
         from pyspark import SparkContext
 
         if 1 not in (os.getpid(), os.getppid()):
-            # Outside a container, the JVM outlives Python, and the sidecar reads Python's exit code.
+            # Outside a container, do not wait: the JVM outlives Python, and the sidecar reads Python's exit code.
             return
-        # Under spark-submit, the JVM started Python, so there is no child process to wait for.
+        # Under spark-submit, the JVM started Python, so Python has no JVM to wait for.
         jvm = getattr(SparkContext._gateway, "proc", None)
         if os.getpid() != self._pid or jvm is None:
             return
@@ -97,7 +99,7 @@ class _Program:
     def _account(self) -> dict[str, Any]:
         error = self._last
         if error is None or hasattr(sys, "ps1") or sys.flags.interactive or not _is_uncaught(error):
-            # The main program returned, or a SystemExit bypassed sys.exit: the exit code is unknown.
+            # The exit code is unknown: the main program returned, or a SystemExit was raised without sys.exit.
             return {}
         if isinstance(error, KeyboardInterrupt):
             return {"signal": "SIGINT"}
@@ -107,21 +109,21 @@ class _Program:
 
 
 def _is_uncaught(error: BaseException) -> bool:
-    """Return whether no frame of the program caught the exception.
+    """Return whether the exception reached the top of the program, uncaught by any frame.
 
-    A program that caught the exception may have continued, and ended in another way.
+    A program that caught the exception may have continued and ended for another reason.
     """
     trace = error.__traceback__
     if trace is None:
         # Before Python 3.12, the traceback of an uncaught SystemExit lacks the outermost frame.
         return not _TRACES_ARE_COMPLETE
-    # A frame that catches an exception continues on another line.
+    # After a frame has caught an exception, the frame continues on another line.
     is_last = trace.tb_frame.f_lineno == trace.tb_lineno
     return is_last and (trace.tb_frame.f_back is None or not _TRACES_ARE_COMPLETE)
 
 
 def _status(code: object) -> int:
-    """Return the exit code of the process for the code of a SystemExit."""
+    """Return the exit code of the process that results from a SystemExit's code."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
@@ -157,7 +159,7 @@ def _link(error: BaseException) -> dict[str, Any]:
 def _call_method(error: BaseException, method: str) -> str | None:
     """Return the result of a method of a PySpark exception, or None.
 
-    In Spark 3.5, these methods raise an error if the exception has no such value.
+    In Spark 3.5, these methods raise an error if the exception does not have the value.
     """
     with contextlib.suppress(Exception):
         answer = getattr(error, method)()
@@ -187,7 +189,7 @@ def install(shutdown_timeout: float) -> None:
 def install_for(jvm: Any, shutdown_timeout: float) -> None:
     """Install the hooks and announce them to a running JVM."""
     install(shutdown_timeout)
-    # Register the report again: the report must run before the exit function that stops the streams, which may have
-    # been registered later.
+    # Register the report again, so that it runs before the exit function that stops the streams. That function may have
+    # been registered later than the first report.
     _installed().report_first()
     jvm.io.sparkevents.listener.PythonProgram.willReport()

@@ -19,7 +19,7 @@ _PREFIX = "events.reporter"
 
 
 class Given(NamedTuple):
-    """Active reporters: names, settings, and factories of the reporters without settings."""
+    """Active reporters: their names and settings, and factories for reporter objects, which have no settings."""
 
     names: tuple[str, ...]
     settings: dict[str, str]
@@ -39,7 +39,7 @@ def given(reporters: Reporters) -> Given:
     for name, what in _named(reporters, problems):
         names.append(name)
         if isinstance(what, Reporter):
-            # Return the same object for every call: a replacement thread continues with this object.
+            # Return the same object on every call, so that a replacement thread continues with it.
             own[name] = partial(_itself, what)
         elif isinstance(what, type) and issubclass(what, Reporter):
             if _is_importable(what):
@@ -114,7 +114,7 @@ def _named(reporters: object, problems: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(what: Any) -> str:
-    """Return the default name of an unnamed reporter, derived from its type."""
+    """Return the default name for a reporter without a name, derived from its type."""
     if isinstance(what, Mapping):
         what = what.get("type", "reporter")
     if isinstance(what, Reporter):

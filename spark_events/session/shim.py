@@ -1,4 +1,4 @@
-"""Access to the session, its driver and the shim in the driver's JVM; ``add_event``."""
+"""Access to the session, to its driver and to the shim in the driver's JVM; function ``add_event``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
 
     >>> add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))        # doctest: +SKIP
 
-    The event is posted to Spark's listener bus, so its order relative to Spark's own events is kept. The sidecar and
-    every stream of :func:`spark_events.start` receive the event and add the attributes of the application. If the event
-    has the attribute ``spark.streaming.query.id``, they add the attributes of that query too. The call returns
-    immediately and does not wait for delivery. Without a sidecar or a stream, the event is dropped without an error.
+    The event is posted to Spark's listener bus, which keeps its order relative to Spark's own events. The sidecar and
+    every stream of :func:`spark_events.start` receive the event and add the application's attributes. If the event has
+    the attribute ``spark.streaming.query.id``, the attributes of that query are added too. The call returns immediately
+    and does not wait for the delivery. If neither a sidecar nor a stream is running, the event is dropped without an
+    error.
 
     Args:
         event: the event, or a builder of it.
@@ -73,8 +74,8 @@ def session_of(spark: Any | None) -> Any:
         from pyspark.sql import SparkSession
 
         try:
-            # This call returns the thread's session or, in threads without a session (callbacks), the session that was
-            # created first.
+            # This call returns the session of the current thread. In a thread without a session, such as a callback's,
+            # it returns the session that was created first.
             spark = SparkSession.active()
         except PySparkException:
             raise SessionError(
@@ -112,5 +113,5 @@ def knows_shim(jvm: Any) -> bool:
     """Return whether the class path of a JVM contains the jar."""
     from py4j.java_gateway import JavaClass
 
-    # py4j treats an unknown class as a package.
+    # For an unknown class, py4j returns a package instead of an error.
     return isinstance(jvm.io.sparkevents.inprocess.InProcess, JavaClass)

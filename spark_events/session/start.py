@@ -27,15 +27,15 @@ from spark_events.session.shim import driver_of, is_connect, session_of
 from spark_events.session.stream import EventStream, Subscription
 
 _LOG = logging.getLogger(__name__)
-#: Origin of a stream's settings, for messages; the shim uses the same text.
+#: Origin of a stream's settings, as messages show it; the shim uses the same text.
 _ORIGIN = "spark_events.start"
 _HISTORY = "history"
-#: First major Spark version that sends Connect clients the events of their own queries.
+#: First major version of Spark that sends a Connect client the events of its own queries.
 _FIRST_CONNECT = 4
 
 _lock = threading.RLock()
 _running: dict[str, EventStream] = {}
-#: First sequence number of the next stream, by application.
+#: First sequence number for the next stream, by application.
 _next_sequence: dict[str, int] = {}
 
 
@@ -102,7 +102,7 @@ def start(
                 ),
                 amend=_with_stacks,
                 first_sequence=_next_sequence.get(application, 1),
-                # Invalid arguments raise an error; an invalid value in the application's configuration disables only
+                # An invalid argument raises an error. An invalid value in the application's configuration only disables
                 # the affected reporter.
                 strict=reporters is not None,
             )
@@ -199,7 +199,7 @@ def _replaces() -> bool:
 
 
 def _is_served(session: Any, given_settings: list[Setting]) -> bool:
-    """Return whether a sidecar serves the application's configured reporters."""
+    """Return whether a sidecar runs the reporters in the application's configuration."""
     conf = session.sparkContext.getConf()
     listens = any("io.sparkevents." in (conf.get(key) or "") for key in ("spark.extraListeners", "spark.plugins"))
     off = any(s.key.endswith("events.sidecar.enabled") and s.value.lower() == "false" for s in given_settings)
@@ -207,7 +207,7 @@ def _is_served(session: Any, given_settings: list[Setting]) -> bool:
 
 
 def _ours(given_settings: list[Setting]) -> list[Setting]:
-    """Return the settings without the reporters of the application's configuration."""
+    """Return the settings without those of the reporters in the application's configuration."""
     return [
         s
         for s in given_settings
@@ -221,7 +221,7 @@ def _caller() -> str:
 
 
 def _forget(ended: EventStream) -> None:
-    # Do not acquire the lock: the thread that holds the lock may be waiting for the end of this stream.
+    # Do not acquire the lock, because its holder may be waiting for the end of this stream.
     for application, stream in list(_running.items()):
         if stream is ended:
             _next_sequence[application] = ended.next_sequence
@@ -236,5 +236,5 @@ def _stop_all() -> None:
 
 atexit.register(_stop_all)
 if hasattr(os, "register_at_fork"):
-    # Do nothing in a forked child: the streams and their threads belong to the parent.
+    # Do nothing in a forked child, because the streams and their threads belong to the parent process.
     os.register_at_fork(after_in_child=_running.clear)

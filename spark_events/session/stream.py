@@ -32,20 +32,20 @@ _SHOWN = 10
 
 
 class Bridge(Protocol):
-    """Source of a stream's records; :mod:`spark_events.bridge` implements it."""
+    """Source of a stream's records; :mod:`spark_events.bridge` implements this protocol."""
 
     def stop(self) -> None:
-        """Stop listening; records received before are still delivered."""
+        """Stop listening; records that already exist are still delivered."""
 
     def end(self) -> None:
-        """Release all resources when the session is over; called on the session's thread."""
+        """Release all resources after the driver session has ended; called on the session's thread."""
 
     def release(self) -> None:
         """Release the resources of the calling thread."""
 
 
 class Subscription(NamedTuple):
-    """Callback, the events it receives, and its timeout in seconds."""
+    """Callback, with its event filter and its timeout in seconds."""
 
     function: Callback
     choice: EventMatcher
@@ -103,7 +103,7 @@ class EventStream:
 
     @property
     def next_sequence(self) -> int:
-        """Sequence number of the next event, with which a stream that replaces this stream begins."""
+        """Sequence number of the next event; a stream that replaces this stream begins with this number."""
         return self._driver_session.next_sequence
 
     @property
@@ -133,9 +133,9 @@ class EventStream:
         >>> @events.on("JobFailureEvent", min_severity="ERROR")                                     # doctest: +SKIP
         ... async def page(event): ...
 
-        Each function runs in its own thread, receives one event at a time, in order, and never receives the same event
-        twice. An exception of the function is logged and counted, and the function is called with the next event; Spark
-        and other reporters are not affected.
+        Each function runs in its own thread. It receives one event at a time, in order, and never receives the same
+        event twice. An exception of the function is logged and counted; the function is then called with the next
+        event. Spark and other reporters are not affected.
 
         Args:
             names: event names; ``*`` matches any text. Without names: all events.
@@ -186,7 +186,7 @@ class EventStream:
             self._driver_session.detach(before[1])
 
     def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
-        """Return an unused reporter name; the name of a replaced callback counts as unused."""
+        """Return an unused reporter name; the name of a callback that is being replaced counts as unused."""
         others = [one[1].name for one in self._subscriptions.values() if one is not before]
         taken = {*self._driver_session.reporters, *others}
         name = name_of(function)
@@ -195,7 +195,7 @@ class EventStream:
         return name
 
     def off(self, function: Callback) -> None:
-        """Remove a callback; no call follows a call in progress.
+        """Remove a callback; a call in progress is its last call.
 
         Raises:
             SessionError: when the function is not subscribed.
@@ -217,7 +217,7 @@ class EventStream:
         after: Event | None = None,
         timeout: float,
     ) -> Event:
-        """Wait for a matching event and return it; events in the history count.
+        """Return the first matching event; search the history first, then wait for new events.
 
         >>> events.wait_for("BatchCommitEvent", where=lambda e: "late" in e.body, timeout=30)       # doctest: +SKIP
 
@@ -253,8 +253,9 @@ class EventStream:
         return await self._recorded.wait_for_async(choice, after, _seconds(timeout))
 
     def report(self, *, sla: float | None = None) -> InlineReport:
-        """Return a report on the events of the history: findings, a timeline, failures. A notebook shows the report as
-        a page.
+        """Return a report on the events of the history: findings, a timeline, failures.
+
+        A notebook shows the report as a page.
 
         Args:
             sla: longest duration of a commit, in seconds.
@@ -268,9 +269,9 @@ class EventStream:
         return inline_report(self.history, None if sla is None else round(_seconds(sla, "sla") * 1000))
 
     def stop(self) -> None:
-        """Stop the stream and deliver earlier events, within the shutdown timeout.
+        """Stop the stream, and deliver the events received so far within the shutdown timeout.
 
-        Further calls have no effect. A call in a callback returns immediately because the stream waits for its
+        Further calls have no effect. A call from a callback returns immediately, because the stream waits for its
         callbacks before it ends.
         """
         if os.getpid() != self._pid:
@@ -278,7 +279,7 @@ class EventStream:
         with self._lock:
             first, self._stopping = not self._stopping, True
         if first:
-            # Ignore errors: if the JVM has ended, the session ends too.
+            # Ignore errors: if the JVM has exited, the driver session ends by itself.
             with contextlib.suppress(Exception):
                 self._bridge.stop()
         if not threading.current_thread().name.startswith("spark-events"):
@@ -324,6 +325,6 @@ def _key(function: Callback) -> str:
 
 
 def _is_named(function: Callback) -> bool:
-    """Return whether the function can be identified by its name; False for ``_`` and lambdas."""
+    """Return whether the function's name identifies it, which is not the case for ``_`` and lambdas."""
     name = name_of(function).rpartition(".")[2]
     return name not in ("_", "<lambda>")

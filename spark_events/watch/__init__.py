@@ -1,1 +1,1 @@
-"""Detection of lost applications from their stored events."""
+"""Detection of lost applications: a driver died without reporting its end."""

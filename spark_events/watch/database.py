@@ -1,4 +1,4 @@
-"""Watch a database that ``database`` reporters write."""
+"""Source of a watcher: a database to which ``database`` reporters write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EventDatabase:
         self._application = application
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read the latest event of each name and application since the time ``since``, in milliseconds.
+        """Read the latest event of each name and application; ``since`` is in milliseconds since the epoch.
 
         Raises:
             SparkEventsError: when the database cannot be read.
@@ -87,7 +87,7 @@ class EventDatabase:
             )
 
     def record(self, event: Event) -> None:
-        """Store a reported event, so that it is not reported again.
+        """Store a LOST event, so that later checks do not report the application again.
 
         Raises:
             SparkEventsError: when the database cannot be written.

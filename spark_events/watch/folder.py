@@ -1,4 +1,4 @@
-"""Watch a folder of JSON lines that ``file`` reporters write, rotated files included."""
+"""Source of a watcher: a folder to which ``file`` reporters write JSON lines, with its rotated files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.file.rotation import Archive
 from spark_events.watch.sightings import Sightings
 
-#: Name of the file in which the watcher records reported events; other watchers and later runs read this file.
+#: Name of the file for the events that watchers have reported; other watchers and later runs read it.
 RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
-#: Maximum number of times the folder is read again because a file was rotated while it was being read.
+#: How often to read the folder again if a file is rotated during the reading.
 _ATTEMPTS = 5
 
 
 class JsonFolder:
-    """Events in a folder and its subfolders, or in a file and its rotated predecessors, as the source of a watcher.
+    """Events in a folder and its subfolders, or in one file and its rotated files.
 
     Args:
         path: the folder or file.
@@ -32,14 +32,16 @@ class JsonFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._record = (path if path.is_dir() else path.parent) / RECORD
-        # Number of bytes already read, by device and inode, which a rename does not change.
+        # Number of bytes already read, by device and inode; a rename does not change these numbers.
         self._read: dict[tuple[int, int], int] = {}
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read the events written since the last call; skip files that are older than ``since``, in milliseconds.
+        """Read the events written since the last call; skip files that are older than ``since``.
+
+        ``since`` is in milliseconds since the epoch.
 
         Raises:
-            SparkEventsError: when a file cannot be read, so that an end might be missed.
+            SparkEventsError: when a file cannot be read; an application's end in it would be missed.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -50,14 +52,14 @@ class JsonFolder:
             except FileNotFoundError as error:
                 if not self._path.exists():
                     raise SparkEventsError(f"cannot read {self._path}: {error.strerror}") from None
-                # The file was rotated after the folder was listed.
+                # The file was rotated between the listing and the reading.
                 continue
             except OSError as error:
                 raise SparkEventsError(f"cannot read {error.filename or self._path}: {error.strerror}") from None
         raise SparkEventsError(f"cannot read {self._path}: files are rotated faster than they are read")
 
     def record(self, event: Event) -> None:
-        """Store a reported event, so that it is not reported again.
+        """Store a LOST event, so that later checks do not report the application again.
 
         Raises:
             SparkEventsError: when the file cannot be written.
@@ -103,7 +105,7 @@ def _see(sightings: Sightings, line: bytes) -> None:
     try:
         sightings.see(decode_event(line))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Skip a line that is not an event: the file belongs to another program, or a write was cut off.
+        # Skip a line that is not an event: the line may be from another program, or incomplete.
         return
 
 

@@ -1,4 +1,4 @@
-"""LOST event of an application, equal to the event that the application's sidecar would have reported."""
+"""LOST event of an application, the same event that the application's sidecar would have reported."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def lost_event(start: ApplicationStart, at: int, sequence: int, how: str) -> Eve
         start: identity of the application.
         at: the time at which the application was last known to run, in milliseconds since the epoch.
         sequence: sequence number of the event, one more than the application's last known number.
-        how: how the loss was found, as the end of a sentence.
+        how: how the loss was detected, as the end of a sentence.
     """
-    # Use the sidecar's translation, so that key, attributes and severity are the same.
+    # Use the sidecar's translator, which gives the same key, attributes and severity.
     translator = Translator(first_sequence=sequence)
     translator.restore(start)
     (event,) = translator.driver_lost(at, orderly=False, how=how)

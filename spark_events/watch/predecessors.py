@@ -1,4 +1,4 @@
-"""Detection of lost earlier runs of an application by its next run.
+"""Detect earlier runs of an application that were lost, at the start of its next run.
 
 A lost run died without reporting its end. Two sources have records of such runs::
 
@@ -6,9 +6,9 @@ A lost run died without reporting its end. Two sources have records of such runs
                       shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file
     database          a start without an end
 
-A free lock proves that a run is over. A database does not show whether a run has died or still runs under the same
-name. A run in a database is LOST when its heartbeats are overdue, which may be up to two intervals after this run's
-start.
+In a spool directory, a free lock proves that a run is over. A database does not show whether a run has died or is still
+running under the same name. Therefore a run in a database is LOST when its heartbeats are overdue, which may be up to
+two intervals after the start of the next run.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ if TYPE_CHECKING:
     from spark_events.reporters.database.config import DatabaseConfig
 
 _LOG = logging.getLogger(__name__)
-#: Folder name; not a valid reporter name because the spool files of reporters have the same parent folder.
+#: Name of the folder of a run. The spool files of reporters have the same parent folder, so this name is not a valid
+#: reporter name.
 _RUN = "run~"
 _START = "start.json"
-#: Interval between two updates of the time at which this run was last alive, in seconds.
+#: Interval at which this run stores the time at which it is alive, in seconds.
 _TOUCH_SECONDS = 10.0
-#: Number of intervals without a heartbeat after which an earlier run is LOST, and maximum age of the events that are
-#: read, in milliseconds.
+#: Number of missing heartbeats after which an earlier run is LOST, and maximum age of the events to read, in
+#: milliseconds.
 _INTERVALS, _SINCE = 2.0, 7 * 86_400_000
 _END_SECONDS = 1.0
 _HOW = "its driver died without reporting its end; detected at the start of the next run"
 
 
 class Predecessors:
-    """Thread that finds lost runs, and marks this run as running, for the next run.
+    """Thread that finds lost earlier runs, and records that this run is running.
 
     Args:
         spool: directory of the spool; None without a spool.
@@ -88,7 +89,7 @@ class Predecessors:
         self._over.set()
 
     def join(self) -> None:
-        """Wait briefly until the end of this run is stored."""
+        """Wait a short time until the end of this run is stored."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -115,12 +116,12 @@ class Predecessors:
                 self._own.delete()
 
     def _in_spool(self, start: ApplicationStart) -> Iterator[tuple[ApplicationStart, int]]:
-        """Yield the lost runs and the time at which each run was last alive; mark this run as running."""
+        """Yield the lost runs and the time at which each was last alive; mark this run as running."""
         if self._spool is None:
             return
         folders = SpoolFolders(self._spool, start.app_name, _RUN, self._driver)
         self._own = folders.claim_own()
-        # The folder belongs to a dead run, or to an earlier sidecar of this run.
+        # The folder belongs to a dead run, or to a dead sidecar of this run.
         dead = _read(self._own.folder)
         (self._own.folder / _START).write_bytes(msgspec.json.encode(start))
         if dead is not None and _identity(dead[0]) != _identity(start):
@@ -132,8 +133,11 @@ class Predecessors:
             folder.delete()
 
     def _in_database(self, config: DatabaseConfig, start: ApplicationStart) -> float:
-        """Report the lost runs, and remove databases without open runs; return the seconds until the next check."""
-        # Import here, so that SQLAlchemy is imported only if a database reporter is configured.
+        """Report the lost runs; return the seconds until the next check.
+
+        Databases without an open run are not checked again.
+        """
+        # Import this module here, because it imports SQLAlchemy, which is needed only for a database reporter.
         from spark_events.watch.database import EventDatabase
 
         now = time.time_ns() // 1_000_000
@@ -159,7 +163,7 @@ class Predecessors:
 
 
 def _read(folder: Path) -> tuple[ApplicationStart, int] | None:
-    """Return a run that has no end and the time at which it was last alive, in milliseconds since the epoch."""
+    """Return a run without an end, and the time at which it was last alive, in milliseconds since the epoch."""
     try:
         at = (folder / _START).stat().st_mtime_ns // 1_000_000
         return msgspec.json.decode((folder / _START).read_bytes(), type=ApplicationStart), at

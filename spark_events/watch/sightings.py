@@ -1,4 +1,4 @@
-"""State of each application according to stored events: last heartbeat and end."""
+"""State of each application: last heartbeat and end, read from stored events."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclasses.dataclass(slots=True)
 class Sighting:
-    """State of one application, identified by id and attempt. Times are in milliseconds since the epoch, 0 if unknown.
+    """State of one application, which is identified by id and attempt.
+
+    Times are in milliseconds since the epoch, 0 if unknown.
 
     Attributes:
-        attributes: the attributes of a heartbeat or of the start, some of which the LOST event needs.
+        attributes: attributes of the application, which the LOST event contains, from a heartbeat or the start.
         started: time of the start.
         last_seen: time of the latest start or heartbeat.
         interval: time between two heartbeats, according to the latest heartbeat.
@@ -55,7 +57,7 @@ class Sighting:
         return self.is_expected and self.interval > 0 and now - self.last_seen > intervals * self.interval
 
     def lost(self) -> Event:
-        """Return the LOST event, computed only from stored events, so that two watchers return equal events."""
+        """Return the LOST event. Two watchers return equal events, because only stored events determine it."""
         start = ApplicationStart(
             app_id=self._text("spark.app.id"),
             app_name=self.name,
@@ -77,7 +79,7 @@ class Sighting:
 
 
 class Sightings:
-    """State of all applications in a source. Events may be added in any order, and repeatedly."""
+    """State of all applications in a source. Events may be added in any order, and more than once."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], Sighting] = {}
@@ -86,7 +88,7 @@ class Sightings:
         return iter(self._all.values())
 
     def see(self, event: Event) -> None:
-        """Update the application of a status change, heartbeat or final report; ignore other events."""
+        """Update the state of an application from a status change, heartbeat or final report; ignore other events."""
         about = event.attributes
         if "spark.app.id" not in about:
             return
