@@ -1,1 +1,1 @@
-"""Reporters, the destinations of events; each has its own configuration."""
+"""Reporters, which deliver events to destinations; each type has its own configuration."""

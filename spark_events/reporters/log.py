@@ -15,7 +15,7 @@ from spark_events.event import Event, Severity, encode_event
 from spark_events.event.text import moment, on_one_line, plain
 from spark_events.reporters.reporter import Reporter, until
 
-#: The sidecar forwards lines of this logger to the driver, whose logger has the same name.
+#: Name of the logger whose lines the sidecar forwards to the driver; the driver's logger has the same name.
 DRIVER_LOGGER = "io.sparkevents.Events"
 _WIDTH = max(len(severity.value) for severity in Severity)
 _LEVELS = {severity: 10 * rank or 5 for rank, severity in enumerate(Severity)}
@@ -42,7 +42,7 @@ class LogConfig:
 
 
 def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_colour: bool = False) -> str:
-    """Return an event as one line in the form of Spark's log lines.
+    """Return an event as one line in the format of Spark's log.
 
     >>> print(format_event(event))                                                # doctest: +SKIP
     26/01/31 10:00:00 INFO  BatchCommitEvent: Query 'clicks' committed batch 41 in 900 ms: 1,200 rows
@@ -75,9 +75,9 @@ class LogReporter(Reporter):
         self._fd = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
         self._is_json = config.format == "json"
         self._in_colour = not self._is_json and _shows_colours(self._fd)
-        # Use Python's logging because the connection to the driver differs if the reporter runs in its own process.
+        # Use Python's logging, which reaches the driver even if the reporter runs in its own process.
         self._logger = logging.getLogger(DRIVER_LOGGER) if config.destination == "log4j" else None
-        # Data of the current batch, and the number of bytes already written; a retry resumes after these bytes.
+        # Data of the current batch, and the number of bytes already written. A retry continues after these bytes.
         self._data = b""
         self._written = 0
 
@@ -97,9 +97,9 @@ class LogReporter(Reporter):
         return None if self._write() else until(self._write)
 
     def _write(self) -> bool:
-        """Write the remaining data; return False if standard error accepts no more data at the moment.
+        """Write the remaining data; return False if standard error accepts no more data now.
 
-        Standard error may be non-blocking because any process that shares the file description can set this mode.
+        Standard error may be non-blocking, because any process that shares the open file can set this mode.
         """
         view = memoryview(self._data)
         while self._written < len(view):
@@ -124,7 +124,7 @@ class LogReporter(Reporter):
 
 
 def _shows_colours(fd: int) -> bool:
-    """Return whether the terminal shows colours and the user allows them.
+    """Return whether the terminal shows colours and the user allows colours.
 
     See no-color.org.
     """

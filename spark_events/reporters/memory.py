@@ -1,4 +1,4 @@
-"""Reporter ``memory``: the last events, for tests and notebooks."""
+"""Reporter ``memory``: keeps the last events, for tests and notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress within a batch, for destinations that accept it in several requests."""
+"""Progress within a batch, for destinations that receive a batch in several requests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-#: Maximum number of times a refused batch is halved; 30 halvings find three bad events among a thousand.
+#: Maximum number of times that a refused batch is halved. 30 halvings find three bad events among a thousand.
 _MOST_HALVINGS = 30
 
 
 class BatchProgress:
-    """Parts of a batch that are still to be delivered, kept over several attempts.
+    """Parts of a batch that are not delivered yet; the parts are kept between attempts.
 
     After an outage in the middle of a batch, accepted events are not sent again, and the order of events is unchanged.
 
@@ -28,13 +28,14 @@ class BatchProgress:
         self._halvings = 0
 
     def of(self, events: Sequence[Event]) -> BatchProgress:
-        """Return the progress of this batch: the existing progress if a failed attempt had the same events, else a new
-        progress.
+        """Return the progress of this batch.
+
+        If the failed attempt before had the same events, its progress continues; otherwise a new progress begins.
         """
         return self if self.left and self._ids == [event.event_id for event in events] else BatchProgress(events)
 
     def done(self, rejected: int = 0, reason: str = "") -> None:
-        """Remove the next part, which was delivered or rejected."""
+        """Remove the next part, because it was delivered or rejected."""
         self.left.pop()
         self._rejected += rejected
         self._reason = reason or self._reason

@@ -14,7 +14,7 @@ from spark_events.config import Kind
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, Severity
 
-#: ``linger`` of the built-in reporters that send one request for each batch, in seconds.
+#: ``linger``, in seconds, of the built-in reporters that send one request per batch.
 REQUEST_LINGER = 0.2
 
 
@@ -40,8 +40,8 @@ class Reporter(abc.ABC):
     """Base class of reporters, which deliver events to one destination.
 
     Every reporter runs in its own thread with its own event loop. Its methods may be plain or ``async``, and never run
-    concurrently. Between calls, the loop runs only if a method is ``async`` or ``open`` started tasks; otherwise it is
-    paused, because the thread then wakes faster.
+    concurrently. Between calls, the loop is paused, because the thread then wakes faster. The loop keeps running if a
+    method is ``async`` or ``open`` started tasks.
 
     The exception that a method raises determines the next step:
 
@@ -82,7 +82,7 @@ class Reporter(abc.ABC):
     def close(self) -> Awaitable[None] | None:
         """Release resources after the last events; called once.
 
-        Not called if ``open`` was never called or the reporter's thread was abandoned.
+        The method is not called if ``open`` was never called, or if the reporter's thread was abandoned.
         """
         return None
 
@@ -90,8 +90,8 @@ class Reporter(abc.ABC):
 class ReporterFactory(Protocol):
     """Callable that creates a reporter, such as a :class:`Reporter` class.
 
-    ``Config`` is a frozen dataclass whose fields are declared with :func:`spark_events.config.option`. Its keys are
-    below ``events.reporter.<name>.``.
+    ``Config`` is a frozen dataclass. Its fields are declared with :func:`spark_events.config.option`, and their keys
+    are below ``events.reporter.<name>.``.
     """
 
     @property
@@ -119,7 +119,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 async def until(done: Callable[[], bool]) -> None:
     """Call ``done`` until it returns True, with growing pauses between the calls.
 
-    The caller has to limit the total time.
+    The caller must limit the total time.
     """
     pause = _FIRST_PAUSE
     while not done():

@@ -1,1 +1,1 @@
-"""Reporter ``database``: a table of events, and views for operators."""
+"""Reporter ``database``: stores events in a table, with views for operators."""

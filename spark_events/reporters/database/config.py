@@ -34,7 +34,7 @@ class DatabaseConfig:
     """Settings below ``events.reporter.<name>.`` for type ``database``.
 
     Attributes:
-        remembers_runs: whether the next run of an application can read events of earlier runs at this destination.
+        remembers_runs: whether a later run of the application can read this run's events from the destination.
     """
 
     remembers_runs: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from spark_events.reporters.reporter import load_extra
 
 
 def create(config: DatabaseConfig) -> Engine:
-    """Create an engine with one connection, which is tested before each use.
+    """Create an engine with one connection; the connection is tested before each use.
 
     Raises:
         MissingExtraError: PostgreSQL's driver is not installed.
@@ -48,23 +48,24 @@ def _create(url: Any, arguments: dict[str, Any]) -> Engine:
 
 def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
-        # Use an absolute path because user code in this process may change the working directory later.
+        # Use an absolute path, because user code in this process may change the working directory later.
         url = url.set(database=placed(url.database))
-    # Wait at most half of the timeout for another driver's transaction; the other half remains for this transaction.
+    # Wait at most half of the timeout for another driver's transaction; the other half remains for our own transaction.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
-        # Stop Python's driver from beginning transactions implicitly.
+        # Prevent Python's driver from beginning transactions implicitly.
         connection.isolation_level = None
-        # With a write-ahead log, readers do not block the writer. Read-only files and some file systems do not support
-        # such a log.
+        # With a write-ahead log, readers do not block the writer. Read-only files and some file systems cannot have
+        # this log.
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A deferred transaction fails when another connection writes between its first read and its first write.
+        # Use BEGIN IMMEDIATE. A deferred transaction fails if another connection writes between its first read and its
+        # first write.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
@@ -77,7 +78,7 @@ def _postgresql(url: Any, timeout: float) -> Engine:
         url,
         {
             "application_name": "spark-events",
-            # In a database with encoding SQL_ASCII, psycopg would return text as bytes.
+            # Set the encoding; for a database with encoding SQL_ASCII, psycopg would return text as bytes.
             "client_encoding": "utf8",
             "connect_timeout": seconds,
             "keepalives_idle": seconds,
@@ -87,7 +88,8 @@ def _postgresql(url: Any, timeout: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # LOCAL limits the setting to this transaction: a connection pooler may then give the session to another client.
+        # LOCAL limits the setting to this transaction, because a connection pooler may later give the session to
+        # another client.
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(timeout * 1000))}")
 
     return engine

@@ -29,7 +29,7 @@ class DatabaseReporter(Reporter):
     """Store events in SQLite or PostgreSQL, with views for operators.
 
     The primary key ``event_id`` prevents duplicate rows. All calls block the reporter's own thread. PostgreSQL cancels
-    a statement that exceeds the timeout; if the server hangs, the dispatcher abandons the thread and retries the
+    a statement that exceeds the timeout. If the server hangs, the dispatcher abandons the thread and retries the
     events.
     """
 
@@ -38,7 +38,7 @@ class DatabaseReporter(Reporter):
 
     def __init__(self, config: DatabaseConfig) -> None:
         load_extra("sqlalchemy", "database")
-        # Import SQLAlchemy only after load_extra has checked that it is installed.
+        # Import SQLAlchemy only after load_extra has checked its installation.
         from spark_events.reporters.database import engines, schema
 
         self._schema = schema
@@ -59,7 +59,7 @@ class DatabaseReporter(Reporter):
     def open(self) -> None:
         if self._path is not None:
             with self._verdicts():
-                # Make a new file readable only by its owner because events may contain user data.
+                # Only the owner may read a new file, because events may contain user data.
                 os.close(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
@@ -68,12 +68,12 @@ class DatabaseReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         if self._path is not None and _identity(self._path) != self._file:
-            # Reconnect if another process deleted or replaced the file: the open connection would write to the deleted
+            # Reconnect if another process deleted or replaced the file; the open connection would write to the deleted
             # file.
             self._engine.dispose()
             self._is_ready = False
         if not self._is_ready:
-            # Check the schema again after a failure: the server may have a new database.
+            # After a failure, check the schema again, because the server may have a new database.
             self.open()
         rows = [row_of(event) for event in events]
         insert = self._schema.insert(self._engine.dialect.name)
@@ -103,7 +103,7 @@ class DatabaseReporter(Reporter):
             _LOG.warning("%s: cannot delete old events, retrying in an hour: %s", self._where, self._reason(error))
             return
         if deleted == self._schema.MOST_DELETED:
-            # Delete further events after the next batch, so that new events do not wait.
+            # Delete the remaining old events after the next batch, so that new events do not wait.
             self._next_deletion = 0.0
 
     def _insert_individually(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
@@ -129,7 +129,7 @@ class DatabaseReporter(Reporter):
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> TransientError:
-        """Return a transient error: its cause is a permission, the disk or the server, not an event."""
+        """Return a transient error, which is caused by a permission, the disk or the server and not by an event."""
         self._is_ready = False
         return TransientError(f"{self._where}: {self._reason(error)}")
 

@@ -38,12 +38,12 @@ _NUMBERS = {
 def row_of(event: Event) -> dict[str, Any]:
     """Return the columns of an event: its fields, view columns and all attributes as JSON.
 
-    Lone surrogates become ``?`` and NUL becomes ``␀`` because databases cannot store these characters. Indexed text is
-    cut to :data:`MOST_INDEXED` characters and ends with ``…``; the column ``attributes`` has the whole text.
+    Lone surrogates become ``?`` and NUL becomes ``␀``, because databases cannot store these characters. Indexed text is
+    cut to :data:`MOST_INDEXED` characters and ends with ``…``. The column ``attributes`` has the whole text.
     """
     try:
         attributes = _ENCODER.encode(event.attributes).decode()
-        # The test also matches a quoted "\\u0000" and a line break; these texts are only processed more slowly.
+        # The test also matches a quoted "\\u0000" and a line break. Such texts are only processed more slowly.
         texts = f"{event.body}{event.event_id}{event.name}{event.class_scope}"
         is_plain = "\\u0000" not in attributes and texts.isprintable()
     except UnicodeEncodeError:
@@ -81,7 +81,7 @@ def _visible(text: str) -> str:
 
 
 def _identifier(text: str) -> str:
-    """Shorten an identifier with a hash, so that it stays unique."""
+    """Shorten an identifier, and add a hash so that it stays unique."""
     if len(text) <= MOST_INDEXED:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Tables in SQLAlchemy, their version and upgrades, the insert statement and its errors."""
+"""Tables in SQLAlchemy: version, upgrades, the insert statement and its errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
     return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
 
 
-#: Indexes of version 2. They cover the few rows that the views read, and not the many commits.
+#: Indexes of version 2. They include only the rows that the views read, and not the many commits.
 _PARTIAL_INDEXES = (
     _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
     _partial("spark_events_of_runs", ("entity", "app_id"), views.STATUS_OF_RUNS),
@@ -87,7 +87,8 @@ EVENTS = Table(
 SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nullable=False))
 
 
-#: SQLSTATE prefixes of errors that a row causes: program limit exceeded (text too long), exception raised by a trigger.
+#: SQLSTATE prefixes of errors that a row causes: program limit exceeded (text too long), and exceptions raised by a
+#: trigger.
 _REFUSALS = ("54", "P0001")
 #: Maximum length of an error text, in characters. PostgreSQL quotes the whole refused row.
 _MOST_REASON = 500
@@ -97,9 +98,9 @@ _MOST_REASON = 500
 def insert(dialect: str) -> Any:
     """Return the statement that inserts events and skips duplicates, for ``postgresql`` or ``sqlite``.
 
-    The statement has no conflict target. With a target, PostgreSQL would require the SELECT privilege, no row-level
-    security, and a unique index on ``event_id`` alone. Therefore a row that violates a unique constraint added by the
-    table's owner counts as a duplicate.
+    The statement has no conflict target, because PostgreSQL would then require the SELECT privilege, no row-level
+    security, and a unique index on ``event_id`` alone. As a result, a row counts as a duplicate if it violates any
+    unique constraint, even one that the table's owner has added.
     """
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
     return make(EVENTS).on_conflict_do_nothing()
@@ -123,12 +124,12 @@ def delete_older(connection: Connection, before: int) -> int:
 
 
 def is_about_values(error: Exception) -> bool:
-    """Return whether the values of a row caused the error, so that a retry cannot help."""
+    """Return whether a row's values caused the error; a retry then cannot help."""
     if isinstance(error, (exc.DataError, exc.IntegrityError)):
         return True
     if isinstance(error, exc.DBAPIError):
         return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSALS)
-    # SQLAlchemy or the driver cannot convert a value to a parameter.
+    # SQLAlchemy or the database driver cannot convert a value to a parameter.
     return isinstance(error, (exc.StatementError, ValueError, OverflowError))
 
 
@@ -147,7 +148,9 @@ _CHUNK = 1_000
 
 
 def _rename_attributes(connection: Connection) -> None:
-    """Upgrade version 1: rename attributes, and drop the table of thresholds, which events now contain."""
+    """Upgrade version 1: rename attributes, and drop the table of thresholds, because events now contain the
+    thresholds.
+    """
     connection.exec_driver_sql("DROP VIEW IF EXISTS spark_events_slow_commits")
     connection.exec_driver_sql("DROP TABLE IF EXISTS spark_events_thresholds")
     column = EVENTS.c
@@ -165,7 +168,7 @@ def _rename_attributes(connection: Connection) -> None:
         index.create(connection)
 
 
-#: Upgrade steps: ``STEPS[n]`` leads from version n + 1 to n + 2. Never change a released step.
+#: Upgrade steps: ``STEPS[n]`` upgrades from version n + 1 to n + 2. Never change a released step.
 STEPS: Sequence[Step] = (_rename_attributes,)
 
 
@@ -180,8 +183,9 @@ def version(connection: Connection) -> int:
 def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     """Create or upgrade the tables and views within a transaction.
 
-    An up-to-date schema needs no write, and therefore no permission to write. If several drivers start at the same
-    time, one driver upgrades and the other drivers wait. A dropped events table is created again.
+    An up-to-date schema is not changed, so the user needs no permission to change it. If several drivers start at the
+    same time, one driver upgrades the schema and the other drivers wait. If the events table was dropped, it is created
+    again.
 
     Raises:
         PermanentError: a newer spark-events has upgraded the tables.
@@ -189,7 +193,7 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     if _is_done(connection, version(connection), steps):
         return
     if connection.dialect.name == "postgresql":
-        # Take no lock with SQLite: BEGIN IMMEDIATE already excludes other writers.
+        # SQLite needs no lock here, because BEGIN IMMEDIATE already excludes other writers.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     found = version(connection)
     if _is_done(connection, found, steps):
@@ -204,7 +208,7 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     connection.execute(SCHEMA.delete())
     connection.execute(SCHEMA.insert(), {"version": len(steps) + 1})
     for definition in views.definitions(connection.dialect.name):
-        # View definitions must contain no percent sign: psycopg would treat it as a placeholder.
+        # View definitions must not contain a percent sign, because psycopg would treat it as a placeholder.
         connection.exec_driver_sql(definition)
 
 

@@ -1,4 +1,4 @@
-"""Attributes of schema version 1 under their names of version 2, as the table in docs/events.md lists them."""
+"""Attribute names of schema version 1 and their names in version 2, as in the table in docs/events.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_events.event import snake_case
 
-#: Old and new names of attributes whose name changed and whose value did not.
+#: Old and new names of the attributes whose value is unchanged.
 RENAMED = {
     "batch.first.id": "spark.batch.first_id",
     "batch.no_data": "spark.batch.no_data",
@@ -79,9 +79,7 @@ _REPORTER = re.compile(
 
 
 def attributes_of_version_2(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an event of schema version 1 with the names of version 2; other attributes stay
-    unchanged.
-    """
+    """Rename the attributes of an event of schema version 1 to the names of version 2; keep other attributes."""
     new: dict[str, Any] = {}
     sources: dict[int, dict[str, Any]] = {}
     committed: dict[int, str] = {}

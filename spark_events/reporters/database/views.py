@@ -1,7 +1,7 @@
 """Views for operators: runs, uptime, failures and their causes, incidents, violated limits.
 
-FLIP-481 lists these uses of events. Both databases share one SQL text; ``{…}`` stands for the parts that differ: the
-current time, functions, and the access to JSON attributes. ``spark-events report`` computes the same numbers.
+FLIP-481 lists these uses of events. SQLite and PostgreSQL share one SQL text. ``{…}`` stands for the parts that differ:
+the current time, functions, and the access to JSON attributes. ``spark-events report`` computes the same numbers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _FUNCTIONS = {
 }
 _ATTRIBUTE = {"postgresql": r"attributes ->> '\1'", "sqlite": r"""json_extract(attributes, '$."\1"')"""}
 
-# One row per run of an application or query.
-# - A known outcome has precedence over ENDED, which an earlier version's replay has added.
-# - A query's run ends with its application. A run without an end is UNKNOWN and ends with its last event, if another
-#   run of the subject started after that event.
+# One row per run of an application or query:
+# - An outcome such as FINISHED takes precedence over ENDED, which the replay of an earlier version has added.
+# - A query's run ends with its application. If a run has no end and a later run of the same subject exists, the run is
+#   UNKNOWN and ends with its last event.
 # - ``bounds``: overlapping runs count once. ``through`` is twice the time until which the subject has run, plus 1 if
 #   the run that lasted longest failed, so that one maximum yields both.
 _RUNS = f"""
@@ -156,7 +156,8 @@ FROM counted
 GROUP BY period, entity, subject
 """
 
-# A lost application reports no JobFailureEvent. Failures of version 1 have no fingerprint.
+# A lost application has no JobFailureEvent, so its LOST event is added. Failures of schema version 1 have no
+# fingerprint.
 _FAILURES = f"""
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, error_type,
   {{failure.label.type}} AS failure_type,
@@ -197,9 +198,10 @@ FROM (
 GROUP BY cause_key
 """
 
-# One row per incident: the alarms of one key until the recovery. A failure recovers when the query commits in a later
-# run or ends well; of an application, when one of its runs finishes or one of its queries commits. Overdue work
-# recovers on time or at its run's end, a circuit breaker when it closes or at the application's end.
+# One row per incident, from the first alarm with its key until the recovery. A failure of a query recovers when the
+# query commits in a later run, or finishes. A failure of an application recovers when one of its runs finishes, or one
+# of its queries commits. Overdue work recovers when it is on time again, or when its run ends. A circuit breaker
+# recovers when it closes, or when the application ends.
 _INCIDENTS = """
 WITH alarm AS (
   SELECT 'failure' AS kind, app_id, app_name, query_name, cause_key, root_cause, location, severity,
@@ -280,7 +282,7 @@ WHERE (followed.status = 'OVERDUE' AND coalesce(old, 'ON_TIME') = 'ON_TIME')
   OR (followed.status = 'open' AND coalesce(old, 'closed') = 'closed')
 """
 
-# The limits are part of the event. An event may cover several batches: compare their mean with the limit.
+# Each event contains its limit. An event may cover several batches, so compare their mean duration with the limit.
 _SLA_VIOLATIONS = """
 SELECT observed_at, observed_ts_millis, 'commit' AS kind, app_id, app_name, query_id, query_name, batch_id, input_rows,
   duration_ms / coalesce(nullif(batches, 0), 1) AS duration_ms,

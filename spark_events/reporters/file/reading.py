@@ -1,4 +1,4 @@
-"""Reading of the files that the ``file`` reporter writes."""
+"""Read the files that the ``file`` reporter writes."""
 
 from __future__ import annotations
 

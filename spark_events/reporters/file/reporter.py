@@ -26,9 +26,9 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOS
 class FileReporter(Reporter):
     """Reporter that appends JSON lines to a file and rotates it when it is full.
 
-    The file is readable while it grows and contains only complete lines: if a write fails in the middle of a line, for
-    example because the disk is full, the reporter truncates the file before the next attempt. Several drivers may write
-    to one path: each batch is written under the file's lock, to the file that the path names at that moment. Therefore
+    The file can be read while it grows, and it contains only complete lines. If a write fails in the middle of a line,
+    for example on a full disk, the reporter truncates the file before the next attempt. Several drivers may write to
+    one path: each batch is written under the file's lock, to the file that the path names at that moment. Therefore
     this driver, another driver or logrotate may rotate the file.
     """
 
@@ -41,10 +41,11 @@ class FileReporter(Reporter):
         self._identity = (0, 0)
         self._end = -1
         self._has_locks = True
-        # Whether a lock has succeeded; "no locks available" is then an error, and not a property of the file system.
+        # Whether a lock has ever succeeded. If so, "no locks available" is an error; otherwise the file system has no
+        # locks.
         self._had_lock = False
         self._cannot_rotate = False
-        # If the path is a link, rotate its target.
+        # Resolve the path: if it is a link, the target is rotated, not the link.
         self._archive = Archive(Path(os.path.realpath(config.path)), config.keep)
 
     def open(self) -> None:
@@ -58,21 +59,22 @@ class FileReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         data = encode_lines(events)
-        # Poll for the lock: a suspended driver may hold it for a long time.
+        # Poll for the lock with a time limit, because a suspended driver may hold it for a long time.
         return None if self._append(data) else until(lambda: self._append(data))
 
     def _append(self, data: bytes) -> bool:
         """Append the data, unless another process holds the lock.
 
-        Returns False, without writing, if another process holds the lock.
+        Returns:
+            False, without writing, if another process holds the lock.
 
         Raises:
-            OSError: when the file cannot be written; it is closed, and the next attempt reopens it.
+            OSError: when the file cannot be written. The file is then closed, and the next attempt reopens it.
         """
         try:
             return self._appended(data)
         except OSError:
-            # Reopen the file: on a network file system, the descriptor may be stale while the path still works.
+            # Reopen the file: on a network file system, the descriptor may be stale although the path still works.
             with contextlib.suppress(OSError):
                 self.close()
             raise
@@ -89,16 +91,16 @@ class FileReporter(Reporter):
                 if is_locked and status is not None and not self._rotate(status, len(data)):
                     self._write(status.st_size, data)
                     return True
-            # The file was rotated, by this driver or another process.
+            # This driver or another process has rotated the file.
             self._reopen()
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
-            # Start on a new line: another process was killed while it wrote a line.
+            # Start on a new line, because another process was killed while it wrote a line.
             data = b"\n" + data
         rest = memoryview(data)
         try:
-            # After a short write, the next write raises the reason: disk full or a file size limit.
+            # After a short write, the next write raises the cause: a full disk or a limit on the file size.
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
             if self._config.fsync == "batch":
@@ -112,7 +114,7 @@ class FileReporter(Reporter):
     def _rotate(self, status: os.stat_result, more: int) -> bool:
         """Rotate a full file if possible; return whether the path must be opened again.
 
-        If the rotation fails, the file keeps growing because an oversized file is better than lost events.
+        If the rotation fails, the file keeps growing, because an oversized file is better than lost events.
         """
         now = time.time()
         if not self._config.rotates or not is_full(self._config, status, more, now):
@@ -120,10 +122,10 @@ class FileReporter(Reporter):
         try:
             self._archive.put_aside(now)
         except FileNotFoundError:
-            # Another process without locks, such as logrotate, has already rotated the file.
+            # A program that takes no lock, such as logrotate, has already rotated the file.
             return True
         except (OSError, OverflowError, ValueError) as error:
-            # OverflowError and ValueError: the clock is outside the range of datetime.
+            # OverflowError and ValueError mean that the clock is outside the range of datetime.
             if not self._cannot_rotate:
                 _LOG.warning(
                     "%s: cannot rotate the file, which has reached its limit; appending to the same file: %s",
@@ -136,7 +138,7 @@ class FileReporter(Reporter):
         return True
 
     def _status(self) -> os.stat_result | None:
-        """Return the status of the open file; None if the path now names another file, or none."""
+        """Return the status of the open file; None if the path names another file, or no file."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -147,7 +149,7 @@ class FileReporter(Reporter):
         self.close()
         self._fd = self._opened()
         opened = os.fstat(self._fd)
-        # Compare inode numbers: no other file can get this number while the file is open.
+        # Compare inode numbers. While the file is open, no other file can have its number.
         self._identity = (opened.st_ino, opened.st_dev)
         self._end = -1
         if self._config.fsync == "batch":
@@ -183,7 +185,7 @@ class FileReporter(Reporter):
         except OSError as error:
             if error.errno not in _NO_LOCKS or self._had_lock:
                 raise OSError(error.errno, error.strerror, self._path) from None
-            # The file system has no locks, at least for now. Appends of a single driver are still atomic.
+            # The file system has no locks at present. The appends of a single driver are still atomic.
             self._has_locks = False
             return True
         self._has_locks = self._had_lock = True
@@ -193,13 +195,13 @@ class FileReporter(Reporter):
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except OSError:
-            # Ignore the error because the data is written and must not be written again; closing the descriptor
-            # releases the lock.
+            # Ignore the error: the data is written and must not be written again. Closing the descriptor releases the
+            # lock.
             self.close()
 
     @contextlib.contextmanager
     def _locking(self) -> Iterator[None]:
-        """Context manager that releases the lock on exit, if it was acquired."""
+        """Context manager that releases the lock on exit if the lock was acquired."""
         try:
             yield
         finally:
@@ -207,7 +209,8 @@ class FileReporter(Reporter):
                 self._unlock()
 
     def close(self) -> None:
-        # Clear the attribute before closing the descriptor: another thread may then get the same descriptor number.
+        # Clear the attribute before closing the descriptor, because another thread may then get the same descriptor
+        # number.
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
             os.close(descriptor)

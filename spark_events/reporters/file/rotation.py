@@ -1,9 +1,8 @@
-"""Rotation: rename the full file and delete the oldest rotated files.
+"""Rotation: rename the full file, and delete the oldest rotated files.
 
-Names of rotated files end with the time, for example ``events.jsonl.20260131T100000.000000Z``. Each file is therefore
-renamed only once, and the order of the names is the order of the events. Numbered names such as ``.1`` and ``.2`` of
-logrotate would require renaming every file at each rotation, and another driver or a crash could interrupt these
-renames.
+The name of a rotated file ends with the time, for example ``events.jsonl.20260131T100000.000000Z``. Each file is
+renamed only once, and the names sort in the order of the events. With numbered names, such as logrotate's ``.1`` and
+``.2``, each rotation would rename every file. Another driver or a crash could interrupt these renames.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -
         return False
     if config.max_size is not None and status.st_size + more > config.max_size:
         return True
-    # Compare periods by the modification time because all drivers and later runs see the same value.
+    # Use the modification time to compare periods: it is the same for all drivers and for later runs.
     return config.max_age is not None and status.st_mtime // config.max_age < now // config.max_age
 
 
@@ -66,25 +65,26 @@ class Archive:
         """
         aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
         if last is not None and aside.name <= self._named(last).name:
-            # After two rotations in one microsecond, or if the clock was set back, choose a later name: deletion starts
-            # with the lowest name.
+            # Choose a later name if this name is taken by a rotation in the same microsecond, or if the clock was set
+            # back. The deletion begins with the lowest name.
             aside = self._named(last + _LEAST)
         self._path.rename(aside)
         with contextlib.suppress(OSError):
             self._prune()
 
     def files(self) -> list[Path]:
-        """Return the rotated files, oldest first, including files that another program has compressed."""
+        """Return the rotated files, oldest first; include files that another program has compressed."""
         start = self._path.name
         siblings = (one for one in self._path.parent.iterdir() if one.name.startswith(start))
         return sorted(one for one in siblings if _STAMP.fullmatch(one.name[len(start) :]))
 
     def _last(self) -> datetime | None:
-        """Return the newest time among the file names, or None.
+        """Return the latest time among the file names, or None.
 
-        Ignores names of the last representable year, because no later name could follow them.
+        Names with the last representable year are ignored, because no later name could follow them.
         """
-        # Ignore the error: without a list of the folder, no file can be deleted, so the order does not matter.
+        # Ignore the error: if the folder cannot be listed, no file can be deleted, so the order of names does not
+        # matter.
         with contextlib.suppress(OSError):
             for file in reversed(self.files()):
                 stamp = file.name[len(self._path.name) :].removesuffix(".gz")
@@ -99,7 +99,7 @@ class Archive:
 
     def _prune(self) -> None:
         for old in self.files()[: -self._keep]:
-            # Another driver may have deleted the same file.
+            # Another driver may have already deleted the file.
             old.unlink(missing_ok=True)
 
 

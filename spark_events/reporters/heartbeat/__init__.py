@@ -1,1 +1,1 @@
-"""Reporter ``heartbeat``: pings for monitors that raise the alarm when pings stop."""
+"""Reporter ``heartbeat``: pings a monitor, which raises an alarm when the pings stop."""

@@ -1,4 +1,4 @@
-"""Reporter that pings a monitor, which raises the alarm when the pings stop."""
+"""Reporter that pings a monitor; the monitor raises an alarm when the pings stop."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from spark_events.reporters.webhook.reporter import verdict
 if TYPE_CHECKING:
     from spark_events.reporters.webhook.post import Post
 
-#: Longest wait for an answer, in seconds, so that a slow monitor does not delay the end of an application.
+#: Longest wait for an answer, in seconds. A slow monitor must not delay the end of an application.
 _PING_SECONDS = 2.0
 
 
 class HeartbeatReporter(Reporter):
     """Ping a monitor at the start of the application, with each heartbeat, and at the end; ignore other events.
 
-    Of several consecutive heartbeats, for example after an outage of the monitor, only the last heartbeat is sent.
+    If several heartbeats follow each other, for example after an outage of the monitor, only the last one is sent.
     """
 
     Config: ClassVar[type[HeartbeatReporterConfig]] = HeartbeatReporterConfig
@@ -37,9 +37,9 @@ class HeartbeatReporter(Reporter):
         self._config = config
         self._request = FORMATS[config.format]
         self._posts: dict[str, Post] = {}
-        # Read the certificates here, so that an error is reported with the other mistakes in the configuration.
+        # Read the certificates here, so that an error appears together with the other mistakes in the configuration.
         self._post_to(config.url.reveal())
-        # Pings of the current batch that the monitor has accepted, by event id.
+        # Ids of the current batch's events whose pings the monitor has accepted.
         self._sent: set[str] = set()
 
     async def report(self, events: Sequence[Event]) -> None:
@@ -53,7 +53,7 @@ class HeartbeatReporter(Reporter):
             try:
                 await self._ping(self._request(self._config.url.reveal(), signal, without_surrogates(event)))
             except PermanentError as error:
-                # Continue with later pings: one of them may report a failure.
+                # After an error, continue with the later pings, because one of them may report a failure.
                 refused = str(error)
             self._sent.add(event.event_id)
         self._sent.clear()

@@ -1,4 +1,4 @@
-"""Signals of an application's life, and the request that reports each to a monitor."""
+"""Signals about an application (start, alive, success, failure, end), and the request that sends each to a monitor."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Number of heartbeat intervals for which an alert stays active after a heartbeat, so that two heartbeats may be
-#: missing.
+#: Duration of an alert after a heartbeat, in heartbeat intervals; it allows two missing heartbeats.
 _INTERVALS = 3
 
 
 class Signal(enum.Enum):
-    """State of an application as a ping reports it."""
+    """State of an application in a ping."""
 
     START = "start"
     ALIVE = "alive"
     SUCCESS = "success"
     FAILURE = "failure"
-    #: The application has ended, and its outcome is unknown.
+    #: The application has ended with an unknown outcome.
     END = "end"
 
 
@@ -43,7 +42,7 @@ _OF_STATUS = {
 
 
 def signal_of(event: Event) -> Signal | None:
-    """Return the signal that an event represents, or None."""
+    """Return the signal of an event; None for an event that is no signal."""
     if event.name == HEARTBEAT:
         return Signal.ALIVE
     if event.name != "JobStatusChangeEvent" or event.attributes.get("spark.entity") != "application":
@@ -62,7 +61,7 @@ class Ping(NamedTuple):
 def _healthchecks(url: str, signal: Signal, event: Event) -> Ping:
     """Return a ping for healthchecks.io: the URL of the check, with a suffix for start, failure and log signals."""
     suffix = {Signal.START: "/start", Signal.FAILURE: "/fail", Signal.END: "/log"}.get(signal, "")
-    # Send the run id, so that the monitor can measure overlapping runs.
+    # Send the run id, so that the monitor can measure runs that overlap.
     about = event.attributes
     run = uuid5(NAMESPACE_URL, f"{about.get('spark.app.id')} {about.get('spark.app.attempt_id')}")
     body = event.body.encode("utf-8", "replace")
@@ -94,13 +93,14 @@ _GAUGES = {
 
 
 def _label(value: str) -> str:
-    """Encode a grouping label, which may contain slashes or be empty."""
+    """Encode a grouping label; a label may contain slashes or be empty."""
     return urlsafe_b64encode(value.encode("utf-8", "replace")).decode() or "="
 
 
 def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
-    """Return two Alertmanager alerts: a watchdog, which is active while heartbeats arrive, and an alert for a
-    failure.
+    """Return two alerts for Alertmanager.
+
+    The watchdog alert is active while heartbeats arrive. The other alert is active after a failure.
     """
     begin = _EPOCH + timedelta(milliseconds=event.observed_ts_millis)
     labels = {"spark_app_name": _name(event)}
@@ -119,7 +119,7 @@ def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
 
 
 def _below(url: str, path: str, query: str = "") -> str:
-    """Return the URL with additions to its path and its query."""
+    """Return the URL with an extension of its path and of its query."""
     parts = urlsplit(url)
     queries = "&".join(filter(None, (parts.query, query)))
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, query=queries))
@@ -133,7 +133,7 @@ def _name(event: Event) -> str:
     return str(event.attributes.get("spark.app.name") or event.attributes.get("spark.app.id") or "")
 
 
-#: Functions that create the requests, by ``format``.
+#: Functions that create the request for a signal, by ``format``.
 FORMATS: dict[str, Callable[[str, Signal, Event], Ping]] = {
     "healthchecks": _healthchecks,
     "pushgateway": _pushgateway,

@@ -1,1 +1,1 @@
-"""Code shared by the HTTP reporters: proxies, and hiding of secrets."""
+"""Code that the HTTP reporters share: proxies, and hiding of secrets."""

@@ -1,6 +1,6 @@
 """Addresses of HTTP reporters: their secrets, the loggers that print addresses, and the proxy for an address.
 
-Responses have to be searched for secrets too: the page of a 404 quotes the path, which may be the secret.
+Responses have to be searched for secrets too: a 404 page quotes the path of the request, which may be the secret.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _is_in_a_network(host: str, excepted: str) -> bool:
             if address in ipaddress.ip_network(name.strip(), strict=False):
                 return True
         except ValueError:
-            # The entry of NO_PROXY is a host name, not a network.
+            # This entry of NO_PROXY is a host name and not a network.
             continue
     return False
 
@@ -72,7 +72,7 @@ _LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "
 
 
 def secret_address(url: str) -> Iterator[str]:
-    """Yield the secret parts of an address that is confidential as a whole: all parts except host and port."""
+    """Yield the secret parts of a confidential address: all parts except host and port."""
     parts = urlsplit(url)
     yield url
     yield parts.path
@@ -86,7 +86,7 @@ def credentials(url: str) -> Iterator[str]:
     """Yield the secret parts of any address: user, password and query."""
     parts = urlsplit(url)
     yield parts.query
-    # Also hide the undecoded value because not every receiver decodes "+" as a space.
+    # Also hide the undecoded value, because some receivers do not decode "+" as a space.
     yield from (one.partition("=")[2] for one in parts.query.split("&"))
     yield from (value for _, value in parse_qsl(parts.query))
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
@@ -95,7 +95,7 @@ def credentials(url: str) -> Iterator[str]:
 
 
 def in_headers(values: Iterable[str]) -> Iterator[str]:
-    """Yield header values, and the part after ``Bearer`` or ``session=``."""
+    """Yield the values of headers, and the secret part of a value after ``Bearer`` or ``session=``."""
     for value in values:
         yield value
         yield from re.split(r"[ =;,]+", value)[1:]
@@ -111,7 +111,7 @@ class _Filter(logging.Filter):
 
 @contextmanager
 def without_request_log() -> Iterator[None]:
-    """Context manager that suppresses httpx's log of requests, even if the host program logs all levels."""
+    """Context manager that suppresses httpx's log of requests, whatever levels the host program logs."""
     token = _unseen.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Delivery state of each message of a batch."""
+"""Delivery state of the messages of a batch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from spark_events.event import Event
 
 
 class Message:
-    """One event as a Kafka message, with its delivery state."""
+    """Kafka message of one event, with its delivery state."""
 
     __slots__ = ("error", "event", "is_answered", "sender", "why")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        #: The client that holds the message; None before the message is sent.
+        #: Client that holds the message; None if the message was not sent.
         self.sender: object = None
-        #: Whether the message is delivered or refused; ``why`` has the reason for a refusal.
+        #: Whether the message was delivered or refused; ``why`` is the reason of a refusal.
         self.is_answered = False
         self.why: str | None = None
         #: Error code of the last delivery attempt.
@@ -24,7 +24,7 @@ class Message:
 
 
 class Batch:
-    """Events of one batch, kept over all attempts to report it.
+    """Messages of one batch, kept over all attempts to deliver the batch.
 
     Args:
         events: oldest first.
@@ -33,7 +33,8 @@ class Batch:
     def __init__(self, events: Sequence[Event]) -> None:
         self.ids = tuple(event.event_id for event in events)
         self.messages = [Message(event) for event in events]
-        #: Whether to send one message per request, because the broker refused a request without naming the message.
+        #: Whether to send each message in its own request, because the broker refused a request without naming a
+        #: message.
         self.one_by_one = False
 
     def unsent(self) -> Iterator[Message]:
@@ -42,7 +43,7 @@ class Batch:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether a delivery report is outstanding."""
+        """Return whether the delivery report of a message is still missing."""
         return any(
             message.sender is not None and not message.is_answered and message.error is None
             for message in self.messages

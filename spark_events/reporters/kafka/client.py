@@ -1,4 +1,4 @@
-"""Asynchronous client around librdkafka's producer, for one event loop."""
+"""Asynchronous client for librdkafka's producer, for use in one event loop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from spark_events.reporters.kafka.batch import Message
 from spark_events.reporters.kafka.config import KafkaConfig
 
-#: Logger for librdkafka's own messages, which appear if the user sets `debug` or `log_level`.
+#: Logger for librdkafka's own messages, which are logged if the user sets `debug` or `log_level`.
 _LOG = logging.getLogger(f"{__name__}.librdkafka")
-#: Lower the level: callbacks already report the same errors, and librdkafka logs even a refused request as fatal.
+#: Lower the level of librdkafka's messages: callbacks report the same errors, and librdkafka logs even a refused
+#: request as fatal.
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
-#: Time limit of one poll, in seconds. The poll of a cancelled attempt continues for up to this time.
+#: Time limit of one poll, in seconds. After an attempt is cancelled, its poll continues for up to this time.
 _POLL_SECONDS = 0.1
 #: Error codes of a refused message or request.
 ABOUT_MESSAGES = frozenset(
@@ -27,7 +28,7 @@ ABOUT_MESSAGES = frozenset(
         KafkaError.INVALID_TIMESTAMP,
     }
 )
-#: Error codes that end the wait for delivery reports: configuration, permissions or brokers have to change first.
+#: Error codes after which waiting for delivery reports is useless, until configuration, permissions or brokers change.
 _HOPELESS = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -61,7 +62,7 @@ def describe(code: int) -> str:
 
 
 def refusal(error: Exception) -> str | None:
-    """Return the reason why a message is refused, or None if the message is not at fault."""
+    """Return the reason why a message is refused; None if the error has another cause."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return describe(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
 
@@ -78,7 +79,7 @@ class Client:
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic
         self._loop = asyncio.get_running_loop()
-        # Use one thread, so that delivery reports are handled one at a time.
+        # Use one thread, so that delivery reports are handled one after another.
         self._thread = ThreadPoolExecutor(1, "spark-events-kafka")
         self._problem: str | None = None
         self._last_error = ""
@@ -89,7 +90,7 @@ class Client:
         self._producer: Producer | None = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
 
     def send(self, message: Message, key: bytes | None, value: bytes) -> None:
-        """Enqueue a message; its delivery report later updates its fields.
+        """Enqueue a message; the delivery report later updates the message's fields.
 
         Raises:
             BufferError: the producer's buffer is full.
@@ -100,7 +101,7 @@ class Client:
             ("content-type", b"application/json"),
             ("event_id", message.event.event_id.encode("utf-8", "replace")),
         ]
-        # Set the sender first: the polling thread may handle the delivery report before produce() returns.
+        # Set the sender first, because the polling thread may handle the delivery report before produce() returns.
         message.sender = self
         try:
             self._producer.produce(
@@ -124,13 +125,13 @@ class Client:
             self._producer.poll(seconds)
 
     async def forget_problem(self) -> None:
-        """Discard errors that occurred between batches; brokers close idle connections, for example."""
+        """Discard errors from the time between batches; for example, brokers close idle connections."""
         await self._loop.run_in_executor(self._thread, self._poll, 0)
         self._problem = None
         self._all_down = False
 
     def problem(self) -> str | None:
-        """Return and clear the error that ends the wait for delivery reports; None without such an error."""
+        """Return and clear the error that ends the wait for delivery reports; None if there is none."""
         problem, self._problem = self._problem, None
         return problem
 
@@ -139,7 +140,7 @@ class Client:
             message.is_answered = True
             self._all_down = False
         elif message.sender is self:
-            # Ignore the delivery report if another client now holds the message.
+            # Ignore the delivery report if the message now belongs to another client.
             message.error = error.code()
 
     def _on_error(self, error: KafkaError) -> None:
@@ -147,7 +148,7 @@ class Client:
         if error.fatal():
             self.is_broken = True
         if code == KafkaError._ALL_BROKERS_DOWN:
-            # librdkafka reports this error code once, after the error that caused it.
+            # librdkafka reports this error code only once, after the error that caused it.
             self._all_down = True
             self._problem = self._problem or f"no broker reachable: {self._last_error or error.str()}"
             return

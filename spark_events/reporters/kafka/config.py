@@ -1,4 +1,4 @@
-"""Settings of the reporter ``kafka``; librdkafka's keys keep their names."""
+"""Settings of the reporter ``kafka``; settings for librdkafka keep librdkafka's names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 
 from spark_events.config import Kind, Secret, choice, option, secret, text
 
-#: Keys that ``properties`` must not set, because a guarantee depends on the key or because a separate setting hides its
-#: value.
+#: Keys that ``properties`` must not set: a guarantee depends on the key, or the key has its own setting, which hides
+#: the value.
 OWN = frozenset(
     {
         "bootstrap.servers",
@@ -50,7 +50,7 @@ def _properties(value: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-#: librdkafka settings. Confidential, because some of them are credentials.
+#: Settings for librdkafka. Confidential, because some of them are credentials.
 properties: Kind[tuple[tuple[str, str], ...]] = Kind(
     "name=value of librdkafka's settings, several separated by ;",
     _properties,
@@ -104,7 +104,7 @@ class KafkaConfig:
     )
 
     def of_librdkafka(self) -> dict[str, object]:
-        """Return the settings for librdkafka, including settings that the guarantees require."""
+        """Return the settings for librdkafka, including those that the guarantees require."""
         given = {
             "security.protocol": self.security,
             "compression.type": self.compression,
@@ -119,11 +119,11 @@ class KafkaConfig:
         return {
             "client.id": "spark-events",
             "linger.ms": 5,
-            # Limit librdkafka's memory; the reporter enqueues only messages that fit.
+            # Limit librdkafka's memory; the reporter never enqueues more than fits.
             "queue.buffering.max.kbytes": 32_768,
             # Use the same partitioner as Kafka's Java client.
             "partitioner": "murmur2_random",
-            # Report an unknown topic before an attempt of the default length times out.
+            # Report an unknown topic early, before an attempt of the default length times out.
             "topic.metadata.propagation.max.ms": 5_000,
             "reconnect.backoff.max.ms": 5_000,
             # Disable librdkafka's log by default: a callback reports errors to the dispatcher, which logs each error
@@ -134,6 +134,6 @@ class KafkaConfig:
             "enable.idempotence": True,
             # Stop after a failed message, so that later messages do not overtake it.
             "enable.gapless.guarantee": True,
-            # librdkafka retries without limit and in order; the dispatcher decides when to stop.
+            # librdkafka retries in order and without limit; the dispatcher decides when to stop.
             "message.timeout.ms": 0,
         }

@@ -1,4 +1,4 @@
-"""Reporter that produces events to a Kafka topic and relies on delivery reports."""
+"""Reporter that writes events to a Kafka topic and waits for the delivery reports."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KEYS = {"query": ("spark.streaming.query.id", "spark.app.id"), "application": (
 class KafkaReporter(Reporter):
     """Deliver events with an idempotent producer: no duplicates, no reordering.
 
-    Messages of a cancelled attempt stay in the client, which keeps trying to deliver them; the next attempt waits for
-    the same messages and does not send them again. If a message fails permanently, for example because its topic was
-    deleted or is forbidden, the reporter replaces the client and sends that message and all later messages again.
+    If an attempt is cancelled, its messages stay in the client, which continues to deliver them. The next attempt waits
+    for these messages and does not send them again. If a message fails permanently, for example because its topic was
+    deleted or is forbidden, the reporter replaces the client. It then sends that message and all later messages again.
     """
 
     Config: ClassVar[type[KafkaConfig]] = KafkaConfig
@@ -45,7 +45,7 @@ class KafkaReporter(Reporter):
                 await self._client.forget_problem()
         batch = self._batch
         if self._client is not None and self._client.is_broken:
-            # The last attempt was cancelled before all delivery reports had arrived.
+            # The last attempt was cancelled before all its delivery reports arrived.
             await self._replace()
         while not batch.is_done:
             if self._client is None:
@@ -77,8 +77,8 @@ class KafkaReporter(Reporter):
                 if (why := self._library.refusal(error)) is not None:
                     message.is_answered, message.why = True, why
                 elif batch.is_waiting:
-                    # A message in the client has failed, so the client accepts no further messages; delivery reports
-                    # will name the failed message.
+                    # A message in the client has failed, so the client accepts no further messages. The delivery
+                    # reports will name the failed message.
                     return
                 else:
                     await self._replace()
@@ -88,12 +88,12 @@ class KafkaReporter(Reporter):
         """Wait until every message has a delivery report, or an error ends the wait."""
         while not batch.is_done:
             await client.poll()
-            # A broken client returns all its messages with the reason.
+            # A client that has failed returns all its messages with the reason.
             if not client.is_broken:
                 if (problem := client.problem()) is not None:
                     raise TransientError(f"{self._where}: {problem}")
                 if next(batch.unsent(), None) is not None:
-                    # The client's buffer may have space again.
+                    # The client's buffer may have free space again.
                     return
             if not batch.is_waiting:
                 return
@@ -104,9 +104,10 @@ class KafkaReporter(Reporter):
             await client.close()
 
     def _judge(self, batch: Batch, failed: list[Message], problem: str | None) -> None:
-        """Reject a message that is itself the cause of the failure; without such a message, raise a transient error.
+        """Reject a message that caused the failure itself; if there is none, raise a transient error.
 
-        Brokers refuse whole requests, so an oversized message can be found only by sending each message separately.
+        A broker refuses a whole request. Therefore, only requests with a single message each show which message is too
+        large.
         """
         blamed = [message for message in failed if message.error in self._library.ABOUT_MESSAGES]
         if not blamed:

@@ -23,8 +23,8 @@ _EXCERPT = 200
 class OpenLineageReporter(Reporter):
     """Send run events one at a time, in order, through the OpenLineage client.
 
-    The destination is the configured ``url``, or the destination in the client's own configuration, which also supports
-    Kafka, files and other transports.
+    The destination is the configured ``url``. Without ``url``, it comes from the client's own configuration, which also
+    supports Kafka, files and other transports.
     """
 
     Config: ClassVar[type[OpenLineageConfig]] = OpenLineageConfig
@@ -34,7 +34,7 @@ class OpenLineageReporter(Reporter):
         load_extra("openlineage.client", "openlineage")
         from spark_events.reporters.openlineage.runs import Runs
 
-        # Each call receives one event, so a retry repeats only that event.
+        # Each call receives a single event, so that a retry repeats only this event.
         self.max_batch_size = 1
         self._config = config
         self._runs = Runs(config)

@@ -29,8 +29,8 @@ from spark_events.reporters.openlineage.config import OpenLineageConfig
 
 __all__ = ["Runs"]
 
-#: State of a run by the status of a status change. FAILED is not listed: the JobFailureEvent that follows contains the
-#: error.
+#: State of a run, by the new status in a status change. FAILED is missing, because the JobFailureEvent that follows has
+#: the error.
 _STATES = {
     "RUNNING": RunState.START,
     "FINISHED": RunState.COMPLETE,
@@ -59,10 +59,10 @@ class Runs:
     def __init__(self, config: OpenLineageConfig) -> None:
         self._config = config
         self._producer = _producer()
-        # Facets of the application's START; empty after a restart of the sidecar. OpenLineage merges the facets of all
-        # events of a run.
+        # Facets of the application's START event; empty after a restart of the sidecar. OpenLineage merges the facets
+        # of all events of a run.
         self._parent: dict[str, Any] = {}
-        # Running queries: the attributes of each start, by run id.
+        # Attributes of the starts of the running queries, by run id.
         self._queries: dict[str, Event] = {}
         # Time of each run's latest event, in milliseconds since the epoch.
         self._latest: dict[str, int] = {}
@@ -80,7 +80,7 @@ class Runs:
             if state is not None:
                 yield from self._changed(event, state)
         elif about.get("spark.events.test"):
-            # `spark-events send-test`: a run without a state.
+            # An event from `spark-events send-test` becomes a run without a state.
             yield self._event(event, RunState.OTHER, str(uuid5(NAMESPACE_URL, event.event_id)))
         elif event.name == "JobFailureEvent" and entity in ("application", "query"):
             yield from self._changed(event, RunState.FAIL)
@@ -100,7 +100,7 @@ class Runs:
         else:
             run = self._application_run(about)
             if state is not RunState.START:
-                # End the running queries here: Spark stops them after its last callback.
+                # End the runs of the running queries here, because Spark stops the queries after its last callback.
                 ended = RunState.COMPLETE if state is RunState.COMPLETE else RunState.ABORT
                 for query, started in self._queries.items():
                     yield self._event(started, ended, query, event.observed_ts_millis)
@@ -161,7 +161,7 @@ class Runs:
 
 
 def _parent(about: Mapping[str, Any]) -> parent_run.ParentRunFacet | None:
-    """Return the run that submitted the application; None if the settings do not describe it completely."""
+    """Return the run that submitted the application; None unless the settings describe it completely."""
 
     def given(whose: str) -> tuple[str, str, str] | None:
         keys = (f"openlineage.{whose}.{part}" for part in ("run_id", "job_namespace", "job_name"))

@@ -20,7 +20,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
     try:
         partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
-        # The call succeeded, so an unreadable body means that no record was rejected.
+        # The call succeeded, so an unreadable body counts as no rejected record.
         return 0, ""
     return partial.rejected_log_records, partial.error_message
 
@@ -46,7 +46,7 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
 
 
 def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple[str, bool]:
-    """Return the message of a failed HTTP response, and whether an OTLP receiver wrote it.
+    """Return the message of a failed HTTP response, and whether an OTLP receiver sent it.
 
     Args:
         content_type: header of the response.
@@ -65,7 +65,7 @@ def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple
 
 
 def retry_delay(metadata: Mapping[str, str | bytes]) -> float | None:
-    """Return the delay in seconds of a ``RetryInfo`` in the trailing metadata, or None."""
+    """Return the delay, in seconds, of a ``RetryInfo`` in the trailing metadata, or None."""
     for detail in _status(metadata.get("grpc-status-details-bin", b"")).details:
         info = RetryInfo()
         if detail.Unpack(info):

@@ -1,8 +1,8 @@
 """Encoding of events as the bytes of an ExportLogsServiceRequest.
 
-The SDK's LogRecords and encoder are too slow (docs/decisions/0015). This module encodes parts of OTLP's protobuf
-messages separately and concatenates them, because concatenated protobuf messages merge. An attribute that repeats in
-every event of an application is encoded once.
+The SDK's LogRecords and encoder are too slow (docs/decisions/0015). This module encodes the parts of OTLP's protobuf
+messages separately and concatenates the bytes. Protobuf allows this: concatenated messages are read as one merged
+message. An attribute that repeats in every event of an application is encoded once.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from spark_events._version import __version__
 from spark_events.event import AttributeValue, Event, snake_case
 from spark_events.reporters.otlp.resources import OF_RESOURCE, SCHEMA_URL, SCOPE, Source, resource_of, source_of
 
-#: Names of the event's fields as attributes. The semantic convention ``log.record.uid`` is not stable yet, so the SDK
+#: Attribute names for the event's own fields. The semantic convention ``log.record.uid`` is not stable yet, so the SDK
 #: has no public constant for it.
 EVENT_ID, CLASS_SCOPE, SEQUENCE = "log.record.uid", "spark.events.class_scope", "spark.events.sequence"
 
 _INT64 = 1 << 63
 _MOST_NANOS = (1 << 64) - 1
 _OURS = frozenset({"spark", "spark_events"})
-#: Attributes of an event that are not encoded as attributes: resource attributes, and names of the event's fields.
+#: Attributes of an event that become no LogRecord attributes: resource attributes, and names of the event's own fields.
 _ELSEWHERE = frozenset({EVENT_ID, CLASS_SCOPE, SEQUENCE, *OF_RESOURCE})
 #: Maximum number of applications whose encoded resource is cached.
 _MOST_SOURCES = 64
-#: Maximum length of texts whose encoding is cached; short texts are likely to repeat. ``max-value-length`` must not be
+#: Maximum length of texts whose encoding is cached, because short texts often repeat. ``max-value-length`` must not be
 #: smaller.
 _SHORT = 64
 #: Protobuf tags of the embedded messages.
@@ -52,7 +52,7 @@ class Encoder:
     Args:
         now: returns nanoseconds since the epoch, for ``ObservedTimestamp``.
         longest: maximum length of a text in characters; longer texts are cut.
-        settings: attributes of every resource, with precedence over all other attributes.
+        settings: attributes of every resource; they override all other attributes.
         ids: returns the trace id and span id of an event; None: records have none.
     """
 
@@ -72,7 +72,7 @@ class Encoder:
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the encoded request for these events, in their order."""
         observed = self._now()
-        # Group adjacent events only: merging all events of an application would change their order.
+        # Group only adjacent events; grouping all events of an application would change their order.
         return b"".join(
             _field(_RESOURCE_LOGS, self._of_resource(source, of_source, observed))
             for source, of_source in groupby(events, source_of)
@@ -145,7 +145,8 @@ def _any(value: object) -> AnyValue:
     return AnyValue(string_value=_without_surrogates(str(value)))
 
 
-#: Cached version of ``_encoded``; typed because 1, 1.0 and True are equal but have different encodings.
+#: Cached version of ``_encoded``. The cache distinguishes types, because 1, 1.0 and True are equal but have different
+#: encodings.
 _cached = lru_cache(maxsize=4096, typed=True)(_encoded)
 
 

@@ -1,4 +1,4 @@
-"""Metrics of commits and of the delivery of events over OTLP, by OpenTelemetry's SDK and exporter."""
+"""Metrics of commits and of event delivery, exported over OTLP with OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.reporters.reporter import Reporter, load_extra
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
-#: Names of the delivery counters, as in the driver's metrics.
+#: Names of the delivery counters, equal to those in the driver's metrics.
 Counters: TypeAlias = Callable[[], Mapping[str, Mapping[str, int | float | str]]]
 
 _PATH = "/v1/metrics"
@@ -35,8 +35,8 @@ class OtlpMetrics(Reporter):
     """Compute metrics from events, and export them and the delivery counters periodically.
 
     The SDK's environment variables set interval, headers, certificates, timeout and temporality
-    (``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_EXPORTER_OTLP_METRICS_*``). The meter provider is created with the first
-    event because its resource contains the application's name.
+    (``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_EXPORTER_OTLP_METRICS_*``). The meter provider is created at the first
+    event, because its resource contains the application's name.
 
     Args:
         config: address of the receiver; ``/v1/metrics`` is appended to an address without a path.
@@ -76,7 +76,7 @@ class OtlpMetrics(Reporter):
         from spark_events.reporters.otlp.resources import SCHEMA_URL, SCOPE, resource_of, source_of
 
         reader = PeriodicExportingMetricReader(OTLPMetricExporter(self._endpoint))
-        # No exit hook is necessary: the reporter is closed at the end of the application.
+        # Register no exit hook: the dispatcher closes the reporter at the end of the application.
         self._provider = MeterProvider([reader], resource_of(source_of(event), {}), shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self._duration = meter.create_histogram("spark.batch.duration", "s", "Duration of a committed batch")
@@ -106,7 +106,7 @@ class OtlpMetrics(Reporter):
         }
         batches = max(1, attributes.get("spark.batch.count", 1))
         if _DURATION in attributes:
-            # An event may cover several batches; record the mean once for each batch.
+            # An event may cover several batches, so record the mean duration once per batch.
             for _ in range(batches):
                 self._duration.record(attributes[_DURATION] / batches / 1000, query)
         self._batches.add(batches, query)

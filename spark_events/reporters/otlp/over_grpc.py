@@ -1,4 +1,4 @@
-"""OTLP over gRPC: one call per request, on the reporter's event loop."""
+"""OTLP over gRPC: one call per request, in the reporter's event loop."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 class GrpcConnection:
     """gRPC channel that is created on demand and replaced after a failure.
 
-    A failed channel waits up to two minutes before it reconnects, but the dispatcher decides when to retry. A new
-    channel also reads renewed certificates.
+    After a failure, a gRPC channel waits up to two minutes before it reconnects. With a new channel, the dispatcher
+    decides when to retry. A new channel also reads renewed certificates.
 
     Args:
         target: address and options.
     """
 
     def __init__(self, target: Target) -> None:
-        # Disable gRPC's own log on the driver's standard error; the raised error contains the reason.
+        # Disable gRPC's own log, which goes to the driver's standard error; the raised error has the reason.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
 
@@ -57,8 +57,8 @@ class GrpcConnection:
             Exception: the receiver refused the request or could not be reached (see :mod:`verdicts`).
         """
         self.open()
-        # Use a future because it can be cancelled together with this task. A blocking call cannot be cancelled: it
-        # would continue in another thread and deliver events that the next attempt delivers again.
+        # Use a future, which can be cancelled together with this task. A blocking call cannot be cancelled: it would
+        # continue in another thread, and its events would be delivered twice.
         call = self._export.future(request, timeout=self._target.timeout, metadata=self._metadata)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -81,7 +81,7 @@ class GrpcConnection:
         raise of_grpc(call.code().name, self._explained(self._hide(call.details() or "")), retry_delay(metadata))
 
     def _explained(self, details: str) -> str:
-        # gRPC reports the TLS alert "certificate required" only as one of these texts.
+        # gRPC reports the TLS alert "certificate required" only in these texts.
         if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
             return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
         return details
@@ -95,10 +95,11 @@ class GrpcConnection:
     def _connect(self) -> None:
         grpc, target = self._grpc, self._target
         compression = grpc.Compression.Gzip if target.is_compressed else grpc.Compression.NoCompression
-        # Use a separate subchannel pool: by default, channels to one address share a connection and its back-off.
+        # Use a separate subchannel pool. By default, channels to one address share a connection and its back-off time.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
         if target.is_secure:
-            # Validate the certificate files first: gRPC accepts any content and reports only a failed handshake.
+            # Validate the certificate files first, because gRPC accepts any content and then reports only a failed
+            # handshake.
             context(target)
             credentials = grpc.ssl_channel_credentials(
                 read(target.certificate), read(target.client_key), read(target.client_certificate)
@@ -106,5 +107,5 @@ class GrpcConnection:
             self._channel = grpc.secure_channel(target.address, credentials, options, compression)
         else:
             self._channel = grpc.insecure_channel(target.address, options, compression)
-        # Pass no serializers: the request was already encoded to determine its size.
+        # Pass no serializers, because the request is already encoded.
         self._export = self._channel.unary_unary(_METHOD)

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: one POST per request, on the reporter's event loop."""
+"""OTLP over HTTP: one POST per request, in the reporter's event loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target, context
 from spark_events.reporters.otlp.verdicts import UnavailableError, of_http
 
-#: gzip level; achieves most of the compression of the default level in a third of the time.
+#: gzip level. It compresses almost as well as the default level, in a third of the time.
 _GZIP_LEVEL = 3
-#: Maximum size of a response in bytes, as in gRPC; it bounds this process's memory.
+#: Maximum size of a response in bytes, the same as in gRPC; it limits this process's memory.
 _MOST_READ = 4 * 1024 * 1024
 
 
 class HttpConnection:
-    """HTTP client that is created on demand and replaced after a failure, with certificates read again.
+    """HTTP client that is created on demand and replaced after a failure; a new client reads the certificates again.
 
     Args:
         target: address and options.
@@ -63,7 +63,8 @@ class HttpConnection:
         client = self.open()
         body = gzip.compress(request, _GZIP_LEVEL) if self._target.is_compressed else request
         try:
-            # Do not follow redirects: the headers may contain secrets, which only the configured host may receive.
+            # Do not follow redirects, because only the configured host may receive the headers, which may contain
+            # secrets.
             with without_request_log():
                 async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
                     answer = await _read(response)
@@ -82,7 +83,7 @@ class HttpConnection:
         raise of_http(response.status_code, headers, message, is_otlp)
 
     def _hint(self, error: Exception) -> str:
-        # The TLS alert "certificate required" arrives after the handshake and races with the end of the connection.
+        # The TLS alert "certificate required" arrives after the handshake, possibly after the connection has ended.
         is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, OSError))
         if is_cut_off and self._target.is_secure and self._target.client_certificate is None:
             return "; the receiver may want a client's certificate (client.certificate, client.key)"
@@ -108,7 +109,7 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 def _text_of(error: BaseException) -> str:
-    """Describe an error by its message, else by its cause's message, else by its type."""
+    """Describe an error by its own message, else by its cause's message, else by its type."""
     cause: BaseException | None = error
     while cause is not None and not str(cause):
         cause = cause.__cause__ or cause.__context__

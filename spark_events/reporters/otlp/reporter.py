@@ -74,14 +74,14 @@ class OtlpReporter(Reporter):
     async def _send(self, part: Sequence[Event]) -> tuple[int, str]:
         request = self._encoder.encode(part)
         size = len(request)
-        # A receiver whose limit is smaller than request.max-size refuses a single event that exceeds its limit.
+        # The receiver's limit is smaller than request.max-size, so it refuses a single event above its limit.
         if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
             raise TooLarge(f"the event has {size:,} bytes, which exceeds request.max-size ({self._most_bytes:,} bytes)")
         try:
             return await self._connection.send(request)
         except TooLarge:
             if len(part) > 1:
-                # Lower the size limit, so that the receiver does not refuse the next requests too.
+                # Lower the size limit, because the receiver would refuse requests of this size again.
                 self._usual_bytes = size // 2
             raise
 

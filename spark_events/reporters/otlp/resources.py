@@ -22,10 +22,10 @@ from spark_events.event.text import plain
 SCOPE = "spark_events"
 #: Version of the semantic conventions for the names of attributes: ``error.*``, ``exception.*``, ``service.*``, ….
 SCHEMA_URL = Schemas.V1_36_0.value
-#: Attributes of events that OTLP records as attributes of the resource.
+#: Attributes of events that become attributes of the OTLP resource.
 OF_RESOURCE = frozenset({"spark.app.id", "spark.version", HOST_NAME})
 
-#: Values of an event that identify the event's resource.
+#: Values of an event from which its resource is built.
 Source: TypeAlias = tuple[AttributeValue | None, ...]
 
 
@@ -44,8 +44,8 @@ def source_of(event: Event) -> Source:
 def resource_of(source: Source, settings: Mapping[str, str]) -> Resource:
     """Return the resource of an application.
 
-    The reporter's settings have precedence over ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``, and these
-    variables over values of the application. Detectors in ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` run too.
+    The reporter's settings override ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``; these variables override
+    the application's values. Detectors in ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` run too.
 
     Args:
         source: the application, from :func:`source_of`.

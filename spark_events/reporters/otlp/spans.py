@@ -1,8 +1,8 @@
 """Trace and span ids of events, and the spans of finished batches, jobs and stages.
 
-Ids are computed from the ids of the application and the batch, job or stage. Therefore a repeated delivery produces the
-same span, and a LogRecord can name the span of its batch, job or stage before the span is exported. There is no span
-for a query or an application because backends show a span only after its end.
+The trace and span ids are computed from the ids of the application and the batch, job or stage. Therefore a repeated
+delivery produces the same span. A LogRecord can also name the span of its batch, job or stage before that span is
+exported. Queries and applications have no spans, because backends show a span only after its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDS = ("FINISHED", "FAILED", "CANCELLED")
 
 
 class Parent(NamedTuple):
-    """The span that submitted the application: trace id and span id."""
+    """Span that submitted the application: trace id and span id."""
 
     trace: int
     span: int
@@ -101,7 +101,7 @@ class Spans:
         self._jobs: OrderedDict[int, int] = OrderedDict()
 
     def of(self, event: Event) -> SpanOf | None:
-        """Return the span that ends with this event; None without one, or if its start was not recorded."""
+        """Return the span that ends with this event; None if no span ends, or if its start was not recorded."""
         about = event.attributes
         trace, span = ids(event, self._parent)
         start: int | None = None

@@ -24,7 +24,7 @@ def _address(value: str) -> str:
     parts = urlsplit(value if "://" in value else f"//{value}")
     if parts.scheme not in ("", "http", "https") or not parts.hostname or parts.username or parts.query:
         raise ValueError
-    # Raises ValueError for an invalid port.
+    # Reading the port raises ValueError if the port is invalid.
     _ = parts.port
     return value
 
@@ -112,7 +112,7 @@ _GRPC, _HTTP = "grpc", "http/protobuf"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Merged result of settings and environment.
+    """Settings merged with the environment.
 
     Attributes:
         is_http: whether the protocol is HTTP; otherwise gRPC.
@@ -134,7 +134,7 @@ class Target:
 
 
 class _Variables:
-    """Environment variables for logs, with the variables for all signals as defaults."""
+    """Environment variables for logs; the variables for all signals are the defaults."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._names = load_extra("opentelemetry.sdk.environment_variables", "otlp")
@@ -142,7 +142,7 @@ class _Variables:
 
     @property
     def base_endpoint(self) -> str:
-        """Name of the variable for the base address of all signals; HTTP appends a path to this address."""
+        """Name of the variable for the base address of all signals; HTTP appends a path to its value."""
         return str(self._names.OTEL_EXPORTER_OTLP_ENDPOINT)
 
     def find(self, name: str) -> tuple[str, str] | None:
@@ -203,7 +203,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
     if is_http and found[0] == variables.base_endpoint:
-        # The variable for all signals holds a base address; the variable for logs holds the complete address.
+        # The variable for all signals has a base address; the variable for logs has the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
     return found[1], found[0]
 
@@ -240,7 +240,7 @@ def _all_headers(config: OtlpConfig, variables: _Variables) -> dict[str, str]:
 
 
 def _headers(given: str, origin: str) -> dict[str, str]:
-    """Parse headers in the form of W3C baggage; error messages do not quote the secret values."""
+    """Parse headers in the format of W3C baggage; error messages do not quote the secret values."""
     headers = {}
     for number, pair in enumerate(given.split(","), 1):
         if not pair.strip():
@@ -261,8 +261,8 @@ def _timeout(config: OtlpConfig, variables: _Variables) -> float:
     if config.timeout is not None or found is None:
         return own
     try:
-        # The value is in seconds, as in OpenTelemetry's Python exporter. A value in milliseconds is too large to
-        # shorten the timeout.
+        # The variable is in seconds, as in OpenTelemetry's Python exporter. A user's value in milliseconds is too large
+        # to shorten the timeout.
         seconds = float(found[1])
     except ValueError:
         seconds = 0.0

@@ -27,7 +27,7 @@ _SECONDS = 5.0
 class OtlpTracesConfig:
     """Settings below ``events.reporter.<name>.`` for type ``otlp-traces``.
 
-    OpenTelemetry's variables, ``OTEL_EXPORTER_OTLP_TRACES_…`` and ``OTEL_EXPORTER_OTLP_…``, replace unset keys.
+    For unset keys, OpenTelemetry's variables apply: ``OTEL_EXPORTER_OTLP_TRACES_…`` and ``OTEL_EXPORTER_OTLP_…``.
     """
 
     endpoint: str | None = option(
@@ -42,7 +42,7 @@ class OtlpTracesConfig:
 
 
 class OtlpTracesReporter(Reporter):
-    """Export spans through the SDK's exporter; ignore events that end no batch, job or stage."""
+    """Export spans with the SDK's exporter; ignore events that end no batch, job or stage."""
 
     Config: ClassVar[type[OtlpTracesConfig]] = OtlpTracesConfig
     linger = REQUEST_LINGER

@@ -1,10 +1,9 @@
 """Classification of OTLP responses: refused, throttled, or unavailable.
 
 The tables follow the OTLP specification ("Failures", "OTLP/gRPC Throttling", "OTLP/HTTP Response"). The specification
-forbids retries after some errors, but events must not be lost because of a wrong configuration. Therefore this module
-has two classes. After :class:`Refused`, which the events cause, the events are dropped. After
-:class:`UnavailableError`, which credentials, address or receiver cause, the events are retried until the cause is
-fixed.
+forbids retries after some errors, but a wrong configuration must not lose events. Therefore this module has two classes
+of errors. :class:`Refused` means that the events are the cause; the events are dropped. :class:`UnavailableError` means
+that credentials, address or receiver are the cause; the events are retried until the cause is fixed.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         return TooLarge(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
         return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
-    # Deviate from the specification: it drops the events after RESOURCE_EXHAUSTED without RetryInfo, this reporter
-    # retries them.
+    # Deviate from the specification, which drops the events after RESOURCE_EXHAUSTED without RetryInfo: retry them.
     if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES or code == "RESOURCE_EXHAUSTED":
         return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
@@ -79,7 +77,7 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
     if status in _TRANSIENT_STATUSES:
         pause = _retry_after(headers.get("retry-after"))
         return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
-    # The error page of a proxy does not mean that the events are bad.
+    # The error page of a proxy does not mean that the receiver refuses the events.
     if (status == 400 or status >= 500) and is_otlp:
         return Refused(message)
     return UnavailableError(message)

@@ -1,1 +1,1 @@
-"""Reporter ``webhook``: HTTP requests for chat, paging and event systems."""
+"""Reporter ``webhook``: HTTP requests to chat, paging and event systems."""

@@ -18,8 +18,8 @@ class AlertFormat(NamedTuple):
 
     Attributes:
         requests: one alert or recovery.
-        plain: any other events; None if each of them is an alert.
-        most: maximum number of other events per request.
+        plain: events that are no alerts; None if the format sends every event as an alert.
+        most: maximum number of events per request of ``plain``.
     """
 
     requests: Callable[[Notice], Sequence[Any]]
@@ -59,14 +59,14 @@ def pagerduty(routing_key: str) -> AlertFormat:
 
 
 def _shortened(key: str) -> str:
-    """Return a key of at most 255 characters, different for different keys."""
+    """Shorten a key to 255 characters; different keys stay different."""
     if len(key) <= _PAGERDUTY_KEY:
         return key
     digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return f"{key[: _PAGERDUTY_KEY - len(digest) - 1]}~{digest}"
 
 
-#: Tolerance for a driver's clock that is ahead of Alertmanager's clock, in milliseconds.
+#: How far a driver's clock may be ahead of Alertmanager's clock, in milliseconds.
 _MOST_AHEAD = 3_600_000
 _ALERT_NAMES = {"failure": "SparkFailure", "reporter": "SparkReporter"}
 
@@ -74,8 +74,9 @@ _ALERT_NAMES = {"failure": "SparkFailure", "reporter": "SparkReporter"}
 def alertmanager(expires_after: float) -> AlertFormat:
     """Return the format of Alertmanager's API v2.
 
-    An alert has an end in the future because a failed application cannot repeat the alert. An alert that no event
-    closes has no end; Alertmanager closes such an alert after its ``resolve_timeout``.
+    Alertmanager expects alerts to be repeated, but a failed application cannot repeat its alert. Therefore the alert
+    has an end in the future. An alert that no event will close has no end; Alertmanager closes it after its
+    ``resolve_timeout``.
 
     Args:
         expires_after: seconds until the end of an alert that is not closed.
@@ -90,17 +91,17 @@ def alertmanager(expires_after: float) -> AlertFormat:
     def requests(notice: Notice) -> list[Any]:
         event, links = notice.event, _links(notice.event)
         if notice.is_recovery:
-            # These annotations replace the annotations of the open alert.
+            # These annotations replace those of the open alert.
             end = {"annotations": {"summary": _title(event), **_named(_facts(notice))}}
             return [
                 [
                     {**alert(event, key, severity), **end, "endsAt": rfc3339(ended)}
                     for key in notice.keys
-                    # Move the end into the past: an end that is in the future of Alertmanager's clock would open a new
+                    # Set an end in the past. If the end were in the future of Alertmanager's clock, it would open a new
                     # alert.
                     for ended in [event.observed_ts_millis - (0 if key in notice.known else _MOST_AHEAD)]
-                    # Close the alerts of both severities: the severity is a label, and the recovery does not contain
-                    # the alert's severity.
+                    # Close the alerts of both severities: severity is a label, and the recovery does not know the
+                    # alert's severity.
                     for severity in ("warning", "critical")
                 ]
             ]
@@ -151,7 +152,7 @@ def _slack_alert(notice: Notice) -> list[Any]:
 
 
 def _slack_events(events: Sequence[Event]) -> Any:
-    """Return a message with one attachment per event; the notification shows the most severe event."""
+    """Return a message with one attachment per event; the notification text is the most severe event."""
     worst = max(events, key=lambda event: event.severity.number)
     more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
     return {
@@ -228,7 +229,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _title(event: Event) -> str:
-    """Return the event's sentence, prefixed with the name of its application."""
+    """Return the event's sentence, with the application's name before it."""
     name = str(event.attributes.get("spark.app.name", ""))
     return event.body if name in event.body else f"{name}: {event.body}"
 
@@ -246,7 +247,7 @@ def _facts(notice: Notice) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-#: Attribute and text of each link, in the order of usefulness.
+#: Attributes that contain links, and the link texts; the most useful link comes first.
 _LINKS = (
     ("incident.runbook_url", "Runbook"),
     ("spark.ui.url", "Spark UI"),
@@ -256,6 +257,6 @@ _LINKS = (
 
 
 def _links(event: Event) -> dict[str, str]:
-    """Return the link addresses by their text."""
+    """Return the addresses of an event's links, by the link's text."""
     found = {text: str(event.attributes.get(key, "")) for key, text in _LINKS}
     return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}

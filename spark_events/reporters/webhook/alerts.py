@@ -1,8 +1,8 @@
-"""Alerts: which events open an alert, which events close it, and which notices are sent.
+"""Alerts: which events open or close an alert, and which notices are sent.
 
 Each open alert has a small file, from which the next run of the application restores the alert and its cooldown.
-Without files, for example in a container or without a home directory, chats receive no message about a recovery from an
-alert of an earlier run; other formats are not affected.
+Without these files, for example in a container or without a home directory, a new run does not know the alerts of
+earlier runs. A chat then receives no message when such an alert recovers; other formats are not affected.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OpenAlert(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """Event with the alert that it opens or closes; without an alert, a plain message.
+    """Event to send, with the alert that it opens or closes; without an alert, a plain message.
 
     Attributes:
         keys: keys of the alerts that the event opens or closes; empty for a plain message.
@@ -74,7 +74,7 @@ class Alerts:
         destination: text that identifies the destination; confidential, so only a hash of it is stored.
         folder: folder of the files; None: keep the alerts only in memory.
         cooldown: time in which a repeated event of an open alert is only counted, in seconds.
-        expires_after: time after which an alert expires that no event has closed, in seconds.
+        expires_after: time until an open alert expires, in seconds, if no event closes it.
     """
 
     def __init__(self, destination: str, folder: Path | None, cooldown: float, expires_after: float) -> None:
@@ -85,7 +85,10 @@ class Alerts:
         self._known: dict[str, OpenAlert] = {}
 
     def notice(self, event: Event) -> Notice | None:
-        """Return the notice for an alarm or a recovery; None for an alarm that is only counted during the cooldown."""
+        """Return the notice for an alarm or a recovery.
+
+        The result is None during the cooldown, in which alarms are only counted.
+        """
         attributes = event.attributes
         role, key = attributes.get("incident.role"), str(attributes.get("incident.key", ""))
         if role == "recovery":
@@ -94,8 +97,7 @@ class Alerts:
             return Notice(event, keys, is_recovery=True, known=found)
         can_close = role == "alarm" and bool(key)
         if not can_close:
-            # Events without an incident, for example from the user's program, share an alert if they have the same
-            # name.
+            # Events without an incident, for example those of the user's program, share one alert per event name.
             key = f"{attributes.get('spark.app.name') or attributes.get('spark.app.id') or 'spark'}/{event.name}"
         at, number = event.observed_ts_millis, event.severity.number
         known = self._find(key, event)
@@ -114,7 +116,9 @@ class Alerts:
         return Notice(event, (key,), known={key: was}, can_close=can_close)
 
     def sent(self, notice: Notice) -> None:
-        """Record an accepted notice: store the open alert, or delete the closed alerts."""
+        """Update the stored alerts after the destination has accepted a notice: store the open alert, or delete the
+        closed alerts.
+        """
         if notice.is_recovery:
             for key in notice.keys:
                 self._known.pop(key, None)
@@ -125,7 +129,7 @@ class Alerts:
             self._store(notice.was)
 
     def forget_expired(self) -> None:
-        """Delete the files of expired alerts, which no event has closed."""
+        """Delete the files of alerts that have expired without a closing event."""
         if self._folder is not None:
             oldest = time.time() - self._expires / _SECONDS
             with contextlib.suppress(OSError):
@@ -150,7 +154,7 @@ class Alerts:
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             written.write_bytes(msgspec.json.encode(alert))
-            # Replace the file atomically, so that a reader sees either the old or the new file.
+            # Replace the file atomically, so that a reader gets either the old or the new file.
             written.replace(path)
 
     def _path(self, folder: Path, key: str) -> Path:
@@ -162,5 +166,5 @@ def _more(text: object) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(str(text or "[]"), type=list[str]))
     except msgspec.DecodeError:
-        # The event is from the user's program and has no incident.
+        # An event of the user's program has no incident.
         return ()

@@ -28,18 +28,18 @@ def _url(value: str) -> Secret:
         parts = urlsplit(value)
         known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
-        # Do not quote httpx's message, which contains a part of the secret value.
+        # Do not quote httpx's message, because it contains a part of the secret value.
         known = False
     if not known or re.search(r"\s", value):
         raise ValueError
     return Secret(value)
 
 
-#: Setting for an address. Confidential, because a webhook's address is sufficient to post to it.
+#: Setting for an address. Confidential, because anyone who knows a webhook's address can post to it.
 web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
 
 
-#: httpx sets the headers that describe the length of the body.
+#: Headers that describe the length of the body; httpx sets them.
 _OURS = ("content-length", "transfer-encoding")
 
 
@@ -66,7 +66,7 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
 )
 
 
-#: Formats with alerts, which events open and close.
+#: Formats that have alerts, which events open and close.
 ALERTS = ("pagerduty", "alertmanager", "slack", "teams")
 FORMATS = ("json", "json-each", *ALERTS, "cloudevents", "cloudevents-batch", "template")
 
@@ -142,12 +142,12 @@ class WebhookConfig:
 
     @property
     def wants_recoveries(self) -> bool:
-        """Whether events that close an alert are selected, whatever their severity."""
+        """Whether the reporter receives events that close an alert, whatever their severity."""
         return self.format in ALERTS
 
     @property
     def least_severity(self) -> Severity:
-        """Lowest severity of events that do not close an alert."""
+        """Lowest severity of events, except events that close an alert."""
         return self.min_severity or (Severity.ERROR if self.format in ALERTS else Severity.TRACE)
 
     @property

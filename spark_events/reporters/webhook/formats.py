@@ -62,7 +62,7 @@ def timestamp(event: Event) -> str:
 
 
 def rfc3339(millis: int) -> str:
-    """Convert milliseconds since the epoch; years after 9999 become the last moment of 9999."""
+    """Convert milliseconds since the epoch; a time after the year 9999 becomes the last moment of 9999."""
     try:
         moment = _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
@@ -71,7 +71,7 @@ def rfc3339(millis: int) -> str:
 
 
 def about(event: Event) -> str:
-    """Return the name of the application and the query that the event concerns."""
+    """Return the names of the application and the query that the event is about."""
     keys = ("spark.app.name", "spark.streaming.query.name")
     return " / ".join(str(event.attributes[key]) for key in keys if key in event.attributes)
 

@@ -1,4 +1,4 @@
-"""HTTP POST with a bounded read of the response."""
+"""HTTP POST that reads a limited part of the response."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from spark_events.errors import TransientError
 from spark_events.reporters.http.addresses import in_headers, proxy_for, secret_address, without_request_log
 from spark_events.reporters.webhook.config import WebhookConfig
 
-#: Limits for a response: number of characters quoted in messages, and number of bytes read to keep the connection
-#: reusable.
+#: Limits for a response: characters to quote in messages, and bytes to read so that the connection can be used again.
 _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
-#: Time limit for reading a response body, in seconds; only the status decides whether the events are delivered.
+#: Time limit for reading the body of a response, in seconds. The status alone decides whether the events are delivered.
 _READ_SECONDS = 0.25
 
 
@@ -36,7 +35,7 @@ class Post:
 
     Args:
         config: address, headers, trusted authorities and proxy.
-        headers: default headers, which headers in the configuration override.
+        headers: default headers; the configuration's headers override them.
 
     Raises:
         ValueError: a certificate or key file cannot be used.
@@ -57,17 +56,17 @@ class Post:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Post a body and return the response.
+        """Post a body, and return the response.
 
         Raises:
-            TransientError: no response, or a redirect: the user decides which address receives the headers.
+            TransientError: no response, or a redirect. Redirects are not followed, because the headers may be secret.
         """
         try:
             with without_request_log():
                 return await self._ask(body, headers)
         except asyncio.CancelledError:
-            # Create a new pool after a cancelled request: httpcore may count its connection forever (httpcore#1093),
-            # and the pool allows one connection.
+            # Create a new pool after a cancelled request. httpcore may count the cancelled connection forever
+            # (httpcore#1093), and the pool allows only one connection.
             await self.close()
             raise
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -90,7 +89,7 @@ class Post:
             is_whole = await _read(response, excerpt)
         if not is_whole:
             await self.close()
-        # Hide secrets before shortening the text: a shortened secret would not be recognised.
+        # Hide secrets before shortening the text; a shortened secret would not be recognised.
         text = " ".join(self._confidence.hide(excerpt.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
         if response.has_redirect_location:
             new = self._url.join(response.headers["Location"])
@@ -112,8 +111,8 @@ class Post:
 async def _read(response: httpx.Response, into: bytearray) -> bool:
     """Read the beginning of the body; return whether the body was complete.
 
-    Only the status decides whether the events are delivered. Errors of a slow or endless body are ignored because a
-    retry would send delivered events again. After an incomplete read, the connection cannot be reused.
+    The status alone decides whether the events are delivered. Errors of a slow or endless body are ignored, because a
+    retry would send delivered events again. After an incomplete read, the connection cannot be used again.
     """
 
     async def read() -> bool:
@@ -139,7 +138,8 @@ def _trust(config: WebhookConfig) -> ssl.SSLContext:
         raise ValueError(f"tls.ca: {config.tls_ca}: {error.strerror or error}") from None
     if config.tls_certificate is not None:
         try:
-            # An empty password makes an encrypted key fail instead of prompting on a terminal.
+            # With an empty password, an encrypted key raises an error. Without a password, it would prompt on a
+            # terminal.
             context.load_cert_chain(config.tls_certificate, config.tls_key, password="")
         except OSError as error:
             where = " and ".join(filter(None, (config.tls_certificate, config.tls_key)))

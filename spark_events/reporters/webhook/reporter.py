@@ -40,16 +40,16 @@ _FORMATS: dict[str, Format | AlertFormat] = {
 }
 
 
-#: Path of Alertmanager's API, which is appended to the server address in ``url``.
+#: Path of Alertmanager's API; it is appended if ``url`` has only the server's address.
 _ALERTS_PATH = "/api/v2/alerts"
 
 
 class WebhookReporter(Reporter):
     """Post requests one at a time, in order.
 
-    If the receiver refuses a batch, the reporter halves the batch until it finds the refused event. The dispatcher
-    cancels an attempt that exceeds the timeout, which closes the connection. Events that the receiver has accepted are
-    not sent again.
+    If the receiver refuses a batch, the reporter halves the batch until it finds the refused event. If an attempt
+    exceeds the timeout, the dispatcher cancels it and thereby closes the connection. Events that the receiver has
+    accepted are not sent again.
     """
 
     Config: ClassVar[type[WebhookConfig]] = WebhookConfig
@@ -75,9 +75,9 @@ class WebhookReporter(Reporter):
                 "User-Agent": f"spark-events/{_version.__version__}",
             },
         )
-        # Fit one call into one request, so that timeout, result and counters apply to a single request.
+        # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
         self.max_batch_size = self._format.most
-        # Do not linger if the format has one event per request.
+        # Wait for no further events if the format has one event per request.
         self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
         self._batch = BatchProgress()
 
@@ -118,7 +118,7 @@ class WebhookReporter(Reporter):
             if notice is None:
                 return
             if form.plain is not None and notice.is_recovery and notice.was is None:
-                # No open alert is known. A chat whose filter accepts the event receives a plain message.
+                # No open alert is known, so a chat whose filter accepts the event gets a plain message.
                 if event.severity < self._least:
                     return
                 notice = None
@@ -147,7 +147,7 @@ def _is_alert(event: Event) -> bool:
 def _parts(form: AlertFormat, events: Sequence[Event]) -> list[Sequence[Event]]:
     """Return the requests of a batch in reverse order: one per alert, and one per sequence of other events."""
     if form.plain is None:
-        # Skip further events of the same failure because they contain no new facts.
+        # Skip further events of the same failure, because they contain no new facts.
         alone = [event for event in events if event.attributes.get("incident.role") not in ("consequence", "survived")]
         return [[event] for event in reversed(alone)]
     parts: list[Sequence[Event]] = []
@@ -179,8 +179,8 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     return _FORMATS[config.format]
 
 
-#: 4xx statuses that are not caused by the events but by address, credentials or time: unauthorized, forbidden, not
-#: found, proxy authentication, timeout, gone, misdirected, locked, too early. After these, the events are retried.
+#: 4xx statuses that concern the address, the credentials or the time, and not the events: unauthorized, forbidden, not
+#: found, proxy authentication, timeout, gone, misdirected, locked, too early. The events are retried.
 _RETRIED_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413
 _THROTTLED = (429, 503)
@@ -236,7 +236,7 @@ def retry_after(asked: str | None, now: float) -> float | None:
 def sign(secret: str, body: bytes, now: float) -> str:
     """Sign a body: ``t=<seconds since the epoch>,v1=<HMAC-SHA256 of "t.body", hexadecimal>``.
 
-    Stripe's webhooks use the same scheme. The signature covers the time, which prevents replay of an old request.
+    Stripe's webhooks use the same scheme. The signature covers the time, so that an old request cannot be sent again.
 
     Args:
         secret: secret that is shared with the receiver.

@@ -30,9 +30,9 @@ _PARTS: dict[str, Callable[[Event], Any]] = {
 def read_template(path: str) -> Format:
     """Return a format that fills in the template file for each event.
 
-    The file is parsed as JSON before placeholders are replaced, so an event's text cannot break the structure. A string
-    that consists of one placeholder is replaced by the value itself, for example a number, or ``null`` if the event
-    lacks the value. Within a longer string, a missing value is empty.
+    The file is parsed as JSON before placeholders are replaced, so an event's text cannot break the structure. If a
+    string consists of a single placeholder, the value itself replaces the string: for example a number, or ``null`` if
+    the event lacks the value. In a longer string, a missing value is empty.
 
     Raises:
         ValueError: the file cannot be read, is not JSON, or has an unknown placeholder.
