@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compile the Java shim into spark_events/jars/spark-events-shim.jar. Standard library only.
+"""Compile the Java shim into spark_events/jars/spark-events-shim.jar, with the standard library only.
 
-One jar serves Spark 3.5 (Scala 2.12) and 4.x (Scala 2.13): Java 8 bytecode, compiled against Spark 4's jars.
-A jar is up to date, and not rebuilt, if its manifest has the hash of the current sources.
+One jar serves Spark 3.5 (Scala 2.12) and 4.x (Scala 2.13): it has Java 8 bytecode, compiled against Spark 4's jars. The
+jar is rebuilt only if the hash of the current sources differs from the hash in the jar's manifest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JAR = ROOT / "spark_events" / "jars" / "spark-events-shim.jar"
 
 MIN_JDK = 17  # Spark 4's classes are Java 17 bytecode; an older javac cannot read them
 MIN_SPARK = 4
-# No `all`: a new JDK would add lints, and -Werror would fail the build.
+# Do not use `all`: a newer JDK would add warnings, and -Werror would turn them into build failures.
 LINTS = (
     "cast,dep-ann,deprecation,divzero,empty,fallthrough,finally,overrides,rawtypes,removal,static,try,unchecked,varargs"
 )
@@ -42,7 +42,7 @@ HASH_KEY = "Spark-Events-Source-Sha256"
 
 
 class BuildError(Exception):
-    """Raised when the jar cannot be built; the message says what to do."""
+    """The jar cannot be built; the message says how to fix the problem."""
 
 
 def version() -> str:
@@ -86,7 +86,7 @@ def is_fresh() -> bool:
 
 
 def find_spark_jars(explicit: str | None = None) -> Path:
-    """Return a jar folder of Spark 4 or newer: the argument, else from the installed PySpark, else from SPARK_HOME.
+    """Return a folder with the jars of Spark 4 or newer: the argument, else installed PySpark, else SPARK_HOME.
 
     Raises:
         BuildError: when no folder has Spark 4 or newer.
@@ -112,7 +112,7 @@ def find_spark_jars(explicit: str | None = None) -> Path:
 
 
 def find_jdk() -> Path:
-    """Return the home of the first JDK that is new enough: JAVA_HOME, then PATH.
+    """Return the home of the first JDK that is new enough; try JAVA_HOME, then PATH.
 
     Raises:
         BuildError: when neither has a JDK that is new enough.
@@ -123,7 +123,7 @@ def find_jdk() -> Path:
     seen = ""
     for javac in filter(None, candidates):
         try:
-            # Ask javac for its home, because its path may be a wrapper or a link that does not show the JDK.
+            # Ask javac for its home, because the path may lead to a wrapper or a link outside the JDK.
             command = [javac, "-J-XshowSettings:properties", "-version"]
             text = subprocess.run(command, capture_output=True, text=True, check=False).stderr
         except OSError:
@@ -157,13 +157,13 @@ def manifest(digest: str) -> str:
         "Implementation-Version": version(),
         HASH_KEY: digest,
     }
-    # A manifest line has at most 72 bytes; a line break and a space continue a longer one.
+    # A line of a manifest has at most 72 bytes. Continue a longer value on a line that begins with a space.
     folded = (re.sub(r"(?<!^)(.{70})(?=.)", "\\1\r\n ", f"{key}: {value}") for key, value in attributes.items())
     return "".join(f"{line}\r\n" for line in folded) + "\r\n"
 
 
 def entries_of(classes: Path, digest: str) -> dict[str, bytes]:
-    """Return the contents of the jar: manifest, version for the sidecar to compare, classes."""
+    """Return the contents of the jar: manifest, a version that the sidecar compares with its own, and classes."""
     entries = {"META-INF/MANIFEST.MF": manifest(digest).encode(), "io/sparkevents/version": version().encode()}
     for path in sorted(classes.rglob("*.class")):
         entries[path.relative_to(classes).as_posix()] = path.read_bytes()
@@ -171,7 +171,8 @@ def entries_of(classes: Path, digest: str) -> dict[str, bytes]:
 
 
 def write_jar(target: Path, entries: dict[str, bytes]) -> None:
-    """Write a reproducible jar: fixed times, given order, no compression (zlib versions differ in their output)."""
+    """Write a reproducible jar: fixed times, fixed order, and no compression, whose output depends on the zlib version.
+    """
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, content in entries.items():
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
@@ -185,10 +186,10 @@ def ensure(spark_jars: str | None = None) -> bool:
         return False
     digest = (
         source_hash()
-    )  # hash before javac: an edit during the build leaves an outdated jar, never one with a wrong hash
+    )  # hash first: if a source changes during the build, the jar counts as outdated
     jdk, jars = find_jdk(), find_spark_jars(spark_jars)
     JAR.parent.mkdir(parents=True, exist_ok=True)
-    # In the target's folder, so that the rename is atomic and concurrent builds each leave a complete jar.
+    # Use the target's folder, so that the rename is atomic. Concurrent builds then always leave a complete jar.
     with tempfile.TemporaryDirectory(prefix=".building-", dir=JAR.parent) as scratch:
         classes = Path(scratch, "classes")
         classes.mkdir()

@@ -1,4 +1,4 @@
-"""Hatchling build hook: compile an up-to-date jar before building a wheel, or fail the build."""
+"""Build hook for Hatchling: compile the jar before the wheel is built; fail the build if this is impossible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# Import by path, because this folder is not a package.
+# Import the script by its path, because this folder is not a package.
 _spec = importlib.util.spec_from_file_location("spark_events_shim_build", Path(__file__).with_name("build.py"))
 assert _spec is not None
 assert _spec.loader is not None
@@ -18,7 +18,7 @@ _spec.loader.exec_module(shim)
 
 class ShimBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def dependencies(self) -> list[str]:
-        """Require PySpark (several hundred megabytes) only when the jar has to be compiled."""
+        """Require PySpark (several hundred megabytes) only if the jar has to be compiled."""
         try:
             if shim.is_fresh():
                 return []

@@ -32,7 +32,7 @@ public final class EventBuilder {
     this.name = text("name", name);
   }
 
-  /** Sets the sentence for people; default: the event's name. */
+  /** Sets the sentence that describes the event; default: the event's name. */
   public EventBuilder body(String sentence) {
     body = text("body", sentence);
     return this;
@@ -63,7 +63,7 @@ public final class EventBuilder {
   }
 
   /**
-   * Posts the event to Spark's listener bus, in order with Spark's own events, and returns at once.
+   * Posts the event to Spark's listener bus, in order with Spark's own events, and returns immediately.
    *
    * @return whether a Spark application is running; the bus does not report whether a listener receives the event
    */

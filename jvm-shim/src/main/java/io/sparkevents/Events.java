@@ -9,9 +9,9 @@ import java.io.IOException;
 import org.apache.spark.SparkContext;
 
 /**
- * Entry point for events that the user's program adds, from any JVM language or by py4j.
+ * Entry point for programs that add their own events, from any JVM language or through py4j.
  *
- * <p>The events are posted to Spark's listener bus, so reporters get them in order with Spark's own events.
+ * <p>The events are posted to Spark's listener bus, so that reporters get them in order with Spark's own events.
  */
 public final class Events {
   private Events() {}
@@ -21,7 +21,7 @@ public final class Events {
    *
    * @param classScope dotted name of the part of the program that the event is about
    * @param name name of the kind of event
-   * @throws IllegalArgumentException when one of them is empty
+   * @throws IllegalArgumentException when a name is empty
    */
   public static EventBuilder builder(String classScope, String name) {
     return new EventBuilder(classScope, name);
@@ -45,7 +45,7 @@ public final class Events {
     return isRunning;
   }
 
-  /** Parses on the caller's thread, so that the caller gets the exception. */
+  /** Parse on the caller's thread, so that the caller gets the exception. */
   private static void check(String event) {
     String wrong = "event: not a JSON object with id, name and class_scope";
     try (JsonParser parser = Record.JSON.getFactory().createParser(event)) {

@@ -46,7 +46,7 @@ import scala.collection.Iterator;
 public final class EventsListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
-  /** Null if this listener has nothing to report. */
+  /** Connection to the sidecar; null if this listener has nothing to report. */
   private final RecordSink destination;
   private final Records records;
   private final ApplicationTotals totals;
@@ -83,7 +83,7 @@ public final class EventsListener extends SparkListener {
     });
   }
 
-  /** Returns the start record of an application that started before this listener was added. */
+  /** Returns the start record of an application that was already running when this listener was added. */
   public Record application(SparkContext context) {
     return records.application(context);
   }
@@ -103,7 +103,7 @@ public final class EventsListener extends SparkListener {
       return ApplicationEnd.of(event);
     } catch (Throwable defect) {
       complainOnce(defect);
-      // The outcome is unknown then, but the sidecar must still end.
+      // The outcome is then unknown, but the sidecar must still end.
       return ApplicationEnd.unknown();
     }
   }
@@ -126,7 +126,7 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
     run(() -> {
-      // Spark retries a stage only after a failure; retried attempts are always recorded.
+      // Spark retries a stage only after a failure. A retried attempt is always recorded.
       boolean isFirst = event.stageInfo().attemptNumber() == 0;
       Properties local = isFirst && work.holdsBack(event.properties()) ? event.properties() : null;
       work.began(stages.submitted(event, local == null), local);
@@ -143,7 +143,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
-    // Avoid lambdas in the task callbacks, because there may be thousands of tasks a second.
+    // Use no lambdas in the task callbacks, because they run thousands of times a second.
     if (destination != null) {
       try {
         stages.taskStarted(event);
@@ -203,7 +203,7 @@ public final class EventsListener extends SparkListener {
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }
 
-  /** Enqueues a record; does nothing for null, which means that the event is not reported. */
+  /** Enqueues a record; null stands for an event that is not reported. */
   private void hand(Record record) {
     if (record != null) {
       destination.hand(record);

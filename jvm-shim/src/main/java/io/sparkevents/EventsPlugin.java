@@ -13,10 +13,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Adds the listener, and its metrics to Spark's metrics system: {@code spark.plugins=io.sparkevents.EventsPlugin}.
+ * Adds the listener, and adds its metrics to Spark's metrics system: {@code spark.plugins=io.sparkevents.EventsPlugin}.
  *
- * <p>It does not need {@code spark.extraListeners}; if both are set, every event is still reported once. Spark also
- * loads this class on executors, where it does nothing.
+ * <p>With this plugin, {@code spark.extraListeners} is not needed. If both are set, every event is still reported once.
+ * Spark also loads this class on executors, where it does nothing.
  */
 public final class EventsPlugin implements SparkPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(EventsPlugin.class);
@@ -35,7 +35,7 @@ public final class EventsPlugin implements SparkPlugin {
     private Connection connection;
     private boolean started;
 
-    /** Called before the listener bus starts, so the listener misses no event, not even ApplicationStart. */
+    /** Called before Spark starts the listener bus, so that the listener misses no event, not even ApplicationStart. */
     @Override
     public Map<String, String> init(SparkContext context, PluginContext plugin) {
       connection = Connection.open(plugin.conf());
@@ -50,7 +50,7 @@ public final class EventsPlugin implements SparkPlugin {
       return Collections.emptyMap();
     }
 
-    /** Called when the application is running. */
+    /** Called when the application has started. */
     @Override
     public void registerMetrics(String applicationId, PluginContext plugin) {
       started = true;
@@ -59,7 +59,7 @@ public final class EventsPlugin implements SparkPlugin {
     @Override
     public void shutdown() {
       if (connection != null && !started) {
-        // Spark could not make the SparkContext, so its listener bus never reports an application end.
+        // Creating the SparkContext failed, so its listener bus never reports an application end.
         connection.close();
       }
     }

@@ -19,15 +19,15 @@ import org.apache.spark.SparkConf;
 import scala.Tuple2;
 
 /**
- * The {@code events.*} settings from spark-defaults.conf, from Spark's configuration, and of {@code spark_events.start}.
+ * The {@code events.*} settings, from spark-defaults.conf, Spark's configuration and {@code spark_events.start}.
  *
  * <p>spark-submit ignores lines of spark-defaults.conf that do not begin with {@code spark.}, so this class reads the
- * file again. The sidecar gets all values as written and validates every key. The fields are the few settings that the
- * shim itself needs, parsed leniently, because the sidecar reports what is wrong.
+ * file again. The sidecar gets all values as the user wrote them, and validates every key. The fields of this class are
+ * the few settings that the shim itself needs. The shim ignores invalid values, because the sidecar reports them.
  *
  * <p>References, <code>${env:NAME}</code> and <code>${file:/path}</code>, are resolved by the sidecar's rules ({@code
- * config/references.py}), once, because a later look-up might return another value or block. A resolved value never
- * appears in messages.
+ * config/references.py}). They are resolved only once, because a second look-up might block or return another value. A
+ * resolved value never appears in messages.
  */
 public final class Settings {
   /** One setting as the user wrote it. */
@@ -45,7 +45,7 @@ public final class Settings {
 
   private static final String SPARK = "spark.";
   private static final Pattern DURATION = Pattern.compile("(\\d{1,9})\\s*(?:(ms)|(s)|(m|min)|(h)|(d))");
-  /** Milliseconds of the units, in the order of the groups. */
+  /** Milliseconds of each unit, in the order of the groups in the pattern. */
   private static final long[] UNITS = {1, 1_000, 60_000, 3_600_000, 86_400_000};
   private static final Pattern REFERENCE = Pattern.compile("\\$\\{(env|file):([^}]*)\\}");
   private static final String TYPE = "events.dispatcher.type";
@@ -53,15 +53,17 @@ public final class Settings {
   private final Map<String, Setting> settings = new TreeMap<>();
   private final Map<String, String> environment;
 
-  /** Why the settings could not be read, or null. */
+  /** Reason why the settings cannot be read, or null. */
   public final String problem;
   public final boolean required;
   public final boolean sidecarEnabled;
-  /** Interpreter of the sidecar; empty if the user sets none. */
+  /** Python interpreter of the sidecar; empty if the user sets none. */
   public final String python;
-  /** Whether Spark waits for all reporters. True also if the value is unknown here; the sidecar decides when ready. */
+  /**
+   * Whether Spark waits for all reporters. Also true if the shim does not know; the sidecar decides when it is ready.
+   */
   public final boolean synchronous;
-  /** Whether the listener thread may have to wait for answers, for all or only for guaranteed reporters. */
+  /** Whether the listener thread may have to wait for the answers of all reporters or of guaranteed reporters. */
   public final boolean waitsForAny;
   public final int queueSize;
   public final int mostRestarts;
@@ -71,17 +73,17 @@ public final class Settings {
   public final long outcomeTimeoutMillis;
   public final long startTimeoutMillis;
   public final long stallTimeoutMillis;
-  /** Minimum time between two totals of a running application; 0 if they are sent only at its end. */
+  /** Minimum time between two records of a running application's totals; 0 for a single record at its end. */
   public final long summaryIntervalMillis;
-  /** Whether successful jobs and stages of micro-batches make events. True also if that is unknown here. */
+  /** Whether successful jobs and stages of micro-batches make events. Also true if the shim does not know. */
   public final boolean reportsMicroBatches;
-  /** Whether a deadline rule is on or executors are reported; the sidecar validates the values. */
+  /** Whether a deadline rule or the reporting of executors is on; the sidecar validates the values. */
   public final boolean tracksWork;
 
   /**
    * Reads the settings.
    *
-   * @param overrides values that replace those of the application's configuration
+   * @param overrides values that replace the values in the application's configuration
    */
   public Settings(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
     this.environment = environment;
@@ -114,7 +116,7 @@ public final class Settings {
     return new Settings(conf, environment, Collections.emptyMap());
   }
 
-  /** Reads spark-defaults.conf, if there is one; returns why it cannot be read, or null. */
+  /** Reads spark-defaults.conf if the file exists; returns the reason if it cannot be read, or null. */
   private String readDefaults() {
     String home = variable("SPARK_HOME");
     String folder = variable("SPARK_CONF_DIR") == null && home != null ? home + "/conf" : variable("SPARK_CONF_DIR");
@@ -151,12 +153,15 @@ public final class Settings {
     return settings.values();
   }
 
-  /** Returns {@link #python} as messages may show it, with unresolved references. */
+  /** Returns {@link #python} for use in messages, with unresolved references. */
   public String pythonAsGiven() {
     return settings.get("events.python").value;
   }
 
-  /** Whether a reporter has guaranteed delivery. True also if that is unknown here; the sidecar decides when it is ready. */
+  /**
+   * Whether a reporter has guaranteed delivery. Also true if the shim does not know; the sidecar decides when it is
+   * ready.
+   */
   private boolean guaranteesAny() {
     return settings.keySet().stream()
         .filter(key -> key.matches("events\\.reporter\\..*\\.delivery\\.guarantee"))
@@ -168,7 +173,7 @@ public final class Settings {
   }
 
   private boolean findsWork() {
-    // Two rules are on unless they are turned off.
+    // Two rules are on by default.
     return !settings.containsKey("events.deadline.resources")
         || !settings.containsKey("events.executor.max-per-minute")
         || settings.keySet().stream()
@@ -176,7 +181,7 @@ public final class Settings {
             .anyMatch(key -> !text(key, "").matches("off|0"));
   }
 
-  /** Returns the value with its references resolved; {@code otherwise} if it is missing or cannot be resolved. */
+  /** Returns the value with its references resolved; {@code otherwise} if the value is missing or a reference fails. */
   private String text(String key, String otherwise) {
     if (!settings.containsKey(key)) {
       return otherwise;
@@ -198,11 +203,11 @@ public final class Settings {
   private static String content(String name) {
     try {
       Path path = Paths.get(name);
-      // A pipe can be read only once, by the sidecar, and reading it might block forever.
+      // Leave a pipe to the sidecar, because it can be read only once and might block forever.
       if (!Files.isRegularFile(path)) {
         return null;
       }
-      // A new decoder throws if the text is not UTF-8.
+      // A new decoder raises an error if the text is not UTF-8.
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(Files.readAllBytes(path))).toString();
       return text.replaceFirst("(\r\n|\r|\n)\\z", "");
     } catch (IOException | RuntimeException | Error unreadable) {

@@ -32,13 +32,13 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 
 /**
- * In-process stream, which the driver's own Python opens with {@code spark_events.start}; no sidecar takes part.
+ * In-process stream that the driver's own Python opens with {@code spark_events.start}; it needs no sidecar.
  *
- * <p>Python fetches the records and sends its messages by py4j, on threads of its own. The JVM never calls Python, and
- * certainly not on the listener thread.
+ * <p>Python fetches the records and sends its messages through py4j, on Python's own threads. The JVM never calls
+ * Python, so Spark's listener thread never waits for the interpreter.
  */
 public final class InProcess implements RecordSink {
-  /** Size at which a fetch stops adding records. */
+  /** A fetch adds no more records when it has reached this size. */
   private static final int FETCH_BYTES = 64 * 1024;
   private static final long LOOK_MILLIS = 20;
   /** Streams that are listening. */
@@ -59,11 +59,11 @@ public final class InProcess implements RecordSink {
   private final EventsListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
-  /** Null while the Python that drives the application runs, or after it exited without a failure. */
+  /** End of the Python program that drives the application. Null while it runs, and after an exit without a failure. */
   private volatile ApplicationEnd pythonEnd;
   private volatile boolean listening;
   private volatile boolean goodbye;
-  /** Thread that serves Python's connection, and ends with it. */
+  /** Thread that serves Python's connection; it ends when the connection ends. */
   private volatile Thread fetcher;
 
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
@@ -77,7 +77,7 @@ public final class InProcess implements RecordSink {
   }
 
   /**
-   * Prepares a stream, which listens only after {@link #listen}.
+   * Prepares a stream. The stream receives no events before {@link #listen}.
    *
    * @param request a JSON object: {@code settings}, which override those of the application, and {@code queries}, the
    *     running streaming queries, each with {@code id}, {@code run_id} and {@code name}
@@ -108,7 +108,7 @@ public final class InProcess implements RecordSink {
   }
 
   /**
-   * Returns the next lines; waits for them up to {@code millis}. For one thread only.
+   * Returns the next lines; waits up to {@code millis} for a line. Only one thread may call this method.
    *
    * @return no bytes if there was no record, null after the goodbye message or the end
    */
@@ -132,7 +132,7 @@ public final class InProcess implements RecordSink {
     return lines.toByteArray();
   }
 
-  /** Receives messages of Python: one JSON object per line. */
+  /** Receives messages from Python: one JSON object per line. */
   public void answer(byte[] lines) throws IOException {
     for (String line : new String(lines, StandardCharsets.UTF_8).split("\n")) {
       answers.receive(Record.JSON.readValue(line, Map.class));
@@ -159,7 +159,7 @@ public final class InProcess implements RecordSink {
     gate.pass(record);
   }
 
-  /** Ends the stream on the listener thread: the application ends only after its last events are delivered. */
+  /** Ends the stream on the listener thread, so that the application ends only after its last events are delivered. */
   @Override
   public void end(ApplicationEnd end) {
     queue.offer(end.record(false));
@@ -168,10 +168,10 @@ public final class InProcess implements RecordSink {
     queue.close();
   }
 
-  /** Stops the stream: delivers all events so far, then the goodbye message. Called by Python. */
+  /** Stops the stream: delivers all events so far, then sends the goodbye message. Called by Python. */
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
-      // The shutdown timeout begins here, so that waits for answers are limited as at the application's end.
+      // Begin the shutdown timeout here, so that waits for answers are limited as at the application's end.
       setDeadline();
       awaitBus();
       context.removeSparkListener(listener);
@@ -194,8 +194,8 @@ public final class InProcess implements RecordSink {
   }
 
   /**
-   * Waits until the bus has delivered all earlier events, for three quarters of the shutdown timeout; the rest remains
-   * for their delivery to the reporters.
+   * Waits until the bus has delivered all earlier events, for at most three quarters of the shutdown timeout. The last
+   * quarter is for the delivery to the reporters.
    */
   private void awaitBus() throws InterruptedException {
     Marker marker = new Marker(listener);
@@ -206,7 +206,9 @@ public final class InProcess implements RecordSink {
     }
   }
 
-  /** Waits for Python to finish, while its connection lives: a killed interpreter sends no last message. */
+  /**
+   * Waits until Python has finished or its connection has closed, because a killed interpreter sends no last message.
+   */
   private void awaitEnd() throws InterruptedException {
     while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {
       Thread last = fetcher;
@@ -216,11 +218,12 @@ public final class InProcess implements RecordSink {
     }
   }
 
-  /** Notes the exit of the Python that fetches the records; a failed exit is recorded as the application's end. */
+  /** Records the exit of the Python that fetches the records; a failure becomes the application's end. */
   private static void pythonEnds(PythonProgram program) {
     if (program.ending != ApplicationOutcome.GATEWAY_CLOSED) {
       for (InProcess stream : OPEN) {
-        // Do not send the goodbye message yet: Python stops its streams next, and events on Spark's bus precede it.
+        // Do not send the goodbye message yet: Python stops its streams after this call, and the bus may still hold
+        // events.
         stream.pythonEnd = ApplicationEnd.of(program);
       }
     }
@@ -229,7 +232,8 @@ public final class InProcess implements RecordSink {
   /** Ends the stream when Python has finished or failed, and releases waiting threads. */
   public void end() throws InterruptedException {
     OPEN.remove(this);
-    // First: Spark removes a listener only when its thread returns, and that thread may wait for an answer here.
+    // Do this first: Spark can remove a listener only after its thread has returned, and that thread may be waiting
+    // here.
     queue.close();
     if (listening && !context.isStopped()) {
       context.removeSparkListener(listener);

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import io.sparkevents.queue.Record;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
-/** Event that the user's program adds, posted to the listener bus. */
+/** Event that the user's program adds and that is posted to the listener bus. */
 public final class AddedEvent implements SparkListenerEvent {
   private final String json;
 
@@ -12,10 +12,7 @@ public final class AddedEvent implements SparkListenerEvent {
     this.json = json;
   }
 
-  /**
-   * Keeps the event out of Spark's event log: a history server does not have this class, and the content belongs to the
-   * program.
-   */
+  /** Keeps the event out of Spark's event log, because a history server lacks this class and the content is private. */
   @Override
   public boolean logEvent() {
     return false;

@@ -8,12 +8,12 @@ import scala.Product;
 /**
  * Evidence of how an application ended: Spark's event, the threads of the JVM, the exit code, the exception.
  *
- * <p>A program that stops its SparkContext may still fail afterwards. Such an end is provisional until the JVM exits,
- * and is then observed again. {@code docs/outcomes.md} lists all endings.
+ * <p>A program may fail after it has stopped its SparkContext. Therefore such an end is provisional; when the JVM
+ * exits, the evidence is collected again. {@code docs/outcomes.md} lists all endings.
  */
 public final class ApplicationEnd {
   private final long time;
-  /** Exit code in Spark's event, or null; Spark reports 0 if it does not know the code. */
+  /** Exit code in Spark's event, or null. Spark reports 0 if it does not know the code. */
   private final Integer sparkExitCode;
   private ApplicationOutcome ending;
   /** The program's exit code, or null if it is unknown. */
@@ -28,7 +28,7 @@ public final class ApplicationEnd {
     this.ending = ending;
   }
 
-  /** Observes the JVM while Spark posts the end of the application. */
+  /** Collects the evidence in the JVM while Spark posts the end of the application. */
   public static ApplicationEnd of(SparkListenerApplicationEnd event) {
     return observe(event.time(), sparkExitCode(event));
   }
@@ -38,7 +38,7 @@ public final class ApplicationEnd {
     return new ApplicationEnd(System.currentTimeMillis(), null, ApplicationOutcome.UNKNOWN);
   }
 
-  /** Returns the end that the Python program reported while its SparkContext still runs. */
+  /** Returns the end that the Python program has reported while its SparkContext is still running. */
   public static ApplicationEnd of(PythonProgram python) {
     return of(python, null);
   }
@@ -77,7 +77,7 @@ public final class ApplicationEnd {
     return end;
   }
 
-  /** Replaces the outcome by the exit code that the ApplicationMaster also reports to YARN. */
+  /** Replaces the outcome with the exit code that the ApplicationMaster reports to YARN. */
   private void observeYarn() {
     if (programExitCode == null) {
       programExitCode = ExitEvidence.loggedExitCode();
@@ -92,7 +92,7 @@ public final class ApplicationEnd {
 
   private void observe(PythonProgram program) {
     if (ending == ApplicationOutcome.GATEWAY_CLOSED) {
-      // The gateway exits with 0 even if Python failed.
+      // The gateway exits with 0 even if the Python program failed.
       python = program;
       programExitCode = program.exitCode;
       ending = program.ending;
@@ -110,16 +110,17 @@ public final class ApplicationEnd {
   }
 
   /**
-   * Returns whether the program continues after {@code SparkContext.stop} and this JVM will see its outcome.
+   * Returns whether the program continues after {@code SparkContext.stop}, and this JVM can observe its outcome.
    *
-   * <p>A plain {@code python app.py} does not wait for its JVM, so there Python's exit hooks must report the outcome.
+   * <p>A plain {@code python app.py} does not wait for its JVM. In that case, only Python's exit hooks can report the
+   * outcome.
    */
   public boolean isProvisional() {
     boolean isStopped = ending == ApplicationOutcome.STOPPED || ending == ApplicationOutcome.SUBMIT_STOPPED;
     return isStopped && (PythonProgram.isExpectedToReport() || !ApplicationOutcome.isDrivenByPython());
   }
 
-  /** Observes this end again while the JVM exits; a failure replaces the outcome that {@code stop} implied. */
+  /** Collects the evidence again while the JVM exits; a failure replaces the outcome that {@code stop} implied. */
   public ApplicationEnd atExit() {
     ApplicationEnd last = observe(System.currentTimeMillis(), sparkExitCode);
     boolean hasExitedInFailure = last.programExitCode != null && last.programExitCode != 0;
@@ -150,7 +151,7 @@ public final class ApplicationEnd {
     String caller = exitCaller == null ? null : Text.cut(exitCaller.toString());
     String shellError = ending == ApplicationOutcome.SPARK_SQL ? Text.cut(SqlShell.lastError()) : null;
     boolean isByPython = python != null && python.failure != null;
-    // Read now: an end that is held may change when the JVM exits.
+    // Read the values now, because an end that is held may change when the JVM exits.
     String name = ending.name();
     Integer code = programExitCode;
     return new Record("application_end", Record.Priority.LIFECYCLE, null, json -> {

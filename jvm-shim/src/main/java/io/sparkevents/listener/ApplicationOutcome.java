@@ -6,32 +6,32 @@ import java.util.Map;
 import java.util.regex.Pattern;
 
 /**
- * Why the application is ending, as observed in the threads of the driver.
+ * Reason why the application is ending, as observed in the threads of the driver.
  *
  * <p>Spark's own {@code ApplicationEnd} has exit code 0 even after {@code sys.exit(3)} or an exception at top level.
- * The stack of the thread that ends the application shows the reason. The frames are the same in Spark 3.5, 4.0 and
- * 4.3; {@code docs/outcomes.md} lists all endings.
+ * The stack of the thread that ends the application shows the reason. The relevant frames are the same in Spark 3.5,
+ * 4.0 and 4.3. {@code docs/outcomes.md} lists all endings.
  */
 public enum ApplicationOutcome {
   /** User code called {@code SparkContext.stop}, directly or through {@code SparkSession.stop}. */
   STOPPED,
-  /** The main method returned without a call of stop: the JVM shuts down by itself. */
+  /** The main method returned without calling stop, so the JVM shuts down by itself. */
   RETURNED,
   /** The main method of a Scala or Java program threw an exception. */
   UNCAUGHT_EXCEPTION,
   /** spark-submit exits because its program failed. */
   PROGRAM_FAILED,
-  /** spark-submit itself stops the context after the program, as on Kubernetes. */
+  /** spark-submit itself stops the context after the program, for example on Kubernetes. */
   SUBMIT_STOPPED,
   /** Spark stopped itself: one of its threads failed, or the cluster manager abandoned the application. */
   SPARK_STOPPED,
-  /** The SparkContext could not be created: its constructor stops the parts that it has started. */
+  /** The SparkContext could not be created; its constructor stops the parts that it has started. */
   START_FAILED,
   /** The Python process that started this JVM as its gateway closed the connection. */
   GATEWAY_CLOSED,
   /** The Python gateway closed the connection without running its exit hooks: a signal or {@code os._exit} ended it. */
   PYTHON_DIED,
-  /** The spark-sql shell exited; since 4.0 only this shell passes its exit code to Spark. */
+  /** The spark-sql shell exited. Since Spark 4.0, this shell alone passes its exit code to Spark. */
   SPARK_SQL,
   /** SIGTERM, for example from a resource manager. */
   SIGTERM,
@@ -41,13 +41,13 @@ public enum ApplicationOutcome {
   SIGHUP,
   /** User code called {@code System.exit}. */
   EXITED,
-  /** User code called {@code System.exit} below YARN's ApplicationMaster, which counts any exit code as a failure. */
+  /** User code called {@code System.exit} in YARN's ApplicationMaster, which counts any exit code as a failure. */
   EXITED_ON_YARN,
   /** Spark exits the driver because of an exception that no thread caught, a lost worker or a timeout. */
   SPARK_EXITED,
-  /** YARN's ApplicationMaster exits after the program; {@link ApplicationEnd} replaces this by the outcome. */
+  /** YARN's ApplicationMaster exits after the program; {@link ApplicationEnd} replaces this reason with the outcome. */
   YARN_MASTER,
-  /** No known reason was observed. */
+  /** No known reason was found. */
   UNKNOWN;
 
   private static final String SUBMIT = "org.apache.spark.deploy.SparkSubmit";
@@ -56,7 +56,7 @@ public enum ApplicationOutcome {
   private static final String GATEWAY = "org.apache.spark.api.python.PythonGatewayServer";
   /** Name of the thread in which Spark stops itself. */
   private static final String STOPPER = "stop-spark-context";
-  /** Package of the cluster managers' backends; some of them stop the context in their own threads. */
+  /** Package of the cluster managers' backends. Some backends stop the context in their own threads. */
   private static final String BACKENDS = "org.apache.spark.scheduler.cluster.";
 
   private static final String MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster";
@@ -64,7 +64,7 @@ public enum ApplicationOutcome {
   private static final Pattern LANGUAGE = Pattern.compile("(javax?|jdk|(com\\.)?sun|scala)\\.");
   private static final Pattern PLATFORM = Pattern.compile("org\\.apache\\.(spark|hadoop)\\.");
 
-  /** Inspects every thread of this JVM; call it while the application ends. */
+  /** Inspects every thread of this JVM; call this method while the application ends. */
   static ApplicationOutcome observe(boolean mainThrew) {
     try {
       return of(Thread.getAllStackTraces(), mainThrew);
@@ -73,7 +73,7 @@ public enum ApplicationOutcome {
     }
   }
 
-  /** Returns whether a Python process started this JVM as its gateway, as a plain {@code python app.py} does. */
+  /** Returns whether a Python process, such as a plain {@code python app.py}, started this JVM as its gateway. */
   public static boolean isDrivenByPython() {
     return Thread.getAllStackTraces().values().stream().anyMatch(stack -> has(stack, GATEWAY));
   }
@@ -96,7 +96,7 @@ public enum ApplicationOutcome {
       String thread = entry.getKey().getName();
       StackTraceElement[] stack = entry.getValue();
       if (has(stack, "java.lang.Shutdown", "exit") && has(stack, "misc.Signal")) {
-        // Signals take precedence: a signal to the process group also ends Python, and then main exits too.
+        // A signal takes precedence: if it goes to the process group, it also ends Python, and main then exits too.
         return signal(thread);
       }
       onYarn |= has(stack, MASTER);
@@ -106,11 +106,11 @@ public enum ApplicationOutcome {
         stop = stop(thread, stack);
       }
     }
-    // Main may return or exit because Spark stopped the context; an exception from main is better evidence.
+    // Main may return or exit because Spark stopped the context. An exception from main is better evidence.
     if (isBySpark(stop) && shutdown != UNCAUGHT_EXCEPTION) {
       return stop;
     }
-    // The reason for the shutdown outranks a stop of the context in the program's own shutdown hook.
+    // The reason for the shutdown takes precedence over a stop of the context in the program's own shutdown hook.
     if (onYarn && (shutdown == EXITED || shutdown == UNKNOWN)) {
       return shutdown == EXITED ? EXITED_ON_YARN : YARN_MASTER;
     }
@@ -124,7 +124,9 @@ public enum ApplicationOutcome {
     return stop == SPARK_STOPPED || stop == START_FAILED;
   }
 
-  /** Returns the caller of {@code SparkContext.stop} by the frames below it; the frames above it are Spark's own. */
+  /**
+   * Returns the caller of {@code SparkContext.stop}, found in the frames below it; the frames above it belong to Spark.
+   */
   private static ApplicationOutcome stop(String thread, StackTraceElement[] stack) {
     if (thread.equals(STOPPER)) {
       return SPARK_STOPPED;
@@ -151,7 +153,7 @@ public enum ApplicationOutcome {
         .orElse(UNKNOWN);
   }
 
-  /** Returns the reason for the shutdown by the stack of the thread that started it and runs the hooks. */
+  /** Returns the reason for the shutdown, found on the stack of the thread that started it and runs the hooks. */
   private static ApplicationOutcome shutdown(StackTraceElement[] stack, boolean mainThrew) {
     if (has(stack, "java.lang.Shutdown", "shutdown")) {
       return mainThrew ? UNCAUGHT_EXCEPTION : RETURNED;
@@ -162,7 +164,7 @@ public enum ApplicationOutcome {
     if (has(stack, "SparkSQLCLIDriver")) {
       return SPARK_SQL;
     }
-    // With frames of the application on the stack, user code called exit.
+    // If the application's frames are on the stack, user code called exit.
     if (has(stack, SUBMIT) && !has(stack, APPLICATION) && !runsMain(stack)) {
       return PROGRAM_FAILED;
     }
@@ -176,7 +178,7 @@ public enum ApplicationOutcome {
     return has(stack, MASTER) ? YARN_MASTER : SPARK_EXITED;
   }
 
-  /** Returns the first frame outside the libraries of the language, or null. */
+  /** Returns the first frame outside the libraries of Java and Scala, or null. */
   private static StackTraceElement caller(StackTraceElement[] stack) {
     return Arrays.stream(stack)
         .filter(frame -> !LANGUAGE.matcher(frame.getClassName()).lookingAt())
@@ -184,7 +186,7 @@ public enum ApplicationOutcome {
         .orElse(null);
   }
 
-  /** Returns the frame that called {@code System.exit}, while the shutdown hooks run, or null. */
+  /** Returns the frame that called {@code System.exit}, or null; call this method while the shutdown hooks run. */
   static StackTraceElement exitCaller() {
     for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
       if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {

@@ -15,18 +15,20 @@ import org.apache.logging.log4j.core.config.Property;
 import org.slf4j.LoggerFactory;
 
 /**
- * Evidence of the driver's exit that only handlers and logs contain: the exception that leaves the main method of a
- * Scala or Java program, the argument of {@code System.exit}, and the reason that Spark logs before it exits the driver.
+ * Evidence of the driver's exit that is found only in handlers and logs.
  *
- * <p>Since Java 21 the JDK logs each call of {@code System.exit} before the shutdown hooks run (see the implementation
- * note of {@code Runtime.exit}). In older versions the exit code stays unknown.
+ * <p>It consists of the exception that leaves the main method of a Scala or Java program, the argument of {@code
+ * System.exit}, and the reason that Spark logs before it exits the driver.
+ *
+ * <p>Since Java 21, the JDK logs each call of {@code System.exit} before the shutdown hooks run (see the implementation
+ * note of {@code Runtime.exit}). In older versions, the exit code stays unknown.
  */
 public final class ExitEvidence {
   private static final org.slf4j.Logger LOG = LoggerFactory.getLogger(ExitEvidence.class);
   private static final Pattern EXIT = Pattern.compile("Runtime\\.exit\\(\\) called with status: (-?\\d+)");
-  /** The bits of the status that the operating system keeps. */
+  /** Bits of the exit status that the operating system keeps. */
   private static final int MASK = 0xff;
-  /** Strong reference, because the log manager holds loggers only weakly. */
+  /** Keep a strong reference, because the log manager holds loggers only weakly. */
   private static final Logger EXITS = Logger.getLogger("java.lang.Runtime");
 
   private static boolean watched;
@@ -57,7 +59,7 @@ public final class ExitEvidence {
     return uncaught;
   }
 
-  /** Returns the exit code of the process by the argument of {@code System.exit}, or null if it is unknown. */
+  /** Returns the exit code of the process, from the argument of {@code System.exit}; null if it is unknown. */
   static Integer exitCode() {
     return exitCode;
   }
@@ -82,7 +84,7 @@ public final class ExitEvidence {
     return null;
   }
 
-  /** The thread stacks look like those of a program that returned, so the handler notes the exception. */
+  /** The stacks cannot show this exception after main has ended, so the handler stores it. */
   private static void watchMain() {
     Thread main = firstThread();
     if (main != null) {
@@ -112,10 +114,10 @@ public final class ExitEvidence {
   }
 
   /**
-   * Reads two facts from Spark's log: the exception that no thread caught, and the end of a YARN ApplicationMaster's
-   * program.
+   * Reads two facts from Spark's log: an exception that no thread caught, and the end of the program in a YARN
+   * ApplicationMaster.
    *
-   * <p>Spark passes neither to its listeners. This is a separate class because log4j2 may be missing.
+   * <p>Spark reports neither fact to its listeners. This is a separate class because log4j2 may be missing.
    */
   private static final class SparksLog extends AbstractAppender {
     private static final String HANDLER = "org.apache.spark.util.SparkUncaughtExceptionHandler";
@@ -129,7 +131,7 @@ public final class ExitEvidence {
       super("spark-events-exit", null, null, true, Property.EMPTY_ARRAY);
     }
 
-    /** Adds this appender to both loggers; they keep their levels and appenders. */
+    /** Adds this appender to both loggers; the loggers keep their levels and appenders. */
     static void watch() {
       LoggerContext context = (LoggerContext) LogManager.getContext(false);
       Configuration configuration = context.getConfiguration();
@@ -138,7 +140,7 @@ public final class ExitEvidence {
       for (String name : new String[] {HANDLER, MASTER}) {
         LoggerConfig logger = configuration.getLoggers().get(name);
         if (logger == null) {
-          // A null level is inherited from the parent.
+          // A logger with a null level has the level of its parent.
           logger = new LoggerConfig(name, null, true);
           configuration.addLogger(name, logger);
         }
@@ -150,7 +152,7 @@ public final class ExitEvidence {
     @Override
     public void append(LogEvent event) {
       String message = event.getMessage().getFormattedMessage();
-      // The ApplicationMaster also logs other exceptions.
+      // Check the message, because the ApplicationMaster also logs other exceptions.
       if (event.getThrown() != null && REASON.matcher(message).lookingAt()) {
         loggedFailure = event.getThrown();
       }

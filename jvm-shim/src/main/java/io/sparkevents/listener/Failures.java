@@ -13,14 +13,14 @@ import org.apache.spark.SparkThrowable;
 /**
  * Exceptions in records: the chain of types and messages, and the stack trace as text.
  *
- * <p>The exception's methods may be the user's own. If one throws, only its value is missing from the record.
+ * <p>The methods of an exception may be the user's own. If a method throws, the record lacks only this value.
  */
 public final class Failures {
   private static final int DEEPEST = 20;
 
   private Failures() {}
 
-  /** Returns the fields of an exception in a record; null for null. */
+  /** Returns the fields that describe an exception in a record; null for null. */
   public static Map<String, Object> fields(Throwable failure) {
     if (failure == null) {
       return null;
@@ -38,7 +38,7 @@ public final class Failures {
     return fields;
   }
 
-  /** {@code getErrorClass} is deprecated, but its new name does not exist in Spark 3.5. */
+  /** {@code getErrorClass} is deprecated, but Spark 3.5 lacks the new name. */
   @SuppressWarnings("deprecation")
   private static Map<String, String> link(Throwable link) {
     Map<String, String> fields = new LinkedHashMap<>();
@@ -57,7 +57,7 @@ public final class Failures {
     try {
       failure.printStackTrace(new PrintWriter(trace));
     } catch (Throwable wrong) {
-      // The text written so far is kept.
+      // Keep the text written so far.
       trace.write(failure.getClass().getName() + " " + instead(wrong) + "\n");
     }
     return Text.cut(trace.toString());

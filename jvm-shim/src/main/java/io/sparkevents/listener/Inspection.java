@@ -11,21 +11,21 @@ import org.apache.spark.SparkJobInfo;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
 /**
- * Work that runs now: the answer to a question of the sidecar, which checks deadlines.
+ * Work that is running now: the answer to the sidecar, which asks when a deadline has passed.
  *
- * <p>It passes through Spark's listener bus, so that it follows all events that Spark posted before it: work that has
- * ended is never reported as running. If the bus drops it, the sidecar asks again.
+ * <p>The answer passes through Spark's listener bus, so that it follows all events that Spark posted earlier.
+ * Therefore, work that has ended is never reported as running. If the bus drops the answer, the sidecar asks again.
  */
 public final class Inspection implements SparkListenerEvent {
   private final long asked;
   private final String overdue;
   private final List<Map<String, Object>> queries;
-  /** Ids of jobs that run, each followed by the ids of its stages. */
+  /** Ids of the running jobs, each followed by the ids of the job's stages. */
   private final List<int[]> jobs = new ArrayList<>();
 
   /**
-   * Answers a question: {@code asked} (its time), {@code overdue} (the reported deadlines, returned unchanged), {@code
-   * runs} (query runs whose frames are requested) and {@code jobs} (ids of jobs that may still run).
+   * Answers a request with {@code asked} (its time), {@code overdue} (the reported deadlines, returned unchanged),
+   * {@code runs} (query runs whose frames are requested) and {@code jobs} (ids of jobs that may still be running).
    */
   public static void answer(Map<?, ?> question, QueryThreads threads) {
     SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
@@ -53,7 +53,7 @@ public final class Inspection implements SparkListenerEvent {
   }
 
   /**
-   * Returns the record; the restore state keeps the last one, which has the reported deadlines.
+   * Returns the record. The restore state keeps the last record, because it contains the reported deadlines.
    *
    * @param work fields of the running stages and executors
    */

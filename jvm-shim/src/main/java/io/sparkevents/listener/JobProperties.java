@@ -4,7 +4,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 
-/** Local properties that assign a job or a stage to its query, group or SQL execution, redacted as Spark does. */
+/**
+ * Local properties that assign a job or a stage to its query, group or SQL execution; secrets are redacted as in Spark.
+ */
 public final class JobProperties {
   static final String QUERY = "sql.streaming.queryId";
   static final String BATCH = "streaming.sql.batchId";
@@ -20,8 +22,8 @@ public final class JobProperties {
 
   private final Redaction redaction;
   /**
-   * Last value of each key, and its redacted form in {@link #lastWritten}. Most values repeat from job to job, and the
-   * pattern takes longer than the rest of a record. Used by the writer thread only.
+   * Last value of each key; {@link #lastWritten} has its redacted form. Most values repeat from job to job, and
+   * applying the pattern takes longer than all other work for a record. Used by the writer thread only.
    */
   private final String[] last = new String[KEYS.length];
   private final String[] lastWritten = new String[KEYS.length];

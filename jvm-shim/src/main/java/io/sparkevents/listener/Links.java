@@ -7,9 +7,9 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
 import scala.Option;
 
-/** Addresses for people who investigate a failure, and the run that submitted the application. */
+/** Web addresses for the investigation of a failure, and the orchestrator's run that submitted the application. */
 final class Links {
-  /** Names and Spark's keys; the sidecar reads the same keys from event logs. */
+  /** Names of the links and Spark's keys; the sidecar reads the same keys from event logs. */
   private static final String[][] KEYS = {
     {"history", "spark.yarn.historyServer.address"},
     {"tracking", "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"},
@@ -40,7 +40,7 @@ final class Links {
     json.writeEndObject();
   }
 
-  /** Writes the address of the driver's UI, which is unknown until the SparkContext is complete. */
+  /** Writes the address of the driver's UI; the address is unknown until the SparkContext is complete. */
   static void writeUi(JsonGenerator json) throws IOException {
     Option<SparkContext> active = SparkContext$.MODULE$.getActive();
     if (active.isDefined() && active.get().uiWebUrl().isDefined()) {

@@ -3,7 +3,7 @@ package io.sparkevents.listener;
 import java.util.concurrent.CountDownLatch;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
-/** Marker on the listener bus: a listener that has received it has received all events posted before it. */
+/** Marker on the listener bus. A listener that has received it has received all events posted before it. */
 public final class Marker implements SparkListenerEvent {
   private final Object listener;
   public final CountDownLatch passed = new CountDownLatch(1);

@@ -6,20 +6,20 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * Holds back the records of jobs and stages of micro-batches, which make events only if they fail.
+ * Holds back the records of jobs and stages of micro-batches, because these make events only if they fail.
  *
- * <p>Otherwise a stream with short triggers would fill the queue with these records. One record per batch reports the
- * current batch of a query instead. For a job or stage that fails, its start record is sent just before its end record.
- * Used by the listener thread only.
+ * <p>Without this class, a stream with short triggers would fill the queue with such records. Instead, one record per
+ * batch reports the current batch of a query. If a job or stage fails, its start record is sent immediately before its
+ * end record. Used by the listener thread only.
  */
 public final class MicroBatchWork {
-  /** Maximum number of jobs and stages, and of queries. */
+  /** Maximum number of jobs and stages, and maximum number of queries. */
   private static final int LIMIT = 2_000;
 
   private final RecordSink destination;
   private final boolean holdsBack;
   private final JobProperties properties;
-  /** Start records of running jobs and stages, by subject. */
+  /** Start records of the running jobs and stages. */
   private final Map<String, Record> held = new BoundedMap<>(LIMIT);
   /** Last recorded batch of each query. */
   private final Map<String, String> batches = new BoundedMap<>(LIMIT);
@@ -31,7 +31,7 @@ public final class MicroBatchWork {
     this.properties = properties;
   }
 
-  /** Whether a job or stage with these local properties is held back. */
+  /** Whether the records of a job or stage with these local properties are held back. */
   public boolean holdsBack(Properties local) {
     return holdsBack && local != null && local.getProperty(JobProperties.QUERY) != null;
   }
@@ -62,8 +62,8 @@ public final class MicroBatchWork {
   }
 
   /**
-   * Handles the end of a job. The first success after a failed job is sent too, because it revokes the failure as the
-   * application's last result.
+   * Handles the end of a job. The first success after a failed job is sent too: the failure then no longer explains the
+   * application's end.
    */
   public void jobEnded(Record end) {
     if (ended(end, lastJobFailed)) {
@@ -71,7 +71,7 @@ public final class MicroBatchWork {
     }
   }
 
-  /** Sends the records of a job or stage unless it was held back and succeeded; returns whether it sent them. */
+  /** Sends the records of a job or stage, except if it was held back and succeeded; returns whether it sent them. */
   private boolean ended(Record end, boolean isWanted) {
     Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
     boolean isSent = beginning == null || isWanted || failed(end);

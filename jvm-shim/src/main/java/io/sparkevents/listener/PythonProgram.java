@@ -9,12 +9,16 @@ import java.util.function.Consumer;
 import org.apache.spark.SparkConf;
 
 /**
- * How the Python program that drives this JVM ended, as reported by its exit hooks.
+ * End of the Python program that drives this JVM, as the program's exit hooks report it.
  *
- * <p>{@code spark_events.configure} and {@code spark_events.start} install the hooks; without them nothing is reported.
+ * <p>{@code spark_events.configure} and {@code spark_events.start} install the hooks. Without hooks, this class has no
+ * report.
  */
 public final class PythonProgram {
-  /** Set by {@code spark_events.configure}; not below spark.events, because the sidecar validates those keys. */
+  /**
+   * Key that {@code spark_events.configure} sets. It is not below spark.events, because the sidecar validates those
+   * keys.
+   */
   private static final String REPORTS_EXIT = "spark.sparkEventsPythonReportsExit";
 
   private static final List<Consumer<PythonProgram>> OBSERVERS = new CopyOnWriteArrayList<>();
@@ -43,12 +47,12 @@ public final class PythonProgram {
     reportsExit |= conf.getBoolean(REPORTS_EXIT, false);
   }
 
-  /** Registers an observer that is called, on Python's thread, when the program has reported its end. */
+  /** Registers an observer. Python's thread calls the observer when the program has reported its end. */
   public static void onEnd(Consumer<PythonProgram> observer) {
     OBSERVERS.add(observer);
   }
 
-  /** Called by Python when it has installed its exit hooks, which will call {@link #ends}. */
+  /** Called by Python after it has installed its exit hooks, which will call {@link #ends}. */
   public static void willReport() {
     reportsExit = true;
   }
@@ -65,7 +69,7 @@ public final class PythonProgram {
   /**
    * Called by Python's exit hooks when the interpreter exits.
    *
-   * <p>If the application's last event is held for this call, returns when that event is delivered.
+   * <p>If the application's last event is held until this call, the method returns when that event is delivered.
    *
    * @param report a JSON object with {@code exit_code} and {@code failure} as in a record, or {@code signal}; unknown
    *     values are left out

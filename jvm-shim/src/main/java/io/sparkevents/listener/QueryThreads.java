@@ -18,14 +18,16 @@ import java.util.regex.Pattern;
 /**
  * Samples the threads of streaming queries, because Spark has no callback for the start of a trigger.
  *
- * <p>A sample shows whether a query waits for its next trigger or for data, or works. The samples of one query, one a
- * second, show since when it works. The threads are found by name, so queries of every session are found. Runs on its
- * own thread, never on Spark's listener thread.
+ * <p>A sample shows whether a query is working, or waiting for its next trigger or for data. One sample per second
+ * shows since when the query has been working. The threads are found by name, so queries of all sessions are included.
+ * Runs on its own thread, never on Spark's listener thread.
  */
 public final class QueryThreads {
   private static final Pattern NAME =
       Pattern.compile("stream execution thread for .*\\[id = [^,\\]]+, runId = ([^\\]]+)\\]", Pattern.DOTALL);
-  /** Classes that do not help to locate a thread: the JDK, Scala, lambdas, and Spark's wrappers around every action. */
+  /**
+   * Classes whose frames do not help to locate a thread: the JDK, Scala, lambdas, and Spark's wrappers around actions.
+   */
   private static final Pattern PLUMBING =
       Pattern.compile(
           "(java|javax|jdk|sun|com\\.sun|scala)\\..*|.*\\$\\$Lambda.*|org\\.apache\\.spark\\..*\\.("
@@ -34,7 +36,7 @@ public final class QueryThreads {
               + "|MultiBatchExecutor)|org\\.apache\\.spark\\.JobArtifactSet\\$");
   private static final ThreadMXBean JVM = ManagementFactory.getThreadMXBean();
   private static final long PERIOD_MILLIS = 1_000;
-  /** A longer pause between two samples means that the JVM was suspended, as under a debugger. */
+  /** A longer pause between two samples shows that the JVM was suspended, for example by a debugger. */
   private static final long PAUSE_MILLIS = 5 * PERIOD_MILLIS;
   private static final int MOST_FRAMES = 40;
 
@@ -42,7 +44,7 @@ public final class QueryThreads {
   private long last;
   private boolean started;
 
-  /** Starts to sample every second, on a daemon thread that ends when {@code isOver} is true. */
+  /** Starts to sample every second, on a daemon thread. The thread ends when {@code isOver} is true. */
   public synchronized void start(BooleanSupplier isOver) {
     if (!started) {
       Threads.start("query-threads", () -> sample(isOver));
@@ -58,7 +60,7 @@ public final class QueryThreads {
   }
 
   /**
-   * Samples all queries now; returns the fields of each query's thread in a record.
+   * Samples all queries now; returns the fields that describe each query's thread in a record.
    *
    * @param framesOf text that contains the run ids whose frames are requested
    */
@@ -70,7 +72,7 @@ public final class QueryThreads {
     last = now;
     Map<String, Long> busy = new HashMap<>();
     List<Map<String, Object>> samples = new ArrayList<>();
-    // First without stacks, because a stack needs its thread to stop.
+    // Read the threads without stacks first, because reading a stack stops its thread.
     for (ThreadInfo thread : JVM.getThreadInfo(JVM.getAllThreadIds())) {
       Matcher name = NAME.matcher(thread == null ? "" : thread.getThreadName());
       ThreadInfo stopped = name.matches() ? JVM.getThreadInfo(thread.getThreadId(), Integer.MAX_VALUE) : null;
@@ -84,7 +86,7 @@ public final class QueryThreads {
       }
       Map<String, Object> sample = new LinkedHashMap<>();
       sample.put("run_id", runId);
-      // The first sample of an unbroken series in which the query worked.
+      // Time of the first sample since which the query has been working without interruption.
       sample.put("busy_since", busy.getOrDefault(runId, 0L));
       sample.put(
           "continuous",
@@ -96,7 +98,7 @@ public final class QueryThreads {
     return samples;
   }
 
-  /** Whether the thread waits for the time of the next trigger, or sleeps between two checks for data. */
+  /** Whether the thread waits for the next trigger, or sleeps between two checks for new data. */
   static boolean waits(StackTraceElement[] stack) {
     for (StackTraceElement frame : stack) {
       if (frame.getClassName().equals("org.apache.spark.util.SystemClock")) {
@@ -110,7 +112,7 @@ public final class QueryThreads {
     return true;
   }
 
-  /** Returns the frames, innermost first; leaves out internal frames except for the innermost. */
+  /** Returns the frames, innermost first; omits internal frames, except for the innermost frame. */
   private static List<String> frames(StackTraceElement[] stack) {
     List<String> frames = new ArrayList<>();
     for (StackTraceElement frame : stack) {

@@ -4,7 +4,7 @@ import io.sparkevents.queue.Record;
 
 /** Receiver of a listener's records. */
 public interface RecordSink {
-  /** Enqueues one record; waits for the reporters' answers if the settings require it. */
+  /** Enqueues one record; waits for the reporters' answers if the settings require this. */
   void hand(Record record);
 
   /** Whether successful jobs and stages of micro-batches are recorded. */
@@ -17,11 +17,13 @@ public interface RecordSink {
     return true;
   }
 
-  /** Minimum time between two totals of a running application, in milliseconds; 0 for none before its end. */
+  /**
+   * Minimum time between two records of a running application's totals, in milliseconds; 0 for one record at its end.
+   */
   default long summaryIntervalMillis() {
     return 0;
   }
 
-  /** Enqueues the end of the application. Delivers all records now, unless the end is provisional. */
+  /** Enqueues the end of the application; unless the end is provisional, delivers all records before returning. */
   void end(ApplicationEnd end);
 }

@@ -14,7 +14,7 @@ import scala.Option;
 import scala.Product;
 import scala.Tuple2;
 
-/** Makes the records of applications and jobs from Spark's listener events. */
+/** Converts Spark's listener events about applications and jobs to records. */
 public final class Records {
   private static final String SPARK = "org.apache.spark.";
 
@@ -22,9 +22,9 @@ public final class Records {
   private final JobProperties properties;
   private final String host;
   /**
-   * Command, main class, Python files and setting names, with which the sidecar distinguishes the user's own code from
-   * libraries in a stack trace. The event log has the same values, except for a main class that only the manifest of a
-   * jar names.
+   * Command, main class, Python files and setting names. With these, the sidecar distinguishes the user's own code from
+   * libraries in a stack trace. The event log has the same values, except a main class that only a jar's manifest
+   * names.
    */
   private final String command = System.getProperty("sun.java.command", "");
   private final String mainClass = command.startsWith(SPARK) ? mainClass() : "";
@@ -47,16 +47,13 @@ public final class Records {
     }
   }
 
-  /**
-   * Returns the class that spark-submit runs on the JVM's first thread; empty if it is one of Spark's own or has
-   * returned.
-   */
+  /** Returns the class whose main method runs on the JVM's first thread; empty if it is Spark's own or has returned. */
   private static String mainClass() {
     String found = "";
     Thread main = ExitEvidence.firstThread();
     for (StackTraceElement frame : main == null ? new StackTraceElement[0] : main.getStackTrace()) {
       if (frame.getMethodName().equals("main") && !frame.getClassName().startsWith(SPARK)) {
-        // Continue: the outermost frame counts.
+        // Continue, because only the outermost frame counts.
         found = frame.getClassName();
       }
     }
@@ -68,7 +65,7 @@ public final class Records {
     return application(orNull(event.appId()), event.appName(), attempt, event.sparkUser(), event.time());
   }
 
-  /** Returns the start record of an application that is already running. */
+  /** Returns the start record of an application that was already running. */
   public Record application(SparkContext running) {
     String attempt = orNull(running.applicationAttemptId());
     return application(running.applicationId(), running.appName(), attempt, running.sparkUser(), running.startTime());
@@ -91,7 +88,7 @@ public final class Records {
 
   public Record jobStart(SparkListenerJobStart event) {
     String[] selected = JobProperties.select(event.properties());
-    // Capture values, not the event: it refers to the StageInfo of all stages.
+    // Capture values instead of the event, because the event refers to the StageInfo of all stages.
     int job = event.jobId();
     long time = event.time();
     return new Record(
@@ -116,8 +113,8 @@ public final class Records {
   }
 
   /**
-   * Returns the exception of a failed job. JobFailed is not public, but it is a case class with the exception as its
-   * only element.
+   * Returns the exception of a failed job. JobFailed is not public, but it is a case class whose only element is the
+   * exception.
    */
   private static Throwable failure(JobResult result) {
     boolean mayHaveOne = result instanceof Product && ((Product) result).productArity() == 1;
@@ -125,7 +122,7 @@ public final class Records {
     return exception instanceof Throwable ? (Throwable) exception : null;
   }
 
-  /** Returns the record of an orderly JVM shutdown, which proves that the driver was not killed. */
+  /** Returns the record of an orderly JVM shutdown; the record proves that the driver was not killed. */
   public static Record jvmShutdown() {
     return new Record("jvm_shutdown", Record.Priority.LIFECYCLE, null, json -> {});
   }

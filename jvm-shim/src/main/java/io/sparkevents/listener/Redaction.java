@@ -3,7 +3,7 @@ package io.sparkevents.listener;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
 
-/** Spark's redaction of properties by {@code spark.redaction.regex}, applied to key and value. */
+/** Redaction of properties by {@code spark.redaction.regex}, which is matched against key and value as in Spark. */
 public final class Redaction {
   public static final String SPARK_DEFAULT = "(?i)secret|password|token|access[.]?key";
   private static final String REPLACEMENT = "*********(redacted)";
@@ -15,7 +15,7 @@ public final class Redaction {
     try {
       pattern = Pattern.compile(regex);
     } catch (PatternSyntaxException wrong) {
-      // Spark itself fails on an invalid pattern when it uses it; until then, redact every value.
+      // With an invalid pattern, Spark itself fails when it uses the pattern. Until then, redact every value.
       pattern = Pattern.compile("");
     }
     sensitive = pattern;

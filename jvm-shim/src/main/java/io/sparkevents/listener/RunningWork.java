@@ -14,16 +14,19 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.TaskInfo;
 
 /**
- * The tasks and executors that exist now, for deadlines and for the losses of executors.
+ * Running tasks and executors, for deadlines and for lost executors.
  *
- * <p>Used by the listener thread only. A task start or end costs one access to a hash map.
+ * <p>Used by the listener thread only. The start or end of a task costs one access to a hash map.
  */
 public final class RunningWork {
-  /** The executor of a local application, which is the driver itself. */
+  /** Executor id of the driver, which is the only executor of a local application. */
   static final String DRIVER = "driver";
-  /** Maximum number of stage attempts in one snapshot; the newest ones beyond it are left out. */
+  /** Maximum number of stage attempts in one snapshot; the newest attempts are omitted beyond it. */
   private static final int MOST_STAGES = 50;
-  /** Limit of running tasks; beyond it, Spark has dropped the ends of many tasks, and all tasks are forgotten. */
+  /**
+   * Maximum number of running tasks. Beyond it, Spark must have dropped the ends of many tasks, so all tasks are
+   * forgotten.
+   */
   private static final int MOST_TASKS = 65_536;
 
   private static final class Task {
@@ -41,7 +44,7 @@ public final class RunningWork {
   private static final class Executor {
     final String host;
     final int cores;
-    /** Stages of the tasks that Spark reported as lost before the executor's removal, with one entry for each task. */
+    /** Stages of the tasks that Spark reported as lost before it removed the executor, with one entry per task. */
     final List<Integer> lost = new ArrayList<>();
 
     Executor(String host, int cores) {
@@ -54,7 +57,7 @@ public final class RunningWork {
   private final JobProperties properties;
   private final ApplicationTotals totals;
   private final Map<Long, Task> running = new HashMap<>();
-  /** When the last running task ended. */
+  /** Time at which the last running task ended. */
   private long idleSince;
   private final Map<String, Executor> executors = new HashMap<>();
   private boolean knowsExecutors;
@@ -125,12 +128,12 @@ public final class RunningWork {
     });
   }
 
-  /** Notes that the application's start was seen, so that all executors are known. */
+  /** Records that the application's start was observed, so that all executors are known. */
   public void knowsExecutors() {
     knowsExecutors = true;
   }
 
-  /** Returns the fields that describe what runs now. */
+  /** Returns the fields that describe the running stages and executors. */
   public Record.Body snapshot() {
     Map<Long, TaskInfo> longest = new HashMap<>();
     for (Task task : running.values()) {
@@ -149,7 +152,7 @@ public final class RunningWork {
     int known = knowsExecutors ? executors.size() : -1;
     int cores = cores();
     return json -> {
-      // Redacted here, on the writer thread.
+      // Redact here, because this code runs on the writer thread.
       for (int i = 0; i < rows.size(); i++) {
         rows.get(i).put("properties", properties.redacted(selected.get(i)));
       }

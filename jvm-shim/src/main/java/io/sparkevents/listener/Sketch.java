@@ -3,7 +3,7 @@ package io.sparkevents.listener;
 import java.util.Arrays;
 
 /**
- * Histogram with 16 buckets for each power of two, for quantiles at most 6.25 % too small.
+ * Histogram with 16 buckets for each power of two; a quantile is at most 6.25 % below the exact value.
  *
  * <p>A replay uses the same integer arithmetic ({@code sketch.py}). The histogram needs at most 4 KB, because it has
  * fewer than 1,000 buckets.
@@ -29,7 +29,7 @@ final class Sketch {
     return max;
   }
 
-  /** Returns the lower bound of the bucket of a quantile, but at least the minimum; 0 without values. */
+  /** Returns a quantile: the lower bound of its bucket, but at least the minimum; 0 without values. */
   long quantile(int percent) {
     if (total == 0) {
       return 0;
@@ -44,7 +44,10 @@ final class Sketch {
     return max;
   }
 
-  /** Returns the bucket of a value: below 32 the value itself, then its highest five bits and their position. */
+  /**
+   * Returns the bucket of a value. Below 32, the bucket is the value; above, it consists of the value's highest five
+   * bits and their position.
+   */
   private static int bucket(long value) {
     if (value < 16) {
       return (int) Math.max(0, value);

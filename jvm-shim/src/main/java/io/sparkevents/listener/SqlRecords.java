@@ -12,20 +12,20 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import scala.Option;
 
 /**
- * Makes the records of SQL executions' starts outside micro-batches, of their failures, and of the first success after a failure.
+ * Makes the records of SQL executions outside micro-batches: starts, failures, and the first success after a failure.
  *
- * <p>A separate class, because a driver with only Spark core lacks the classes that it refers to. Used by the listener
- * thread only.
+ * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL. Used by the
+ * listener thread only.
  */
 public final class SqlRecords {
   private static final String NAMES = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
-  /** Limit of running executions; it is exceeded only if Spark dropped the end events of most. */
+  /** Maximum number of running executions, exceeded only if Spark dropped most end events. */
   private static final int MOST_RUNNING = 4096;
 
-  /** Texts in the description that Spark gives the executions of a micro-batch. */
+  /** Texts in the description that Spark sets for the executions of a micro-batch. */
   private static final String RUN = "\nrunId = ";
   private static final String BATCH = "\nbatch = ";
-  /** Limits in characters: of a description that is kept at all, of all its selected lines, and of one of them. */
+  /** Limits in characters: of a description to read, of all its selected lines, and of one line. */
   private static final int LONGEST_PLAN = 1 << 20;
   private static final int MOST_OF_PLAN = 4_096;
   private static final int LONGEST_LINE = 512;
@@ -51,7 +51,7 @@ public final class SqlRecords {
     this.redaction = redaction;
   }
 
-  /** Whether {@link #of} handles the event. Loads no class of Spark SQL. */
+  /** Whether {@link #of} handles the event. This method loads no class of Spark SQL. */
   public static boolean isExecution(SparkListenerEvent event) {
     return event.getClass().getName().startsWith(NAMES);
   }
@@ -70,7 +70,8 @@ public final class SqlRecords {
     Option<Object> rootId = event.rootExecutionId();
     long root = rootId.isDefined() && rootId.get() instanceof Long ? (Long) rootId.get() : event.executionId();
     Execution outermost = running.get(root);
-    // The outermost execution has the description of the micro-batch or of the program's job; it applies to its parts.
+    // Use the description of the outermost execution, which is that of the micro-batch or of the program's statement;
+    // it also applies to nested executions.
     String description = outermost == null ? event.description() : outermost.description;
     running.put(event.executionId(), new Execution(root, description));
     if (description != null && description.contains(RUN) && description.contains(BATCH)) {
@@ -95,8 +96,8 @@ public final class SqlRecords {
   }
 
   /**
-   * Returns the lines of a plan's description that name tables and paths, for {@code plan_tables.py}. A replay selects
-   * the same lines ({@code event_log/sql.py}).
+   * Returns the lines of a plan's description that name tables and paths; {@code plan_tables.py} parses them. A replay
+   * selects the same lines ({@code event_log/sql.py}).
    */
   private List<String> namesOf(String plan) {
     List<String> lines = new ArrayList<>();
@@ -123,7 +124,7 @@ public final class SqlRecords {
     Execution ended = running.remove(id);
     Execution known = ended == null ? new Execution(id, null) : ended;
     Option<String> message = event.errorMessage();
-    // Spark gives a successful execution an empty message.
+    // For a successful execution, Spark sets an empty message.
     String error = message.isDefined() && !message.get().isEmpty() ? message.get() : null;
     if (error == null && !failedLast) {
       return null;

@@ -9,16 +9,19 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Keeps the last error that the spark-sql shell printed.
+ * Stores the last error that the spark-sql shell printed.
  *
- * <p>Spark posts no event for a statement that it cannot parse (3.5: nor for most that it cannot analyse), and logs
- * neither. The shell prints the message to its session's error stream, a public field of Hive's session. This class
- * replaces that stream with one that keeps the last message and still prints it.
+ * <p>For a statement that it cannot parse, Spark posts no event and logs nothing. In Spark 3.5, this is also true for
+ * most statements that it cannot analyse. The shell prints the message to its session's error stream, a public field of
+ * Hive's session. This class replaces the stream with a stream that stores the last message and still prints it.
  */
 public final class SqlShell {
   private static final Logger LOG = LoggerFactory.getLogger(SqlShell.class);
   private static final String MAIN = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver";
-  /** Class on the stack while Spark replaces the session's streams, after it has created the SparkContext. */
+  /**
+   * Class that is on the stack while Spark replaces the session's streams, which happens after the SparkContext is
+   * created.
+   */
   private static final String STARTING = "org.apache.spark.sql.hive.thriftserver.SparkSQLEnv";
   private static final long LOOK_MILLIS = 10;
   private static final String SUCCESS = "Time taken: ";
@@ -28,9 +31,9 @@ public final class SqlShell {
   private SqlShell() {}
 
   /**
-   * Watches the shell's error stream; does nothing without a shell.
+   * Watches the shell's error stream; does nothing if no shell is running.
    *
-   * <p>Call it on the thread that creates the SparkContext.
+   * <p>Call this method on the thread that creates the SparkContext.
    */
   public static void watch() {
     try {
@@ -42,7 +45,7 @@ public final class SqlShell {
     }
   }
 
-  /** Returns the last error that the shell printed; null if there is none or its last statement succeeded. */
+  /** Returns the last error that the shell printed; null if there is none, or if the last statement succeeded. */
   static String lastError() {
     return lastError;
   }
@@ -55,7 +58,7 @@ public final class SqlShell {
     LOG.debug("spark-events: cannot watch the errors of the spark-sql shell", why);
   }
 
-  /** Separate class, because only the shell is guaranteed to have Hive on the class path. */
+  /** Separate class, because only a driver with the shell is guaranteed to have Hive on its class path. */
   private static final class Session {
     static void watch(Thread main) {
       SessionState session = SessionState.get();
@@ -82,11 +85,14 @@ public final class SqlShell {
 
   private static final class Watch extends PrintStream {
     Watch(PrintStream next) throws UnsupportedEncodingException {
-      // Same encoding as the stream that the shell creates.
+      // Use the same encoding as the stream that the shell creates.
       super(next, true, "UTF-8");
     }
 
-    /** Keeps error messages; the shell prints stack traces with {@code println(Object)} instead. */
+    /**
+     * Stores error messages. The shell prints stack traces with {@code println(Object)}, which this method does not
+     * see.
+     */
     @Override
     public void println(String text) {
       lastError = text == null || text.startsWith(SUCCESS) ? null : text;

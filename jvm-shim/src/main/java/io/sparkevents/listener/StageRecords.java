@@ -14,9 +14,9 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import scala.Option;
 
-/** Makes the records of stage attempts and executors. Tasks are counted, not sent. */
+/** Makes the records of stage attempts and executors. Tasks are counted and make no records. */
 public final class StageRecords {
-  /** Spark's default of spark.stage.maxConsecutiveAttempts. */
+  /** Spark's default for spark.stage.maxConsecutiveAttempts. */
   private static final int MOST_FAILURES = 4;
 
   private final RecordSink destination;
@@ -45,7 +45,7 @@ public final class StageRecords {
     try {
       return conf.getInt("spark.stage.maxConsecutiveAttempts", MOST_FAILURES);
     } catch (IllegalArgumentException refused) {
-      // Spark itself is about to reject this value.
+      // The value is invalid, and Spark itself will reject it.
       return MOST_FAILURES;
     }
   }
@@ -57,7 +57,7 @@ public final class StageRecords {
    */
   public Record submitted(SparkListenerStageSubmitted event, boolean recordsTasks) {
     StageInfo stage = event.stageInfo();
-    // Capture values, not the StageInfo: it holds the stage's details and accumulators.
+    // Capture values instead of the StageInfo, which holds the stage's details and accumulators.
     int id = stage.stageId();
     int number = stage.attemptNumber();
     String name = stage.name();
@@ -143,7 +143,7 @@ public final class StageRecords {
         });
   }
 
-  /** Returns the application's totals if the interval between two of them has passed, or null. */
+  /** Returns the record of the application's totals if it is due, or null. */
   public Record totals(long time) {
     return totals.isDue(time) ? totals.record(time, false, stages.attempts()) : null;
   }
@@ -162,7 +162,7 @@ public final class StageRecords {
     return "stage:" + stageId + "." + attempt;
   }
 
-  /** Returns a time of Spark; now if Spark has none. */
+  /** Returns a time from Spark; the current time if Spark has none. */
   public static long time(Option<Object> millis) {
     return millis.isDefined() ? (Long) millis.get() : System.currentTimeMillis();
   }

@@ -13,22 +13,23 @@ import org.apache.spark.TaskEndReason;
 import org.apache.spark.storage.BlockManagerId;
 
 /**
- * Counts the tasks of every stage attempt and makes a record of each change of an attempt's status.
+ * Counts the tasks of every stage attempt, and makes a record of each change of an attempt's status.
  *
- * <p>The statuses are those of FLIP-481's AllSubtasksStatusChange, so that thousands of task starts and ends become a
- * handful of records.
+ * <p>The statuses are those of FLIP-481's AllSubtasksStatusChange. Thousands of task starts and ends therefore make
+ * only a few records.
  *
- * <p>Spark resubmits a task whose output was lost with its executor, and reports this with the time at which the task
- * had finished. Therefore the change waits for an event that has the time of the loss: the executor's removal, or the
- * next start or end of a task of the attempt, whichever is first. A replay follows the same rule ({@code tasks.py}).
+ * <p>If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with
+ * the time at which the task had finished, not the time of the loss. Therefore the record waits for the next event with
+ * a suitable time: the executor's removal, or the next start or end of a task in the attempt. A replay follows the same
+ * rule ({@code tasks.py}).
  *
- * <p>Used by the listener thread only. A task start or end costs an array access, because the last attempt is cached:
- * tasks of one stage arrive in runs.
+ * <p>Used by the listener thread only. The start or end of a task costs one array access: the last attempt is cached,
+ * because consecutive events usually are about the same stage.
  */
 public final class Stages {
-  /** Maximum number of removed executors kept for resubmissions that Spark reports after the removal. */
+  /** Maximum number of removed executors to store. Spark may report a resubmission after the removal. */
   private static final int REMEMBERED_EXECUTORS = 1_024;
-  /** Limit of exceptions kept for an attempt; the task that fails a stage is among the last that failed. */
+  /** Maximum number of stored exceptions per attempt. The exception that fails a stage is among the last ones. */
   private static final int REMEMBERED_FAILURES = 16;
 
   /** Status of a stage attempt. */
@@ -42,7 +43,9 @@ public final class Stages {
   public enum Outcome {
     SUCCEEDED,
     FAILED,
-    /** Spark ended the attempt or rejected its output: another attempt of the task succeeded, or the stage is over. */
+    /**
+     * Spark ended the attempt or rejected its output: another attempt of the task succeeded, or the stage has ended.
+     */
     KILLED
   }
 
@@ -59,25 +62,23 @@ public final class Stages {
     /** Unfinished tasks with a running attempt. */
     int runningTasks;
     int finishedTasks;
-    /** Number of running task attempts, and the sum of their launch times. */
+    /** Number of running task attempts, and the sum of the attempts' launch times. */
     private int open;
     private long openSince;
 
     private final boolean makesRecords;
     private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
-    /** Number of running attempts of each task, by its index; more than one if Spark speculates. */
+    /** Number of running attempts of each task, by the task's index; more than one with speculative execution. */
     private final byte[] running;
     private final BitSet finished = new BitSet();
-    /** Executor whose lost output changed the counts at a time that is unknown so far; null if there is none. */
+    /** Executor whose output was lost, set while the time of the loss is unknown; null if there is none. */
     private String lostExecutor;
     /** Stack traces by exception message. */
     private final Map<String, String> traces = new BoundedMap<>(REMEMBERED_FAILURES);
-    /** Owner of the shuffle output that a task last failed to fetch; null if unknown. */
+    /** Executor that had the shuffle output that a task most recently failed to fetch; null if unknown. */
     private BlockManagerId owner;
 
-    /**
-     * @param makesRecords whether changes of the status are recorded; if not, the tasks are only counted
-     */
+    /** @param makesRecords whether changes of the status make records; if not, the tasks are only counted */
     public Attempt(
         int stageId, int number, String name, int tasks, long time, String[] properties, boolean makesRecords) {
       this.stageId = stageId;
@@ -98,19 +99,19 @@ public final class Stages {
       }
     }
 
-    /** Reverts a success; the resubmission itself does not end a task attempt. */
+    /** Undoes a success. The resubmission does not count as the end of a task attempt. */
     private void outputLost(int index) {
       if (finished.get(index)) {
         finished.clear(index);
         finishedTasks--;
         if (running[index] > 0) {
-          // A speculative copy is still running and counts again.
+          // A speculative attempt is still running, so the task counts as running again.
           runningTasks++;
         }
       }
     }
 
-    /** Returns the time since the launches of the running task attempts, in milliseconds. */
+    /** Returns the total running time of the running task attempts, in milliseconds. */
     long openMillis(long time) {
       return Math.max(0, open * time - openSince);
     }
@@ -135,8 +136,8 @@ public final class Stages {
     }
 
     /**
-     * Keeps a task's failure, to compare with the failure reason of the stage: Spark 4 fails every running stage of a
-     * job with the message of the task that failed, even stages without that task.
+     * Stores a task's failure, to compare it with the failure reason of the stage. Spark 4 fails every running stage of
+     * a job with the message of the task that failed, even stages without that task.
      */
     private void note(TaskEndReason reason) {
       if (reason instanceof ExceptionFailure) {
@@ -153,7 +154,7 @@ public final class Stages {
       return traces.get(message);
     }
 
-    /** Returns the executor whose shuffle output a task last failed to fetch, or null. */
+    /** Returns the executor whose shuffle output a task most recently failed to fetch, or null. */
     public String lostExecutor() {
       return owner == null ? null : owner.executorId();
     }
@@ -175,9 +176,7 @@ public final class Stages {
   private final Map<String, Long> removedExecutors = new BoundedMap<>(REMEMBERED_EXECUTORS);
   private Attempt last;
 
-  /**
-   * @param sink receives the records of changes
-   */
+  /** @param sink receives the records of the changes */
   public Stages(Consumer<Record> sink) {
     this.sink = sink;
   }
@@ -197,7 +196,7 @@ public final class Stages {
   }
 
   /**
-   * Handles the end of a task attempt; {@code reason} matters only if it has failed.
+   * Handles the end of a task attempt; {@code reason} is used only if the attempt has failed.
    *
    * @return the stage attempt; null if it is unknown or has ended
    */
@@ -215,7 +214,7 @@ public final class Stages {
     return attempt;
   }
 
-  /** Reverts a finished task whose output was lost with its executor. */
+  /** Undoes a finished task whose output was lost with its executor. */
   public void outputLost(int stageId, int number, int index, String executor) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
@@ -230,7 +229,7 @@ public final class Stages {
     }
   }
 
-  /** Records the changes that waited for the removal of this executor. */
+  /** Sends the records that waited for the removal of this executor. */
   public void executorRemoved(String executor, long time) {
     removedExecutors.put(executor, time);
     for (Attempt attempt : attempts.values()) {
@@ -262,7 +261,7 @@ public final class Stages {
     return last;
   }
 
-  /** Records the change that waited for its time, with this time. */
+  /** Sends the record that waited for its time, with this time. */
   private void date(Attempt attempt, long time) {
     if (attempt.lostExecutor != null) {
       attempt.lostExecutor = null;

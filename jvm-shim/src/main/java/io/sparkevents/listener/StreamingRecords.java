@@ -12,8 +12,9 @@ import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEven
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 
 /**
- * Makes the records of streaming queries. A separate class, because a driver with only Spark core lacks the classes
- * that it refers to.
+ * Makes the records of streaming queries.
+ *
+ * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL.
  */
 public final class StreamingRecords {
   private StreamingRecords() {}
@@ -33,7 +34,7 @@ public final class StreamingRecords {
   }
 
   /**
-   * Returns the start record of a query that is already running; its start time is unknown, so the record has the
+   * Returns the start record of a query that was already running. Its start time is unknown, so the record has the
    * current time.
    */
   public static Record running(String id, String runId, String name) {

@@ -1,6 +1,6 @@
 package io.sparkevents.listener;
 
-/** Cuts long texts to the size that a record may hold. */
+/** Cuts long texts to the maximum size in a record. */
 public final class Text {
   public static final int LIMIT = 64 * 1024;
   private static final int TAIL = LIMIT / 4;
@@ -8,7 +8,10 @@ public final class Text {
 
   private Text() {}
 
-  /** Keeps the beginning and the end of a long text; the end gets a quarter, because it often names the cause. */
+  /**
+   * Keeps the beginning and the end of a long text. The end gets a quarter of the size, because it often contains the
+   * cause.
+   */
   public static String cut(String text) {
     if (text == null || text.length() <= LIMIT) {
       return text;

@@ -6,17 +6,17 @@ import io.sparkevents.queue.HandoffQueue;
 import java.util.function.IntSupplier;
 
 /**
- * Metrics for operators in Spark's own metrics system, with names as in FLIP-545.
+ * Metrics for operators in Spark's metrics system, with the names of FLIP-545.
  *
- * <p>A reporter's metrics are registered when the sidecar first reports that reporter, after Spark has taken over the
- * registry. Dropwizard passes later registrations on to the parent registry.
+ * <p>The metrics of a reporter are registered when the sidecar first reports this reporter. At that time, Spark's
+ * metrics system already contains the registry. Dropwizard also adds later registrations to the parent registry.
  */
 public final class Metrics {
   private Metrics() {}
 
   public static void register(MetricRegistry registry, HandoffQueue queue, IntSupplier restarts, Statistics statistics) {
     add(registry, "events.droppedCount", () -> queue.dropped() + statistics.dropped());
-    // A fraction, as Flink's buffer usage metrics are, so that an alert does not depend on the queue's size.
+    // Use a fraction, as Flink's buffer usage metrics do, so that an alert does not depend on the queue's size.
     add(registry, "events.dispatcher.queue.currentUsage", () -> (double) queue.size() / queue.capacity());
     add(registry, "events.dispatcher.queue.size", queue::capacity);
     add(registry, "events.sidecar.restarts", restarts::getAsInt);

@@ -9,9 +9,9 @@ import java.util.Set;
 import java.util.function.BiConsumer;
 
 /**
- * Counters and gauges of the reporters, which the sidecar sends several times a second.
+ * Counters and gauges of the reporters; the sidecar sends them several times a second.
  *
- * <p>Metrics read them on any thread. An unknown value is 0; a value that the shim does not know is skipped.
+ * <p>Metrics may read the values on any thread. An unknown value is 0. A value that the shim does not know is skipped.
  */
 public final class Statistics {
   /** Counters and gauges of one reporter. The counters continue when the sidecar restarts. */
@@ -41,7 +41,7 @@ public final class Statistics {
           .map(String::valueOf)
           .filter(key -> COUNTERS.contains(key) || key.startsWith(DROPPED_FOR))
           .forEach(key -> before.put(key, count(key)));
-      // A sidecar that died before it sent its counters keeps the breaker state that it was given.
+      // If a sidecar died before it sent its counters, keep the breaker state that it had been given.
       if (!now.isEmpty()) {
         before.put(BREAKER, (long) breakerState());
       }
@@ -62,7 +62,7 @@ public final class Statistics {
   private final Map<String, Reporter> reporters = new HashMap<>();
   private BiConsumer<String, Reporter> observer = (name, reporter) -> {};
 
-  /** Adds the counters so far to the totals, because a new sidecar counts from 0. */
+  /** Adds the current counters to the totals, because a new sidecar counts from 0. */
   public synchronized void sidecarStarted() {
     reporters.values().forEach(Reporter::sidecarStarted);
   }
@@ -75,7 +75,7 @@ public final class Statistics {
   }
 
   public synchronized void receive(Map<?, ?> answer) {
-    // A message of another form throws, and its receiver skips it.
+    // A message in another format causes an exception here; the caller then skips the message.
     ((Map<?, ?>) answer.get("reporters"))
         .forEach((name, reported) -> reporter(String.valueOf(name)).now = (Map<?, ?>) reported);
   }
@@ -88,7 +88,7 @@ public final class Statistics {
     return reporters.get(name);
   }
 
-  /** Calls {@code observer} for each known reporter now, and for each new one later. */
+  /** Calls {@code observer} for each known reporter now, and for each new reporter later. */
   public synchronized void observe(BiConsumer<String, Reporter> observer) {
     this.observer = observer;
     reporters.forEach(observer);

@@ -3,7 +3,10 @@ package io.sparkevents.queue;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Map that forgets its oldest entry beyond a limit, because Spark may have dropped the event of that entry's end. */
+/**
+ * Map that removes its oldest entry beyond a limit; without a limit, dropped events of Spark would leave entries
+ * forever.
+ */
 public final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
   private static final long serialVersionUID = 1;
 

@@ -2,7 +2,7 @@ package io.sparkevents.queue;
 
 import java.util.concurrent.TimeUnit;
 
-/** Deadline for the shutdown of an application; unset until the shutdown begins. */
+/** Deadline for the shutdown of an application; the deadline is set when the shutdown begins. */
 public final class Deadline {
   private static final long NEVER = TimeUnit.DAYS.toMillis(10_000);
 
@@ -22,7 +22,7 @@ public final class Deadline {
     return millisLeft() == 0;
   }
 
-  /** Returns the remaining milliseconds: 0 after the deadline, a very large number before it is set. */
+  /** Returns the remaining milliseconds: 0 after the deadline, a very large number while no deadline is set. */
   public long millisLeft() {
     return set ? Math.max(0, TimeUnit.NANOSECONDS.toMillis(nanos - System.nanoTime())) : NEVER;
   }

@@ -11,13 +11,14 @@ import java.util.concurrent.TimeUnit;
  * Counts dropped records by place and kind, and reports the counts as records. Used under the {@link HandoffQueue}'s
  * lock.
  *
- * <p>Such a report, an account, is a record like any other: it has a number, is resent to a new sidecar and is
- * acknowledged, so a count is never lost. The first drop is reported at once, later ones at most every ten seconds.
+ * <p>Such a record is called an account. Like any other record, an account has a number, is sent again to a new
+ * sidecar, and is acknowledged, so no count is lost. The first drop is reported at once, later drops at most every ten
+ * seconds.
  */
 public final class DropCounters {
   /** Records that were lost between the listener and the sidecar. */
   public static final String HANDOFF = "handoff";
-  /** Records that were evicted from the queue and lost with a sidecar that died. */
+  /** Records that were evicted from the queue and then lost, because the sidecar that had received them died. */
   public static final String SIDECAR = "sidecar";
   /** Records that could not be written as JSON. */
   static final String UNWRITABLE = "unwritable";
@@ -26,7 +27,7 @@ public final class DropCounters {
 
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(10);
 
-  /** Record that reports the drops at one place. */
+  /** Record with the drops at one place. */
   public static final class Account extends Record {
     public final String where;
     public final Map<String, Long> counts;
@@ -53,7 +54,7 @@ public final class DropCounters {
     unreported.computeIfAbsent(where, place -> new TreeMap<>()).merge(kind, number, Long::sum);
   }
 
-  /** Restores the counts of an account that was lost before a sidecar acknowledged it. */
+  /** Restores the counts of an account that was lost before a sidecar had acknowledged it. */
   void takeBack(Account lost) {
     Map<String, Long> counts = unreported.computeIfAbsent(lost.where, place -> new TreeMap<>());
     lost.counts.forEach((kind, number) -> counts.merge(kind, number, Long::sum));
@@ -63,12 +64,12 @@ public final class DropCounters {
     return !unreported.isEmpty() && (last || System.nanoTime() - dueNanos >= 0);
   }
 
-  /** Returns the account of one place; its drops count as reported from now on. */
+  /** Returns the account of one place; its drops then count as reported. */
   Account account() {
     String where = unreported.keySet().iterator().next();
     Account account = new Account(where, unreported.remove(where));
     if (unreported.isEmpty()) {
-      // While another place has unreported drops, its account is due at once.
+      // If another place has unreported drops, its account is due at once.
       dueNanos = System.nanoTime() + INTERVAL_NANOS;
     }
     return account;

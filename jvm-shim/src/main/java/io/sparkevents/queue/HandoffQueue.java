@@ -9,16 +9,18 @@ import java.util.function.BooleanSupplier;
 /**
  * Bounded queue between Spark's listener thread and the writer thread.
  *
- * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it, so that a sidecar's death
- * loses no record that is still queued. This class numbers the records and coordinates the threads, with one monitor;
- * {@link RecordQueue} decides which records to keep and which to drop.
+ * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it. If the sidecar dies, the
+ * records that are still in the queue are not lost. This class numbers the records and coordinates the threads, with
+ * one monitor. {@link RecordQueue} decides which records to keep and which to drop.
  *
- * <p>Waking a thread costs the listener more than the rest of a callback. Therefore a busy writer polls for a while
- * before it sleeps, and is not woken during that time unless a thread waits for the answer.
+ * <p>Waking a thread takes the listener longer than all other work of a callback. Therefore a busy writer polls for a
+ * while before it sleeps. During that time it is not woken, unless a thread waits for the answer.
  */
 public final class HandoffQueue {
   private static final int BATCH = 64;
-  /** Divisor of the driver's heap: limit for the bytes in flight; waiting records may hold twice that. */
+  /**
+   * The driver's heap divided by this number is the limit for the bytes in flight; waiting records may hold twice that.
+   */
   private static final int SHARE = 16;
   private static final long POLL_MILLIS = 2;
   private static final int POLLS = 3;
@@ -30,41 +32,37 @@ public final class HandoffQueue {
   private boolean finishing;
   private boolean closed;
   private boolean allWritten = true;
-  /** Polls that the writer still makes before it sleeps. */
+  /** Number of polls that the writer still makes before it sleeps. */
   private int pollsLeft;
   private boolean asleep;
-  /** Whether the writer must not wait, because it was woken while it was busy. */
+  /** Whether the writer must not wait, because a thread woke it while it was busy. */
   private boolean woken;
   /** Number of threads that wait for progress. */
   private int waiting;
   private volatile boolean wasNearlyFull;
   private long lastSeq;
-  /** All reporters have answered for the records up to this number. */
+  /** Up to this record number, all reporters have answered. */
   private long answeredThrough;
-  /** The present sidecar has read the records up to this number. */
+  /** Up to this record number, the current sidecar has read the records. */
   private long readThrough;
-  /** Time of the last read, or of the first unread record if that is later. */
+  /** Time of the sidecar's last read, or of the first unread record if that is later. */
   private long unreadSinceNanos;
   private long unconfirmed;
 
-  /**
-   * @param prompt whether to wake the writer for each record, because a thread waits for most of them
-   */
+  /** @param prompt whether to wake the writer for each record, because a thread waits for most records */
   public HandoffQueue(int capacity, boolean prompt) {
     this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
   }
 
-  /**
-   * @param mostBytes limit for records in flight; see {@link RecordQueue}
-   */
+  /** @param mostBytes limit for the records in flight; see {@link RecordQueue} */
   public HandoffQueue(int capacity, boolean prompt, long mostBytes) {
     this.prompt = prompt;
-    // A record that is being written cannot be evicted, so a small queue needs small batches.
+    // A record cannot be evicted while it is being written, so a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
     records = new RecordQueue(capacity, mostBytes);
   }
 
-  /** Offers a record; no thread waits for the reporters' answer. */
+  /** Offers a record. No thread waits for the reporters' answer. */
   public long offer(Record record) {
     return offer(record, false);
   }
@@ -77,7 +75,7 @@ public final class HandoffQueue {
    */
   public synchronized long offer(Record record, boolean awaited) {
     if (finishing) {
-      // Not a loss: later records are about work that the application's end stops, or about the JVM's exit.
+      // This is no loss: after the application's end, records only describe work that Spark stops, or the JVM's exit.
       return 0;
     }
     boolean wasIdle = !hasUnread();
@@ -97,7 +95,7 @@ public final class HandoffQueue {
     return record.seq();
   }
 
-  /** Whether the queue has been 90 % full with records that the sidecar had not been sent. */
+  /** Whether the queue was ever 90 % full with records that were not yet sent to the sidecar. */
   public boolean wasNearlyFull() {
     return wasNearlyFull;
   }
@@ -106,13 +104,13 @@ public final class HandoffQueue {
     return !records.isWaitingEmpty() || records.newestInFlight() > readThrough;
   }
 
-  /** Counts records that were lost outside this queue; an account reports them like its own drops. */
+  /** Counts records that were lost outside this queue; an account reports them like the queue's own drops. */
   public synchronized void countDropped(String where, String kind, long number) {
     records.drops.count(where, kind, number);
     notifyAll();
   }
 
-  /** Counts a record whose own line reports its loss. */
+  /** Counts a record whose line reports its own loss. */
   public synchronized void countUnwritable() {
     records.drops.total++;
   }
@@ -120,9 +118,10 @@ public final class HandoffQueue {
   /**
    * Waits up to {@code millis} for records.
    *
-   * <p>Call it only after writing all records of the previous call, and after a flush if no record is pending.
+   * <p>Call this method only after writing all records of the previous call. If no record is pending, flush the pipe
+   * first.
    *
-   * @param next receives the next records to write, if there are any
+   * @param next receives the next records to write; may stay empty
    */
   public synchronized void take(List<Record> next, long millis) throws InterruptedException {
     records.written();
@@ -148,7 +147,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Whether a record was ever offered. */
+  /** Whether a record has ever been offered. */
   public synchronized boolean hasBeenUsed() {
     return lastSeq > 0;
   }
@@ -157,7 +156,7 @@ public final class HandoffQueue {
     return !records.isWaitingEmpty();
   }
 
-  /** Removes all records up to {@code seq}: the sidecar has delivered, spooled or counted their events. */
+  /** Removes all records up to {@code seq}, because the sidecar has delivered, spooled or counted their events. */
   public void acknowledge(long seq) {
     boolean more;
     do {
@@ -168,12 +167,12 @@ public final class HandoffQueue {
     } while (more);
   }
 
-  /** Notes that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
+  /** Records that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
   public synchronized void answered(long seq) {
     advance(seq, seq);
   }
 
-  /** Notes that the sidecar has read the records up to {@code seq}. */
+  /** Records that the sidecar has read the records up to {@code seq}. */
   public synchronized void read(long seq) {
     advance(seq, 0);
   }
@@ -189,14 +188,14 @@ public final class HandoffQueue {
     }
   }
 
-  /** Wakes the threads that wait for progress; if there are none, leaves the writer asleep. */
+  /** Wakes the threads that wait for progress; if there are none, the writer is not woken either. */
   private void notifyWaiting() {
     if (waiting > 0) {
       notifyAll();
     }
   }
 
-  /** Whether records are unread and the sidecar has read none for {@code millis}. */
+  /** Whether the sidecar has unread records and has read none for {@code millis}. */
   public synchronized boolean hasStalledFor(long millis) {
     return hasUnread() && System.nanoTime() - unreadSinceNanos >= TimeUnit.MILLISECONDS.toNanos(millis);
   }
@@ -205,7 +204,7 @@ public final class HandoffQueue {
     return answeredThrough >= seq;
   }
 
-  /** Waits until all reporters have answered for {@code seq}; false after {@code millis}. */
+  /** Waits until all reporters have answered for {@code seq}; returns false after {@code millis}. */
   public synchronized boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     await(() -> answeredThrough >= seq || closed, millis);
     return answeredThrough >= seq;
@@ -229,7 +228,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Whether all records are acknowledged, so that a new sidecar would receive none. */
+  /** Whether all records are acknowledged, so that a new sidecar would receive no record. */
   public synchronized boolean isAcknowledgedEntirely() {
     return records.size() == 0;
   }
@@ -242,7 +241,7 @@ public final class HandoffQueue {
     return records.context.records();
   }
 
-  /** Adds a record to the restore state only: the fact is older than the listener and makes no event. */
+  /** Adds a record only to the restore state; the fact is from before the listener was added and makes no event. */
   public synchronized void know(Record record) {
     records.context.apply(record);
   }
@@ -253,7 +252,7 @@ public final class HandoffQueue {
     wakeWriter();
   }
 
-  /** Whether all records have been taken and no more will be accepted. */
+  /** Whether all records have been taken and the queue accepts no more records. */
   public synchronized boolean isFinished() {
     return finishing && records.isWaitingEmpty();
   }
@@ -268,7 +267,7 @@ public final class HandoffQueue {
     notifyAll();
   }
 
-  /** Ends the queue when no sidecar is left: releases waiting threads and drops all records. */
+  /** Ends the queue after the last sidecar: releases waiting threads and drops all records. */
   public synchronized void close() {
     closed = true;
     unconfirmed += records.close();
@@ -283,14 +282,14 @@ public final class HandoffQueue {
     return records.capacity;
   }
 
-  /** Returns the number of records known to be lost. */
+  /** Returns the number of records that are known to be lost. */
   public synchronized long dropped() {
     return records.drops.total;
   }
 
   /**
-   * After {@link #close}: returns the losses that no sidecar has reported, by kind of record; {@code unconfirmed} counts
-   * the records that a sidecar received and did not acknowledge.
+   * Returns the losses that no sidecar has reported, by kind of record; call it after {@link #close}. {@code
+   * unconfirmed} is the number of records that a sidecar received and did not acknowledge.
    */
   public synchronized Map<String, Long> unreported() {
     Map<String, Long> all = records.drops.unreported();

@@ -8,18 +8,18 @@ import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 
 /**
- * One fact from Spark for the sidecar.
+ * One fact from Spark, for the sidecar.
  *
- * <p>The listener thread only captures values. The writer thread makes the JSON text later and keeps it, so that a
- * resend to a new sidecar has the same text.
+ * <p>The listener thread only captures values. The writer thread makes the JSON text later and stores it, so that a new
+ * sidecar gets the same text.
  */
 public class Record {
-  /** Writes the fields of a record, on the writer thread: it may use immutable values only. */
+  /** Writes the fields of a record. Runs on the writer thread, so it may use only immutable values. */
   public interface Body {
     void writeTo(JsonGenerator json) throws IOException;
   }
 
-  /** Order in which a full queue drops records: the lowest first. */
+  /** Order in which a full queue drops records, the lowest first. */
   public enum Priority {
     ROUTINE,
     LIFECYCLE,
@@ -27,15 +27,15 @@ public class Record {
     ACCOUNT
   }
 
-  /** Type of a subject of the {@link RestoreState}. Beyond its limit, subjects of the first rank are removed first. */
+  /** Rank of a subject in the {@link RestoreState}. Beyond the limit, subjects of the first rank are removed first. */
   public enum Rank {
-    /** A query run that has ended, or a subject whose end was dropped before its beginning left the queue. */
+    /** A query run that has ended, or a subject whose end was dropped while its start was still in the queue. */
     OVER,
-    /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes it. */
+    /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes the subject. */
     WORK,
     /** A query run. */
     RUN,
-    /** The application: one subject, never removed, because every event needs it. */
+    /** The application: a single subject, which is never removed, because every event needs it. */
     APPLICATION
   }
 
@@ -56,7 +56,7 @@ public class Record {
       return new Change(subject, rank, true);
     }
 
-    /** Adds a record of the subject, replacing an earlier one of the same kind. */
+    /** Adds a record of the subject; replaces an earlier record of the same kind. */
     public static Change add(String subject, Rank rank) {
       return new Change(subject, rank, false);
     }
@@ -71,12 +71,12 @@ public class Record {
 
   public final String kind;
   public final Priority priority;
-  /** Effect on the {@link RestoreState}, or null. */
+  /** Effect on the {@link RestoreState}; null if there is none. */
   public final Change change;
 
   private final long observedMillis = System.currentTimeMillis();
   private final int captured;
-  /** Null once the line is made, because its captured values may be large. */
+  /** Null after the line is made, because the captured values may be large. */
   private Body body;
   private long seq;
   private byte[] line;
@@ -86,9 +86,7 @@ public class Record {
     this(kind, priority, change, body, 0);
   }
 
-  /**
-   * @param captured number of bytes that the body holds; 0 if small or unknown
-   */
+  /** @param captured number of bytes that the body holds; 0 if few or unknown */
   public Record(String kind, Priority priority, Change change, Body body, int captured) {
     this.kind = kind;
     this.priority = priority;
@@ -101,12 +99,12 @@ public class Record {
     return seq;
   }
 
-  /** Sets the sequence number. The queue calls it once, under its lock. */
+  /** Sets the sequence number. The queue calls this method once, under its lock. */
   public void assign(long number) {
     seq = number;
   }
 
-  /** Returns the known size in bytes: of the line, or of the values captured for it. */
+  /** Returns the known size in bytes, of the line or of the captured values. */
   public int size() {
     return line == null ? captured : line.length;
   }
@@ -122,7 +120,7 @@ public class Record {
   /**
    * Returns a line that reports the loss of this record, after {@link #line()} threw.
    *
-   * <p>It has the record's number, so the sidecar acknowledges it like any other record.
+   * <p>The line has the record's number, so the sidecar acknowledges it like any other record.
    */
   public byte[] lineOfLoss() throws IOException {
     unwritable = true;
@@ -145,13 +143,13 @@ public class Record {
   /**
    * Writes fields of the current object.
    *
-   * @param fields names and values in turns; a value may be null, a text, a number, a map, a list or an array
+   * @param fields names and values in alternation; a value may be null, a text, a number, a map, a list or an array
    */
   public static void write(JsonGenerator json, Object... fields) throws IOException {
     for (int i = 0; i < fields.length; i += 2) {
       json.writeFieldName((String) fields[i]);
       Object value = fields[i + 1];
-      // Jackson's mapper needs a tenth of a microsecond to find out what a value is.
+      // Jackson's mapper would need a tenth of a microsecond to determine the type of a value.
       if (value instanceof String) {
         json.writeString((String) value);
       } else if (value instanceof Long || value instanceof Integer) {
@@ -165,8 +163,8 @@ public class Record {
   /**
    * Returns the object that {@code body} writes, as one line of UTF-8.
    *
-   * <p>It is written as characters first, because Jackson's byte generator rejects the lone surrogates that a user's
-   * message may contain, while the charset encoder replaces them.
+   * <p>The line is first written as characters. Jackson's byte generator rejects lone surrogates, which a user's
+   * message may contain; the charset encoder replaces them.
    */
   public static byte[] json(Body body) throws IOException {
     StringWriter text = new StringWriter(512);

@@ -19,11 +19,11 @@ import java.util.Map;
  * An evicted record is lost, and counted, if its sidecar dies before the acknowledgement.
  */
 final class RecordQueue {
-  /** Record that was evicted before its acknowledgement. */
+  /** Record that was evicted before the sidecar acknowledged it. */
   private static final class Evicted {
     final long seq;
     final String kind;
-    /** Null for an ordinary record. */
+    /** Account of dropped records; null for an ordinary record. */
     final DropCounters.Account account;
 
     Evicted(Record record) {
@@ -33,7 +33,10 @@ final class RecordQueue {
     }
   }
 
-  /** Records evicted or removed under one hold of the lock, because the listener thread waits for it. */
+  /**
+   * Maximum number of records to evict or remove in one hold of the lock, because the listener thread waits for the
+   * lock.
+   */
   private static final int SLICE = 32;
   private static final int LEAST_EVICTED = 64;
   private static final int MOST_EVICTED = 1 << 22;
@@ -53,7 +56,7 @@ final class RecordQueue {
 
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
   private final int mostEvicted;
-  /** Counts by kind of the oldest evicted records, those beyond {@link #mostEvicted}. */
+  /** Number of the oldest evicted records by kind, for those beyond {@link #mostEvicted}. */
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 
@@ -70,7 +73,7 @@ final class RecordQueue {
     return routine.size() + lifecycle.size() + writing.size() + written.size();
   }
 
-  /** Whether so few places are left that a burst would drop records. */
+  /** Whether so little space is left that a burst would drop records. */
   boolean isNearlyFull() {
     return 10L * (size() - written.size()) >= 9L * capacity;
   }
@@ -85,7 +88,7 @@ final class RecordQueue {
     return newest == null ? 0 : newest.seq();
   }
 
-  /** Appends a record; if there is no room, drops it and returns false. */
+  /** Appends a record; if there is no space, drops the record and returns false. */
   boolean add(Record record) {
     boolean hasRoom = size() < capacity || evict() || dropLowest(record.priority);
     while (hasRoom && record.size() > 0 && !isWaitingEmpty() && waitingBytes + record.size() > 2 * mostBytes) {
@@ -104,7 +107,10 @@ final class RecordQueue {
     return record.priority == Record.Priority.ROUTINE ? routine : lifecycle;
   }
 
-  /** Drops the oldest waiting record of the lowest priority up to {@code most}; returns false if there is none. */
+  /**
+   * Drops the oldest waiting record whose priority is at most {@code most}, the lowest first; returns false if there is
+   * none.
+   */
   private boolean dropLowest(Record.Priority most) {
     Record lowest = routine.peekFirst();
     if (lowest == null && most != Record.Priority.ROUTINE) {
@@ -119,7 +125,10 @@ final class RecordQueue {
     return true;
   }
 
-  /** Counts a lost record. Its change still applies to the restore state: a query that started still runs. */
+  /**
+   * Counts a lost record. The record still changes the restore state, because its query, for example, is running
+   * anyway.
+   */
   void drop(Record record) {
     if (record instanceof DropCounters.Account) {
       drops.takeBack((DropCounters.Account) record);
@@ -129,7 +138,7 @@ final class RecordQueue {
     context.apply(record);
   }
 
-  /** Adds an account of the drops with the number {@code seq}, if one is due and there is room. */
+  /** If an account of the drops is due and fits, adds it with the number {@code seq}. */
   boolean addAccount(boolean last, long seq) {
     if (!drops.isDue(last && isWaitingEmpty()) || (size() >= capacity && !evict())) {
       return false;
@@ -140,7 +149,7 @@ final class RecordQueue {
     return true;
   }
 
-  /** Moves the oldest waiting record in flight and returns it; null if none waits. */
+  /** Moves the oldest waiting record to the records in flight and returns it; null if none waits. */
   Record take() {
     Record first = routine.peekFirst();
     Record other = lifecycle.peekFirst();
@@ -153,7 +162,7 @@ final class RecordQueue {
     return record;
   }
 
-  /** Marks all records taken so far as in the pipe. */
+  /** Marks all records taken so far as written to the pipe. */
   void written() {
     writing.forEach(record -> writtenBytes += record.size());
     written.addAll(writing);
@@ -163,7 +172,7 @@ final class RecordQueue {
     }
   }
 
-  /** Evicts the oldest record that is in the pipe; returns false if there is none. */
+  /** Evicts the oldest record that is written to the pipe; returns false if there is none. */
   private boolean evict() {
     if (written.isEmpty()) {
       return false;
@@ -191,7 +200,7 @@ final class RecordQueue {
       evictedBefore.merge(oldest.kind, 1L, Long::sum);
       evictedBeforeThrough = oldest.seq;
     } else {
-      // Prefer reporting an event twice to losing it.
+      // It is better to report an event twice than to lose it.
       drops.takeBack(oldest.account);
     }
   }
@@ -200,7 +209,7 @@ final class RecordQueue {
     return ackedThrough;
   }
 
-  /** Removes a slice of the records with numbers up to {@code seq}; returns whether more may be left. */
+  /** Removes some of the records up to {@code seq}; returns whether more such records may be left. */
   boolean acknowledge(long seq) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
@@ -221,7 +230,7 @@ final class RecordQueue {
     return true;
   }
 
-  /** Requeues the records in flight after the sidecar has died, and counts the evicted ones as lost. */
+  /** Requeues the records in flight after the sidecar has died; counts the evicted records as lost. */
   void rewind() {
     written.addAll(writing);
     writing.clear();
@@ -235,14 +244,14 @@ final class RecordQueue {
     takeBackEvicted();
   }
 
-  /** Forgets the evicted records; the counts of evicted accounts are unreported again. */
+  /** Forgets the evicted records; the counts in evicted accounts become unreported again. */
   private void takeBackEvicted() {
     evicted.stream().filter(lost -> lost.account != null).forEach(lost -> drops.takeBack(lost.account));
     evicted.clear();
     evictedBefore.clear();
   }
 
-  /** Drops the waiting records when no sidecar is left; returns the number of records in flight, which may be lost. */
+  /** Drops the waiting records after the last sidecar; returns the number of records in flight, which may be lost. */
   long close() {
     long unconfirmed = writing.size() + written.size();
     unconfirmed += evicted.stream().filter(one -> one.account == null).count();

@@ -11,15 +11,15 @@ import java.util.Map;
 /**
  * State that a restarted sidecar needs: the application, and its running queries and jobs.
  *
- * <p>It reflects the acknowledged records. A record changes it when it leaves the {@link HandoffQueue}, because until
- * then the record itself is resent. A dropped record leaves early, so an older record may arrive after a newer one, and
- * then does not undo the newer one. Used under the queue's lock.
+ * <p>The state reflects the acknowledged records. A record changes the state when it leaves the {@link HandoffQueue};
+ * until then, the record itself is sent again. A dropped record leaves the queue early, so an older record may arrive
+ * after a newer one. The older record then does not undo the newer one. Used under the queue's lock.
  */
 public final class RestoreState {
-  /** Maximum number of subjects; beyond it the least recently updated one of the lowest rank is removed. */
+  /** Maximum number of subjects. Beyond it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
-  /** Records of each subject, by its lowest rank, the least recently updated subject first. */
+  /** Records of each subject, by the subject's lowest rank; the least recently updated subject comes first. */
   private final Map<Record.Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Record.Rank.class);
 
   public RestoreState() {
@@ -29,8 +29,10 @@ public final class RestoreState {
   }
 
   /**
-   * Applies a record that leaves the queue. When records are dropped, the listener thread calls this for each of them;
-   * this code uses loops, because streams double the time of a callback in a flood.
+   * Applies a record that leaves the queue.
+   *
+   * <p>The listener thread calls this for each record that it drops. The code uses loops, because in a flood of
+   * records, streams would double the time of a callback.
    */
   public void apply(Record record) {
     Record.Change change = record.change;
@@ -47,12 +49,12 @@ public final class RestoreState {
       }
       put(lowest, change.subject, all);
     } else if (change.rank == null && known == null) {
-      // Keep the subject without records, so that its beginning is skipped when it arrives later.
+      // Keep the subject without records, so that its start record is skipped if it arrives later.
       put(Record.Rank.OVER, change.subject, new ArrayList<>());
     }
   }
 
-  /** Adds a record, replacing older ones of the same kind, or all older ones if the record begins a new account. */
+  /** Adds a record. It replaces older records of the same kind, or all older records if it begins a new account. */
   private static void add(List<Record> known, Record record) {
     boolean isOutdated = false;
     for (Record other : known) {
@@ -97,8 +99,8 @@ public final class RestoreState {
   }
 
   /**
-   * Returns the records by number. Records without a number are older than the listener and are sorted by rank, the
-   * application first.
+   * Returns the records by number. Records without a number are from before the listener was added; they are sorted by
+   * rank, the application first.
    */
   public Collection<Record> records() {
     List<Record> all = new ArrayList<>();

@@ -12,20 +12,22 @@ import org.slf4j.LoggerFactory;
 /**
  * Blocks the listener thread until the reporters have answered.
  *
- * <p>With the dispatcher type sync it waits for every record. With async-queued it waits only for the kinds that a
- * reporter with {@code delivery.guarantee=guaranteed} may get events from; the sidecar names them when it is ready.
+ * <p>With the dispatcher type sync, the barrier waits for every record. With async-queued, it waits only for records
+ * whose events may go to a reporter with {@code delivery.guarantee=guaranteed}. The sidecar sends the kinds of these
+ * records when it is ready.
  *
- * <p>If a reporter is late, the sidecar answers without it. If the sidecar itself hangs, the listener thread waits for
- * the whole timeout once, and then not again until the sidecar has caught up.
+ * <p>If a reporter is late, the sidecar answers without it. If the sidecar itself hangs, the listener thread waits once
+ * for the whole timeout, and not again until the sidecar has caught up.
  *
- * <p>While the application ends, Spark waits for its listeners, so these waits use up the shutdown timeout. The barrier
- * waits for answers for at most half of it. For another quarter it waits only until half of the queue is free, so that
- * a slow reporter gets large batches and the queue does not overflow. After that it does not wait.
+ * <p>While the application ends, Spark waits for its listeners, so the barrier's waits use up the shutdown timeout. For
+ * the first half of the timeout, the barrier waits for answers. For the next quarter, it waits only until half of the
+ * queue is free. A slow reporter then gets large batches, and the queue does not overflow. In the last quarter, the
+ * barrier does not wait.
  */
 public final class SyncBarrier {
   private static final Logger LOG = LoggerFactory.getLogger(SyncBarrier.class);
 
-  /** Added to the timeout, because the sidecar checks for late reporters only several times a second. */
+  /** Added to the timeout, because the sidecar looks for late reporters only several times a second. */
   private static final long GRACE_MILLIS = 500;
   /** Interval between checks for the end of the application. */
   private static final long LOOK_MILLIS = 100;
@@ -36,11 +38,10 @@ public final class SyncBarrier {
   private final long mostAtTheEndMillis;
   private final long mostForRoomMillis;
   /**
-   * False if the settings name no guaranteed reporter: then the barrier does not wait before the sidecar is ready
-   * either.
+   * False if the settings contain no guaranteed reporter: the barrier then does not wait before the sidecar is ready.
    */
   private final boolean mayWait;
-  /** Kinds to wait for; null: all. */
+  /** Kinds of records to wait for; null for all. */
   private volatile Set<String> awaited;
   private long behind;
   private boolean warned;
@@ -49,7 +50,7 @@ public final class SyncBarrier {
   private volatile long spentAtTheEndNanos;
 
   /**
-   * Waits for all kinds until the sidecar has named some, if the settings allow any wait.
+   * Creates a barrier. If the settings allow a wait, it waits for all kinds until the sidecar has sent the kinds.
    *
    * @param isEnding whether the application is ending; called for each awaited record and during each wait
    */
@@ -67,7 +68,7 @@ public final class SyncBarrier {
     return TimeUnit.NANOSECONDS.toMillis(spentAtTheEndNanos);
   }
 
-  /** Sets the kinds of records to wait for; null: all. */
+  /** Sets the kinds of records to wait for; null for all. */
   public void await(Collection<?> kinds) {
     awaited = kinds == null ? null : kinds.stream().map(String::valueOf).collect(Collectors.toSet());
   }
@@ -95,7 +96,7 @@ public final class SyncBarrier {
     long left = timeoutMillis + GRACE_MILLIS;
     boolean isAnswered = false;
     while (!isAnswered && left > 0 && !hasSpentItsShare()) {
-      // The end may begin during the wait.
+      // Check again, because the application's end may begin during the wait.
       long most = Math.min(left, LOOK_MILLIS);
       boolean ends = isEnding.getAsBoolean();
       long began = System.nanoTime();
@@ -124,7 +125,7 @@ public final class SyncBarrier {
     spentAtTheEndNanos += System.nanoTime() - began;
   }
 
-  /** Whether the application is ending and the time for these waits is used up. */
+  /** Whether the application is ending and has used up the time for these waits. */
   private boolean hasSpentItsShare() {
     return isEnding.getAsBoolean() && spentAtTheEndMillis() >= mostAtTheEndMillis;
   }

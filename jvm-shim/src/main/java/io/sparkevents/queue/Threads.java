@@ -1,8 +1,8 @@
 package io.sparkevents.queue;
 
-/** Starts the shim's threads, and treats interrupts in one way: an interrupt ends the wait, and its flag is kept. */
+/** Starts the shim's threads, and handles interrupts uniformly: an interrupt ends the wait, and its flag is kept. */
 public final class Threads {
-  /** Work that may wait. */
+  /** Work that may block. */
   public interface Work {
     void run() throws InterruptedException;
   }

@@ -25,13 +25,13 @@ import org.slf4j.LoggerFactory;
 /**
  * Connection of one application to its sidecar.
  *
- * <p>The first caller opens it: the plugin, which Spark creates before the listeners, or the listener. If both are
- * configured, the second caller gets no connection, so each event is reported once.
+ * <p>The first caller opens the connection: the plugin, which Spark creates before the listeners, or the listener. If
+ * both are configured, the second caller gets no connection, so that each event is reported once.
  */
 public final class Connection implements RecordSink {
   private static final Logger LOG = LoggerFactory.getLogger(Connection.class);
 
-  /** Key under which Spark stores the application's id once it is known. */
+  /** Key under which Spark stores the application's id when it is known. */
   private static final String APPLICATION = "spark.app.id";
 
   static {
@@ -47,10 +47,10 @@ public final class Connection implements RecordSink {
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
   private final SyncBarrier gate;
-  /** The application's context; null until the first look-up succeeds. */
+  /** Context of the application; null until the first successful look-up. */
   private SparkContext context;
   private final CountDownLatch settled = new CountDownLatch(1);
-  /** End of an application whose program continues; null if it has not ended or its end was sent. */
+  /** End of the application while its program continues; null if it has not ended, or if its end was sent. */
   private ApplicationEnd provisional;
   private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
@@ -68,7 +68,7 @@ public final class Connection implements RecordSink {
    * Opens the connection of an application and starts its sidecar.
    *
    * @param conf the application's configuration: the same object that Spark passes to plugins and listeners
-   * @return null if nothing is to be reported or another connection reports it; also for a copy of the running
+   * @return null if there is nothing to report, or if another connection reports it; also for a copy of the running
    *     application's configuration
    * @throws IllegalStateException if events cannot be reported and spark.events.required is true
    */
@@ -118,9 +118,9 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * Ends the open connection, if there is one, because the JVM has another context.
+   * Ends the open connection, if there is one, because the JVM has a new context.
    *
-   * <p>The context of that connection could not be created, or Spark dropped the event of its end.
+   * <p>Either the old context could not be created, or Spark dropped the event of its end.
    */
   private static void supersede() {
     Connection before = open;
@@ -135,9 +135,9 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * Returns whether the running SparkContext is the one of this connection.
+   * Returns whether the running SparkContext belongs to this connection.
    *
-   * <p>Compares application ids, because a listener that the application itself creates gets a copy of the
+   * <p>The method compares application ids, because a listener that the application itself creates gets a copy of the
    * configuration.
    */
   private boolean isOfRunningContext() {
@@ -145,10 +145,10 @@ public final class Connection implements RecordSink {
     return present != null && !present.isStopped();
   }
 
-  /** Returns whether Spark is stopping the context; called on the listener's thread before it waits for a reporter. */
+  /** Returns whether Spark is stopping the context. Called on the listener's thread before it waits for a reporter. */
   private boolean isEnding() {
     if (context == null) {
-      // The context is not available while its constructor runs.
+      // The context is not available until its constructor has returned.
       context = presentContext();
     }
     return context != null && context.isStopped();
@@ -185,7 +185,7 @@ public final class Connection implements RecordSink {
 
   @Override
   public void hand(Record record) {
-    // After the application's end Spark reports only what it stops itself.
+    // After the application's end, Spark reports only work that it stops itself.
     if (!over) {
       gate.pass(record);
     }
@@ -194,13 +194,13 @@ public final class Connection implements RecordSink {
   /**
    * Delivers all records, then closes the connection.
    *
-   * <p>A provisional end is held until the program's outcome is known, at most {@code
-   * events.shutdown.outcome-timeout}; {@code SparkContext.stop} does not wait for it.
+   * <p>A provisional end is held until the program's outcome is known, at most {@code events.shutdown.outcome-timeout}.
+   * {@code SparkContext.stop} does not wait for the outcome.
    */
   @Override
   public void end(ApplicationEnd end) {
     over = true;
-    // Without a sidecar there is nothing to hold; the loss is counted once.
+    // Without a sidecar, do not hold the end, so that its loss is counted once.
     boolean mayHold = settings.outcomeTimeoutMillis > 0 && end.isProvisional() && !queue.isClosed();
     if (mayHold) {
       hold(end);
@@ -213,7 +213,7 @@ public final class Connection implements RecordSink {
     synchronized (this) {
       provisional = end;
     }
-    // The sidecar needs this record if the driver is killed during the hold.
+    // The sidecar needs this record in case the driver is killed while the end is held.
     queue.offer(end.record(true));
     Threads.start("outcome", this::awaitOutcome);
   }
@@ -233,7 +233,9 @@ public final class Connection implements RecordSink {
     return end;
   }
 
-  /** Delivers a held end when the Python program that drives this JVM exits, because it does not wait for the JVM. */
+  /**
+   * Delivers a held end when the Python program that drives this JVM exits, because Python does not wait for the JVM.
+   */
   private static void pythonEnds(PythonProgram program) {
     Connection connection;
     synchronized (Connection.class) {
@@ -263,7 +265,7 @@ public final class Connection implements RecordSink {
     try {
       Threads.start("abandoned", this::end);
     } catch (Throwable noThread) {
-      // Ask the sidecar to end, without enforcing its deadline. An exception here would end the SparkContext.
+      // Ask the sidecar to end, without enforcing a deadline. An exception here would end the SparkContext.
       queue.finish();
     }
   }
@@ -273,14 +275,14 @@ public final class Connection implements RecordSink {
     try {
       Runtime.getRuntime().removeShutdownHook(exitHook);
     } catch (IllegalStateException alreadyShuttingDown) {
-      // The hook finds the queue closed.
+      // When the shutdown hook runs, it finds the queue closed.
     }
   }
 
   /**
-   * Runs as shutdown hook: sends the held end, or reports the shutdown of the JVM.
+   * Runs as a shutdown hook: sends the held end, or reports the shutdown of the JVM.
    *
-   * <p>The application may end without an ApplicationEnd, because Spark drops that event too if a listener queue is
+   * <p>An application may end without an ApplicationEnd, because Spark drops this event too if a listener queue is
    * full. The sidecar still delivers the records that are in the pipe.
    */
   private void jvmExits() {

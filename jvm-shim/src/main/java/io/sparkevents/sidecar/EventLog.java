@@ -9,10 +9,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Writes the events of {@code log} reporters to the driver's own log, on a separate logger and thread.
+ * Writes the events of {@code log} reporters to the driver's own log, with a separate logger and thread.
  *
- * <p>A slow or hanging appender blocks neither the sidecar's messages, on which Spark may wait, nor the end of the
- * application. Events beyond {@link #CAPACITY} are dropped, and a warning in the log gives their number.
+ * <p>A slow or hanging appender therefore blocks neither the sidecar's messages, on which Spark may wait, nor the end
+ * of the application. Events beyond {@link #CAPACITY} are dropped, and a warning in the log gives their number.
  */
 public final class EventLog {
   /** Logger name with which users configure level and appenders. */
@@ -22,7 +22,7 @@ public final class EventLog {
 
   private final Logger log;
   private final AtomicLong dropped = new AtomicLong();
-  /** Starts its thread with the first event. */
+  /** Thread that writes the events; it starts with the first event. */
   private final ThreadPoolExecutor writer =
       new ThreadPoolExecutor(
           1,
@@ -58,7 +58,7 @@ public final class EventLog {
   }
 
   /**
-   * Stops accepting events and waits up to {@code millis} until the queued ones are written.
+   * Stops accepting events, and waits up to {@code millis} until the queued events are written.
    *
    * @return the number of events that may be missing from the log
    */
@@ -103,7 +103,7 @@ public final class EventLog {
           log.info("{}", message);
       }
     } catch (Throwable broken) {
-      // An appender that throws must not end the writer thread.
+      // Catch every error: an appender that throws must not end the writer thread.
       dropped.incrementAndGet();
     }
   }

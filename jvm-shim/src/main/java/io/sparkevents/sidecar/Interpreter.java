@@ -15,13 +15,14 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkConf;
 
-/** Candidate Python interpreter for the sidecar, and the setting or place that names it. */
+/** Candidate Python interpreter for the sidecar, and the setting or place from which it comes. */
 public final class Interpreter {
   /**
    * Program text that the interpreter runs.
    *
-   * <p>It appends the jar's own package to the end of {@code sys.path}, so the interpreter's packages take precedence,
-   * and removes the working directory: a user's file json.py there must not become part of the sidecar.
+   * <p>The program appends the package beside the jar to the end of {@code sys.path}, so that the interpreter's own
+   * packages take precedence. It removes the working directory from the path, because the sidecar must not import a
+   * user's file such as json.py.
    */
   private static final String BOOTSTRAP =
       "import sys\n"
@@ -38,7 +39,7 @@ public final class Interpreter {
 
   public final String path;
   private final String origin;
-  /** Path as messages may show it: a reference is not resolved. */
+  /** Path for use in messages, with unresolved references. */
   private final String shown;
 
   private Interpreter(String path, String shown, String origin) {
@@ -49,13 +50,14 @@ public final class Interpreter {
 
   /**
    * Returns the candidates in the order in which the launcher tries them. If the user sets {@code spark.events.python},
-   * that interpreter is the only candidate.
+   * it is the only candidate.
    */
   public static List<Interpreter> candidates(Settings settings, SparkConf conf, Map<String, String> environment) {
     if (!settings.python.isEmpty()) {
       return Collections.singletonList(new Interpreter(settings.python, settings.pythonAsGiven(), USERS_CHOICE));
     }
-    // The driver's Python first, in the order in which spark-submit looks for it. Origins by path.
+    // The driver's Python comes first, in the order in which spark-submit looks for it. The map contains the origin of
+    // each path.
     Map<String, String> found = new LinkedHashMap<>();
     for (String key : new String[] {"spark.pyspark.driver.python", "spark.pyspark.python"}) {
       found.putIfAbsent(conf.get(key, ""), key);
@@ -88,7 +90,7 @@ public final class Interpreter {
         return candidate.getPath();
       }
     }
-    // A system's Python; "python" alone may be Python 2.
+    // Use the system's python3, because "python" may be Python 2.
     return name.equals("python") ? "" : name;
   }
 
@@ -108,7 +110,9 @@ public final class Interpreter {
     }
   }
 
-  /** Returns why this path cannot be a Python interpreter, or null. PYSPARK_DRIVER_PYTHON is often "jupyter". */
+  /**
+   * Returns the reason why this path cannot be a Python interpreter, or null. PYSPARK_DRIVER_PYTHON is often "jupyter".
+   */
   public String objection() {
     String name = new File(path).getName();
     boolean plausible = name.startsWith("python") || name.startsWith("pypy");
@@ -120,7 +124,7 @@ public final class Interpreter {
     return Arrays.asList(path, "-c", BOOTSTRAP, root == null ? "" : root.toString());
   }
 
-  /** Returns the message of the exception with the path as messages may show it. */
+  /** Returns the message of the exception, with the interpreter's path as messages may show it. */
   String describe(IOException noSuchProgram) {
     return String.valueOf(noSuchProgram.getMessage()).replace(path, shown);
   }

@@ -9,15 +9,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 
-/** Finds a Python interpreter that can run the sidecar, and starts it. Used by the supervisor thread. */
+/** Finds a Python interpreter that can run the sidecar, and starts the sidecar. Used by the supervisor thread. */
 final class Launcher {
-  /** No sidecar became ready. The message has advice for the user. */
+  /** Error after no candidate became a ready sidecar. The message has advice for the user. */
   static final class StartFailure extends Exception {
     private static final long serialVersionUID = 1;
 
-    /** The problem of each candidate that was tried. */
+    /** Problem of each candidate that was tried. */
     final String objections;
-    /** Whether the last process was killed before it was ready. The interpreter may still be usable. */
+    /** Whether the last process was killed before it was ready; the interpreter may still work. */
     final boolean wasKilled;
 
     StartFailure(String advice, String objections, boolean wasKilled) {
@@ -37,7 +37,7 @@ final class Launcher {
 
   /**
    * @param receiver called on the process's reading thread with its messages
-   * @param onEnd called on that thread when the process has closed its output
+   * @param onEnd called on the reading thread when the process has closed its output
    */
   Launcher(
       Settings settings, List<Interpreter> candidates, Deadline deadline, Consumer<Map<?, ?>> receiver, Runnable onEnd) {
@@ -48,7 +48,7 @@ final class Launcher {
     this.onEnd = onEnd;
   }
 
-  /** Returns the process that was started last, whether it became ready or not; null before the first start. */
+  /** Returns the process that was started last, ready or not; null before the first start. */
   SidecarProcess process() {
     return process;
   }
@@ -59,7 +59,7 @@ final class Launcher {
   }
 
   /**
-   * Returns the first sidecar that reports "ready".
+   * Returns the first sidecar that sends the message "ready".
    *
    * @param lines hello message and restore state
    */
@@ -87,7 +87,7 @@ final class Launcher {
     throw new StartFailure(String.format(advice, all, place), all, false);
   }
 
-  /** Returns why the interpreter cannot be used, or null. */
+  /** Returns the reason why the interpreter cannot be used, or null. */
   private String start(Interpreter candidate, byte[] lines) throws StartFailure, InterruptedException {
     SidecarProcess started;
     try {
@@ -95,7 +95,7 @@ final class Launcher {
     } catch (IOException noSuchProgram) {
       return candidate.describe(noSuchProgram);
     }
-    // Assigned before the sidecar is ready, so that the end of the application can also kill a process that hangs.
+    // Assign the process before it is ready, so that the end of the application can kill a process that hangs.
     process = started;
     started.greet(lines);
     Map<?, ?> answer = started.awaitAnswer(Math.min(startTimeoutMillis, deadline.millisLeft()));

@@ -9,9 +9,9 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * Counts the events that Spark's listener bus dropped before its listeners received them.
+ * Counts the events that Spark's listener bus dropped before any listener received them.
  *
- * <p>Spark has no public call for that number, so it is known only if a JmxSink publishes Spark's metrics. Not
+ * <p>Spark has no public call for this number, so the number is known only if a JmxSink publishes Spark's metrics. Not
  * thread-safe.
  */
 final class ListenerBusDrops {
@@ -22,7 +22,9 @@ final class ListenerBusDrops {
   private long lookedNanos = System.nanoTime();
 
   /**
-   * Reads the counter at most every five seconds, and always if {@code last}, and counts new drops in {@code queue}.
+   * Reads Spark's counter, and counts new drops in {@code queue}.
+   *
+   * <p>The counter is read at most every five seconds, but always if {@code last} is true.
    */
   void look(HandoffQueue queue, boolean last) {
     if (!last && System.nanoTime() - lookedNanos < INTERVAL_NANOS) {
@@ -39,7 +41,7 @@ final class ListenerBusDrops {
         }
       }
     } catch (JMException | RuntimeException unknown) {
-      // The next look may succeed; a drop stays counted in the bean.
+      // Ignore the error: the next read may succeed, and Spark's counter still includes the drops.
     }
   }
 }

@@ -21,7 +21,10 @@ import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Writes the queued records as the lines that Python reads, in the sidecar or in-process. For one thread at a time. */
+/**
+ * Writes the queued records as the lines that Python reads, in the sidecar or in-process. One thread at a time may use
+ * it.
+ */
 public final class RecordWriter {
   /** Destination of the lines. */
   public interface Sink {
@@ -37,7 +40,7 @@ public final class RecordWriter {
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
-  /** Kinds whose first unwritable record is already in the log. */
+  /** Kinds of records for which an error in writing a record has already been logged. */
   private final Set<String> unwritableKinds = new HashSet<>();
 
   public RecordWriter(HandoffQueue queue, Deadline deadline) {
@@ -66,7 +69,7 @@ public final class RecordWriter {
   /**
    * Returns the version that the build wrote into the jar; empty if these classes are not from a jar.
    *
-   * <p>A resource, because the manifest's version is lost in an application's fat jar.
+   * <p>The version is a resource, because an application's fat jar does not keep the manifest of this jar.
    */
   private static String version() throws IOException {
     try (InputStream in = RecordWriter.class.getResourceAsStream("/io/sparkevents/version")) {
@@ -74,7 +77,7 @@ public final class RecordWriter {
     }
   }
 
-  /** Returns the process ID of this JVM, or 0 if unknown; Java 8 has no public call for it. */
+  /** Returns the process id of this JVM, or 0 if it is unknown. Java 8 has no public call for the id. */
   private static long process() {
     try {
       return Long.parseLong(ManagementFactory.getRuntimeMXBean().getName().split("@")[0]);
@@ -84,10 +87,10 @@ public final class RecordWriter {
   }
 
   /**
-   * Writes the restore state, for a sidecar that is starting.
+   * Writes the restore state for a sidecar that is starting.
    *
-   * <p>The sidecar gets it before it is ready: if the driver dies while the sidecar starts, only the sidecar can report
-   * it.
+   * <p>The sidecar gets the restore state before it is ready. If the driver dies while the sidecar starts, only the
+   * sidecar can report this.
    */
   public void restore(Sink sink) throws IOException {
     for (Record known : queue.rewind()) {
@@ -101,9 +104,9 @@ public final class RecordWriter {
   }
 
   /**
-   * Writes the next records; waits for them up to {@code millis}.
+   * Writes the next records; waits up to {@code millis} for a record.
    *
-   * @return whether it wrote the goodbye message, which is the last
+   * @return whether it wrote the goodbye message, which is the last line
    */
   public boolean next(Sink sink, long millis) throws IOException, InterruptedException {
     next.clear();
@@ -125,7 +128,7 @@ public final class RecordWriter {
     return true;
   }
 
-  /** Returns the record's line, or a line that reports its loss if user values in the record throw. */
+  /** Returns the record's line, or a line that reports the record's loss if values of the user throw an exception. */
   private byte[] line(Record record) throws IOException {
     try {
       return record.line();

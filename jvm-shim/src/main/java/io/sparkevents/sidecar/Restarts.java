@@ -3,7 +3,7 @@ package io.sparkevents.sidecar;
 import java.util.ArrayDeque;
 import java.util.concurrent.TimeUnit;
 
-/** Limits how often the sidecar is restarted, and computes the pause before each restart. */
+/** Limits the number of restarts of the sidecar, and computes the pause before each restart. */
 public final class Restarts {
   private static final long FIRST_PAUSE_MILLIS = 100;
   private static final long LONGEST_PAUSE_MILLIS = 5_000;
@@ -22,7 +22,10 @@ public final class Restarts {
     this.windowMillis = windowMillis;
   }
 
-  /** Returns the pause before the next restart, doubled with each death in the window; negative: no restart is left. */
+  /**
+   * Returns the pause before the next restart, which doubles with each death in the window; negative if no restart is
+   * left.
+   */
   public long nextPauseMillis(long nowNanos) {
     long horizon = nowNanos - TimeUnit.MILLISECONDS.toNanos(windowMillis);
     while (!recent.isEmpty() && recent.peekFirst() - horizon < 0) {
@@ -37,12 +40,12 @@ public final class Restarts {
     return Math.min(LONGEST_PAUSE_MILLIS, pause);
   }
 
-  /** Returns the number of restarts since the application started. */
+  /** Returns the number of restarts since the start of the application. */
   public int count() {
     return count;
   }
 
-  /** Returns the number of deaths and the limit, for the message about the last death. */
+  /** Returns the number of deaths and the limit, for the message that reports the last death. */
   String describe() {
     int deaths = recent.size() + 1;
     return (deaths == 1 ? "once" : deaths + " times within " + windowMillis / 1_000 + " s")

@@ -16,17 +16,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts the sidecar, writes records to it, restarts it when it dies, and ends it.
+ * Starts the sidecar, writes records to it, restarts it if it dies, and ends it.
  *
- * <p>One daemon thread, the supervisor, does all of this. A failure here never reaches Spark: in the worst case the
- * supervisor closes the queue, and the driver's log reports once that records are dropped.
+ * <p>One daemon thread, the supervisor, does all this work. A failure in this class never reaches Spark. In the worst
+ * case, the supervisor closes the queue, and the driver's log reports once that records are dropped.
  */
 public final class Sidecar {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
-  /** Time for the supervisor thread to end after its blocking process was killed. */
+  /** Time that the supervisor thread has to end after the process that blocked it was killed. */
   private static final long KILL_MILLIS = 50;
   private static final long IDLE_MILLIS = 1_000;
-  /** Longest pause between two sidecars while the application ends. */
+  /** Longest pause before a restart of the sidecar while the application ends. */
   private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
 
   private final Settings settings;
@@ -43,7 +43,7 @@ public final class Sidecar {
   private final Launcher launcher;
   private final RecordWriter writer;
   private final StallMonitor stallMonitor;
-  /** Not started if the system had no thread left. */
+  /** The supervisor thread; not started if the system could not create a thread. */
   private final Thread supervisor = new Thread(this::run, "spark-events-sidecar");
 
   private volatile String failure;
@@ -75,14 +75,14 @@ public final class Sidecar {
     return restarts.count();
   }
 
-  /** Waits until the sidecar is ready; returns why it is not, or null. */
+  /** Waits until the sidecar is ready; returns the reason if it is not, or null. */
   public String awaitStarted() throws InterruptedException {
     return firstStart.await(launcher.patience(), TimeUnit.MILLISECONDS)
         ? failure
         : "The sidecar was not ready in time (spark.events.sidecar.start-timeout).";
   }
 
-  /** Drains the queue within the shutdown timeout, then ends the process. Call it after the last record. */
+  /** Drains the queue within the shutdown timeout, then ends the process. Call this method after the last record. */
   public void finish() throws InterruptedException {
     long patience = Math.max(0, settings.shutdownTimeoutMillis - gate.spentAtTheEndMillis());
     deadline.setAfter(patience);
@@ -92,7 +92,7 @@ public final class Sidecar {
     supervisor.join(Math.max(1, patience));
     SidecarProcess last = launcher.process();
     if (supervisor.isAlive() && last != null) {
-      // The supervisor may be blocked in the pipe of a process that does not read.
+      // The supervisor may be blocked, because the process does not read its pipe.
       last.destroy();
       late = true;
       supervisor.join(KILL_MILLIS);
@@ -133,7 +133,8 @@ public final class Sidecar {
       queue.close();
       SidecarProcess last = launcher.process();
       if (last != null) {
-        // Kill first: closing the pipe writes its buffer, and a stopped process does not read.
+        // Kill the process first: closing the pipe writes its buffer, which blocks while a stopped process does not
+        // read.
         last.destroy();
         last.closeInput();
       }
@@ -149,10 +150,10 @@ public final class Sidecar {
     } while (death != null && !late && mayStartAgain(death));
   }
 
-  /** Starts a sidecar and writes records to it; returns how it died, or null if no restart is needed. */
+  /** Starts a sidecar and writes records to it; returns how the sidecar died, or null if no restart is needed. */
   private String life() throws IOException, InterruptedException {
     try {
-      // Called before the start, because a sidecar sends its first counters as soon as it is ready.
+      // Call this before the start, because a sidecar sends its first counters as soon as it is ready.
       statistics.sidecarStarted();
       Map<String, Map<String, Long>> before = statistics.before();
       ByteArrayOutputStream lines = new ByteArrayOutputStream();
@@ -167,7 +168,7 @@ public final class Sidecar {
       process.end(deadline.millisLeft());
       return "ended (" + process.describeExit() + ")";
     } catch (Launcher.StartFailure unready) {
-      // An interpreter that ran a sidecar before can run one again: the cause may be temporary.
+      // An interpreter that has run a sidecar can run one again, because the cause may be temporary.
       if (ready || (unready.wasKilled && !deadline.hasPassed())) {
         return "did not start (" + unready.objections + ")";
       }
@@ -177,17 +178,18 @@ public final class Sidecar {
       return null;
     } catch (IOException | RuntimeException | Error defect) {
       if (!ready) {
-        // The first start failed: a restart would fail the same way, and a thread may wait for the result.
+        // After a failure of the first start, do not restart: it would fail again, and a thread may be waiting for the
+        // result.
         throw defect;
       }
-      // A defect such as a short lack of memory costs one sidecar, not all events of the application.
+      // A defect, such as a short lack of memory, costs one sidecar, but not all events of the application.
       LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
       launcher.process().end(deadline.millisLeft());
       return "was killed after a defect in the shim: " + Failures.describe(defect);
     }
   }
 
-  /** Logs the death and pauses; returns whether to start another sidecar. */
+  /** Logs the death and pauses; returns whether another sidecar should be started. */
   private boolean mayStartAgain(String death) throws InterruptedException {
     long pause = restarts.nextPauseMillis(System.nanoTime());
     if (pause < 0) {
@@ -213,10 +215,10 @@ public final class Sidecar {
     return !late;
   }
 
-  /** Writes into the pipe until the process ends (false) or the goodbye message is written (true). */
+  /** Writes into the pipe; returns false if the process has ended, true if the goodbye message is written. */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
-      // The time of the stall timeout begins when the sidecar is ready.
+      // The stall timeout begins when the sidecar is ready.
       queue.rewind();
       stallMonitor.watch(process::destroy);
       while (!process.hasEnded()) {
@@ -236,7 +238,7 @@ public final class Sidecar {
     return false;
   }
 
-  /** Waits until the sidecar exits after the goodbye message; false if it died before it acknowledged all records. */
+  /** Waits until the sidecar exits after the goodbye message; returns false if it died with unacknowledged records. */
   private boolean drained(SidecarProcess sidecar) throws InterruptedException {
     late |= !sidecar.awaitExit(deadline.millisLeft());
     return late || queue.isAcknowledgedEntirely();

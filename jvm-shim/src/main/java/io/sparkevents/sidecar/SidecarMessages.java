@@ -11,11 +11,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Handles the messages of the sidecar: acknowledgements, its log, events for the driver's log, and its reporters'
+ * Handles the messages of the sidecar: acknowledgements, log lines, events for the driver's log, and reporters'
  * counters.
  *
  * <p>Runs on the thread that reads the sidecar's output. Unknown messages are skipped, because a newer sidecar may send
- * more.
+ * further kinds.
  */
 public final class SidecarMessages {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
@@ -34,7 +34,7 @@ public final class SidecarMessages {
     this.events = events;
   }
 
-  /** Returns the number of the event after the acknowledged ones, from which a new sidecar continues. */
+  /** Returns the number of the first event without an acknowledgement; a new sidecar continues from this number. */
   public long nextSequence() {
     return nextSequence;
   }
@@ -43,7 +43,7 @@ public final class SidecarMessages {
     try {
       understand(answer);
     } catch (Throwable malformed) {
-      // A field is missing or has another type, or memory is short: later messages must still be handled.
+      // A field is missing or has another type, or memory is low. Later messages must still be handled.
       LOG.debug("spark-events: cannot handle a message of the sidecar; skipping it: {}", answer, malformed);
     }
   }

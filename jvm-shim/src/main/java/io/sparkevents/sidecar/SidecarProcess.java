@@ -18,15 +18,15 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 
-/** Running sidecar process: reads records from its standard input and writes messages to its standard output. */
+/** Running sidecar process, which reads records from its standard input and writes messages to its standard output. */
 public final class SidecarProcess {
   /** Exit codes for SIGKILL and SIGTERM. */
   private static final List<Integer> KILLED = Arrays.asList(137, 143);
-  /** Messages of which a process sends exactly one: it is ready, or why it ends. */
+  /** Kinds of messages of which a process sends exactly one: that it is ready, or the reason why it ends. */
   private static final List<String> ANSWERS = Arrays.asList("ready", "refused", "unusable");
 
   private static final int BUFFER_BYTES = 64 * 1024;
-  /** Time for a process that closed its end of the pipe to exit, and for its last messages to arrive. */
+  /** Time for a process that has closed its output to exit, and for its last messages to arrive. */
   private static final long LAST_WORDS_MILLIS = 1_000;
 
   private final Process process;
@@ -51,7 +51,7 @@ public final class SidecarProcess {
    */
   public static SidecarProcess start(Interpreter interpreter, Consumer<Map<?, ?>> receiver, Runnable onEnd)
       throws IOException {
-    // The process inherits the driver's standard error, so output of a log reporter there outlives the driver.
+    // The process inherits the driver's standard error, so a log reporter can still print after the driver has ended.
     ProcessBuilder builder = new ProcessBuilder(interpreter.command()).redirectError(ProcessBuilder.Redirect.INHERIT);
     Process process = builder.start();
     try {
@@ -59,7 +59,7 @@ public final class SidecarProcess {
       sidecar.reader = Threads.start("answers", () -> sidecar.read(onEnd));
       return sidecar;
     } catch (Throwable noThread) {
-      // No other code has a reference to the process, which would wait for its first line forever.
+      // Destroy the process here, because no other code refers to it, and it would wait forever for its first line.
       process.destroyForcibly();
       throw noThread;
     }
@@ -72,7 +72,7 @@ public final class SidecarProcess {
         receive(line);
       }
     } catch (IOException closed) {
-      // The process has ended or is being destroyed: same as the end of its output.
+      // The process has ended or is being destroyed; handle this like the end of its output.
     } finally {
       ended = true;
       answer.complete(Collections.singletonMap("kind", "ended"));
@@ -85,7 +85,7 @@ public final class SidecarProcess {
     try {
       message = Record.JSON.readValue(line, Map.class);
     } catch (IOException notOurs) {
-      // A stray print of a reporter, not a message: skip it and keep reading.
+      // This line is not a message, for example a print of a reporter: skip it and continue to read.
       return;
     }
     if (message != null) {
@@ -97,7 +97,7 @@ public final class SidecarProcess {
   }
 
   /**
-   * Returns the message "ready", the reason for a failed start, or "ended"; null if there is none within {@code millis}.
+   * Returns the message "ready", the reason for a failed start, or "ended"; null if none arrives within {@code millis}.
    */
   Map<?, ?> awaitAnswer(long millis) throws InterruptedException {
     try {
@@ -112,10 +112,10 @@ public final class SidecarProcess {
   }
 
   /**
-   * Writes the first lines in one call, before any line that other threads write once the sidecar is ready.
+   * Writes the first lines in one call, before any line that other threads write after the sidecar is ready.
    *
-   * <p>A separate thread writes them, because a process that hangs before it reads would block the caller when the
-   * lines exceed the pipe's buffer. That thread ends with the process.
+   * <p>A separate thread writes them. If a process hangs before it reads, and the lines exceed the pipe's buffer,
+   * writing would block the caller. The thread ends with the process.
    */
   void greet(byte[] lines) {
     Threads.start("hello", () -> {
@@ -123,7 +123,7 @@ public final class SidecarProcess {
         write(lines);
         flush();
       } catch (IOException closed) {
-        // The process has already ended; the reading thread still receives its last message, if there is one.
+        // The process has already ended; the reading thread still receives its last message, if any.
       }
     });
   }
@@ -140,19 +140,19 @@ public final class SidecarProcess {
     try {
       input.close();
     } catch (IOException gone) {
-      // The process closed its end first.
+      // The process has closed its end of the pipe first.
     }
   }
 
   /**
-   * Whether the output has ended or the process has exited. Both are checked: a child of the process may keep the
-   * output open.
+   * Whether the output has ended or the process has exited. Both are checked, because a child of the process may keep
+   * the output open.
    */
   boolean hasEnded() {
     return ended || !process.isAlive();
   }
 
-  /** Waits until the process has exited and its last messages are received; false if it is still running. */
+  /** Waits until the process has exited and its last messages are received; returns false if it is still running. */
   boolean awaitExit(long millis) throws InterruptedException {
     if (!process.waitFor(Math.max(0, millis), TimeUnit.MILLISECONDS)) {
       return false;
@@ -165,13 +165,16 @@ public final class SidecarProcess {
     process.destroyForcibly();
   }
 
-  /** Kills the process and waits until it has exited, so that it does not overlap with its successor. */
+  /** Kills the process and waits until it has exited, so that it does not overlap with the next process. */
   void end(long millis) throws InterruptedException {
     destroy();
     awaitExit(Math.min(LAST_WORDS_MILLIS, millis));
   }
 
-  /** Whether a signal from outside ended the process: from a user, the out-of-memory killer or a container runtime. */
+  /**
+   * Whether a signal from outside ended the process, for example from a user, the out-of-memory killer or a container
+   * runtime.
+   */
   boolean wasKilled() {
     return !process.isAlive() && KILLED.contains(process.exitValue());
   }

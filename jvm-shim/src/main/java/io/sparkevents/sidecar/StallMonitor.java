@@ -8,10 +8,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Kills a stalled sidecar, so that the supervisor starts another one.
+ * Kills a stalled sidecar, so that the supervisor starts a new one.
  *
- * <p>A sidecar is stalled when it reads no record for {@code events.sidecar.stall-timeout} while records wait. The
- * monitor has a separate thread, because the supervisor may be blocked in the pipe of a process that does not read.
+ * <p>A sidecar is stalled if records wait and it reads none for {@code events.sidecar.stall-timeout}. The monitor has
+ * its own thread, because the supervisor may be blocked while the process does not read its pipe.
  */
 public final class StallMonitor {
   private static final int LOOKS = 6;
@@ -20,7 +20,7 @@ public final class StallMonitor {
   private final long timeoutMillis;
   private final Logger log;
   private final CountDownLatch stopped = new CountDownLatch(1);
-  /** Null while no sidecar is running. */
+  /** Action that kills the watched sidecar; null while no sidecar is running. */
   private volatile Runnable kill;
 
   public StallMonitor(HandoffQueue queue, long timeoutMillis) {
@@ -47,7 +47,7 @@ public final class StallMonitor {
     stopped.countDown();
   }
 
-  /** Watches the sidecar that {@code kill} ends; null stops watching. */
+  /** Watches the sidecar that {@code kill} ends; null ends the watch. */
   public void watch(Runnable kill) {
     this.kill = kill;
   }
