@@ -171,7 +171,9 @@ def entries_of(classes: Path, digest: str) -> dict[str, bytes]:
 
 
 def write_jar(target: Path, entries: dict[str, bytes]) -> None:
-    """Write a reproducible jar: fixed times, fixed order, and no compression, whose output depends on the zlib version.
+    """Write a reproducible jar: fixed times, fixed order, and no compression.
+
+    Compressed data would depend on the version of zlib.
     """
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, content in entries.items():
@@ -184,9 +186,7 @@ def ensure(spark_jars: str | None = None) -> bool:
     """Build the jar unless it is up to date; return whether it was built."""
     if is_fresh():
         return False
-    digest = (
-        source_hash()
-    )  # hash first: if a source changes during the build, the jar counts as outdated
+    digest = source_hash()  # hash first: if a source changes during the build, the jar counts as outdated
     jdk, jars = find_jdk(), find_spark_jars(spark_jars)
     JAR.parent.mkdir(parents=True, exist_ok=True)
     # Use the target's folder, so that the rename is atomic. Concurrent builds then always leave a complete jar.

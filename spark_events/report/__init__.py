@@ -1,1 +1,1 @@
-"""Reports on stored events, in a terminal, as JSON and as an HTML page."""
+"""Reports about stored events, for a terminal, as JSON, and as an HTML page."""

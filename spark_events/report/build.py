@@ -51,15 +51,15 @@ def build(
     """Compute the report.
 
     Args:
-        table: the events; unneeded events are removed from it.
+        table: the events; the function deletes the events that the report does not need.
         options: the selection of applications and period.
         now: time in milliseconds.
         sources: summaries of the sources that were read.
         notes: problems of the sources.
-        draw: whether to add the data of the page's charts.
+        draw: whether to compute the data of the page's charts.
 
     Raises:
-        SparkEventsError: no event exists, or none of the selected applications, queries or period.
+        SparkEventsError: there is no event, or no event matches the options.
     """
     duplicates = table.remove_duplicates()
     _choose(table, options)
@@ -128,7 +128,7 @@ def _choose(table: EventTable, options: ReportOptions) -> None:
 
 
 def _matching(table: EventTable, option: str, name: str, identity: str, patterns: Sequence[str]) -> list[str]:
-    """Return the names for which the name or the id matches a pattern.
+    """Return the applications or queries whose name or id matches a pattern.
 
     Raises:
         SparkEventsError: a pattern matches no name and no id.

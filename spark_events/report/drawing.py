@@ -1,4 +1,4 @@
-"""Aggregate the data of the page's charts to at most about ten thousand points, without omitting a failure."""
+"""Aggregate the data of the page's charts to about ten thousand points at most; every failure stays visible."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from spark_events.report.numbers import DURATION, LAG, QUERY
 from spark_events.report.runs import FAILURE, GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 
-# Maximum numbers of points. A bucket of a query has three points: duration, rate, lag.
+# Maximum numbers of points. Each bucket of a query has three points: duration, rate and lag.
 _SEGMENTS, _BUCKETS, _EXECUTORS, _MARKERS = 2_500, 2_000, 1_000, 1_000
 _MOST_LANES, _MOST_SERIES, _MOST_BUCKETS = 200, 100, 400
 _LEAST_SEGMENTS = 8
 
 _RUN_STATES = {"FAILED": State.FAILED, "LOST": State.FAILED, "CANCELLED": State.CANCELLED, "UNKNOWN": State.UNKNOWN}
-#: States from worst to best; a bucket with several states shows the worst.
+#: States from worst to best. If a bucket has several states, the chart shows the worst.
 _WORST = [
     state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)
 ]
 
-# The rate is the number of rows of a bucket divided by the sum of the times since each preceding commit. A division by
-# the width of the bucket would produce a sawtooth curve if buckets are not much longer than batches.
+# The rate is the number of rows in a bucket, divided by the sum of the times since each preceding commit. Dividing by
+# the width of the bucket would give a sawtooth curve if buckets are not much longer than batches.
 _SERIES = f"""
 SELECT query, (ts - {{since}}) // {{width}} AS bucket, count(*), min(took), median(took), max(took),
   1000.0 * sum(rows_in) FILTER (pause > 0) / nullif(sum(pause), 0), max(lag)
@@ -64,7 +64,7 @@ def drawing_of(
             end = until if interval.end is None else interval.end
             overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
     lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
-    # Assign the unused points of lanes with few segments to lanes with many segments.
+    # Lanes with many segments get the points that lanes with few segments do not need.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
         most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))
@@ -86,7 +86,7 @@ def drawing_of(
 
 
 def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> list[Segment]:
-    """Return runs and downtimes as segments of the lanes."""
+    """Return runs and downtimes as segments of their lanes."""
     segments = []
     for run in runs:
         end = until if run.end is None else run.end
@@ -99,7 +99,7 @@ def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> lis
 
 
 def _merged(segments: list[Segment], most: int, since: int, until: int) -> tuple[Segment, ...]:
-    """Clip the segments to the period; if there are too many, show the worst state of each bucket."""
+    """Clip the segments to the period; if they are too many, return the worst state of each bucket."""
     inside = [
         (max(start, since), min(end, until), state, text)
         for start, end, state, text in segments
@@ -134,7 +134,7 @@ def _series(table: EventTable, queries: list[str], since: int, width: int) -> di
 
 
 def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, until: int) -> tuple[Marker, ...]:
-    """Return the failures, grouped into the allowed number of buckets; the sum of the counts is exact."""
+    """Return the failures, grouped into the allowed number of buckets; the counts still add up exactly."""
     indexes = {group.key: index for index, group in enumerate(groups)}
     merged: dict[tuple[str, int, int], Marker] = {}
     for buckets in (_MOST_BUCKETS, 100, 25, 5, 1):
@@ -156,7 +156,7 @@ def _executors(
     left: dict[tuple[str, ...], int] = defaultdict(int)
     for subject, *key, ts, change in table.run(_EXECUTOR_CHANGES):
         if subject == f"a:{NO_APPLICATION}" or left[tuple(key)] + change < 0:
-            continue  # an executor was lost whose start is not among the events
+            continue  # the events lack the start of this lost executor
         left[tuple(key)] += change
         changes[subject].append((ts, change))
     for subject, some in changes.items():
@@ -168,7 +168,7 @@ def _executors(
 
 
 def _steps(changes: list[tuple[int, int]], since: int, until: int, width: int) -> tuple[Step, ...]:
-    """Return the numbers of executors of each bucket in which the number changes."""
+    """Return the number of executors for each bucket in which the number changes."""
     number = 0
     buckets: dict[int, tuple[int, int, int]] = {}
     for ts, change in changes:

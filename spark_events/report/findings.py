@@ -1,4 +1,4 @@
-"""Sentences about problems, and notes on the data."""
+"""Findings: sentences about problems, and notes on the data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.report.wording import counted, shortened, span, when
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 #: Number of missing heartbeats after which an application counts as silent.
 _SILENT_INTERVALS = 3
-#: Minimum number of restarts in the period for a query or application to count as a crash loop.
+#: Number of restarts in the period from which on a query or application counts as being in a crash loop.
 _MANY_RESTARTS = 3
 _MOST_NAMES = 5
 
@@ -29,7 +29,7 @@ def findings(
     until: int,
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
-    """Return the problems: first ongoing problems, then past problems, each in the order of severity."""
+    """Return the problems: current problems first, then past problems, each sorted by severity."""
     found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
     found += _of_stages(numbers)
     for trouble in numbers.reporters:

@@ -1,4 +1,4 @@
-"""Idle watermarks and overdue work: intervals between two events."""
+"""Intervals between two events: idle watermarks and overdue work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FROM event WHERE name = 'DeadlineStatusChangeEvent' ORDER BY ts, sequence
 
 @dataclasses.dataclass(slots=True)
 class Interval:
-    """Interval in a lane; ``end`` is None while the interval lasts."""
+    """Interval in a lane; ``end`` is None while the interval continues."""
 
     subject: str
     start: int

@@ -1,4 +1,4 @@
-"""Model of a computed report, which terminal, JSON and page show.
+"""Model of a computed report, which the terminal, JSON and the page show.
 
 Times are in milliseconds since the epoch, durations in milliseconds. None means unknown.
 """
@@ -36,13 +36,13 @@ class SourceSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """Problem, as one sentence.
+    """A problem, described by one sentence.
 
     Attributes:
         level: ``error``, ``warning`` or ``note``.
         now: whether the problem still exists at the end of the period.
         text: the sentence.
-        subject: key of the application or query that has the problem; None without one.
+        subject: key of the application or query that has the problem; None if the problem concerns neither.
     """
 
     level: str
@@ -148,7 +148,7 @@ class Overdue:
     """Work that took longer than its deadline.
 
     Attributes:
-        start: time at which the deadline had passed.
+        start: time at which the deadline passed.
         end: time at which the work was on time again, or ended; None while it is overdue.
     """
 
@@ -182,21 +182,7 @@ class EnrichmentNumbers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubjectReport:
-    """Summary of an application over all its runs, or of a query over all runs from one checkpoint.
-
-    Attributes:
-        key: identifies the application or query in this report.
-        kind: ``application`` or ``query``.
-        application: name of the application; for a query, the application of its last run.
-        outcome: status of the last run.
-        is_long_running: whether time without a run after a failure is downtime; True for queries, and for applications
-            with queries.
-        uptime_percent: None unless ``is_long_running`` is True.
-        restarts: number of runs that followed another run.
-        failures: number of failures by cause, as (index in ``EventReport.failures``, number).
-        core_hours: allocated core-hours of all runs; this and the following are None unless the application has
-            reported them.
-    """
+    """"""
 
     key: str
     kind: str
@@ -232,7 +218,7 @@ class SlowStage:
     """A stage attempt with at least one problem.
 
     Attributes:
-        lost_ms: estimate of the time that the most expensive problem cost.
+        lost_ms: estimated time that the stage lost because of its most expensive problem.
         problems: kind and explanation of each problem, in the order of the event's attributes.
         text: the sentence of the event.
     """
@@ -259,7 +245,7 @@ class FailureGroup:
         retried: number of failures after which Spark retried.
         stack: stack trace of the last failure that has one.
         failure_class: class of the last failure that has one, such as ``DATA_ERROR``.
-        retry_useful: whether the same work may succeed without a change; None if unknown.
+        retry_useful: whether a retry of the same work may succeed; None if unknown.
     """
 
     key: str
@@ -281,7 +267,7 @@ class FailureGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lost:
-    """Lost records or events, because of which numbers of this report may be too low."""
+    """Lost records or events; some numbers of the report may be too low because of them."""
 
     application: str
     where: str
@@ -300,7 +286,7 @@ Step: TypeAlias = tuple[int, int, int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marker:
-    """Failures of one cause in one lane and one bucket of time."""
+    """Failures with one cause, in one lane and one bucket of time."""
 
     subject: str
     group: int
@@ -311,7 +297,7 @@ class Marker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drawing:
-    """Aggregated data of the page: at most about ten thousand points.
+    """Aggregated data of the page, about ten thousand points at most.
 
     Attributes:
         lanes: segments by subject: start, end, state, explanation.

@@ -1,4 +1,4 @@
-"""Report for a notebook."""
+"""Report that a notebook shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEIGHT = 900
 
 
 class InlineReport:
-    """Report that a notebook shows as an HTML page, like ``spark-events report --html``.
+    """Report that a notebook displays as an HTML page, like ``spark-events report --html``.
 
     Args:
         model: the computed report, with its drawing.
@@ -37,7 +37,7 @@ class InlineReport:
         return f"<InlineReport of {self.model.events:,} events>\n{wrong or 'Nothing is wrong.'}"
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, without access to the notebook."""
+        """Return the page in a frame that cannot access the notebook."""
         page = html.escape(page_of(self.model), quote=True)
         style = f"width:100%;height:{_HEIGHT}px;border:0"
         return f'<iframe title="Spark events report" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'

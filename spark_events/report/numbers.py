@@ -29,7 +29,7 @@ _MOST_SUBJECTS = 50
 
 QUERY = "'q:' || coalesce(query_id, query_name)"
 DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
-#: Lag of the watermark. A watermark of 0 (1970) is ignored: the query has not read a row yet.
+#: Lag of the watermark. A watermark of 0 (1970) means that the query has not read a row yet, so it has no lag.
 LAG = "CASE WHEN watermark > 0 THEN coalesce(lag_ms, newest_row - watermark) END"
 
 _COMMITS = f"""
@@ -82,7 +82,7 @@ SELECT app, 'reporters', 'see its DispatcherReportEvent', sum(lost - coalesce(lo
 WHERE name = 'DispatcherReportEvent' AND lost > coalesce(lost_records, 0) GROUP BY 1
 ORDER BY 1, 2, 3
 """
-#: Each summary has the sums since the start of its run, so the last one of each run counts.
+#: Each summary has the sums since the start of its run, so only the last summary of each run counts.
 _COSTS = """
 SELECT 'a:' || app, sum(allocated), sum(used), sum(idle), sum(cost) FROM (
   SELECT app, app_id, attempt, arg_max(core_hours, (ts, sequence)) AS allocated,
@@ -205,7 +205,7 @@ def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str,
 def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tuple[tuple[int, int], ...]]]:
     """Return the failures by cause, most frequent first, and the number of failures by application or query.
 
-    Beyond a thousand causes, all further failures form one group, whose key is empty.
+    If there are more than a thousand causes, the failures with other causes form one group with an empty key.
     """
     groups: list[FailureGroup] = []
     indexes: dict[str, int] = {}

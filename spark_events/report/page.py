@@ -1,7 +1,8 @@
 """HTML page of a report, self-contained in one file.
 
-Text from events cannot inject HTML: the page embeds it as JSON without ``<``, ``>`` and ``&``, and the page's script
-displays it only through ``textContent``. The Content-Security-Policy allows only the page's own script and style.
+Text from events cannot inject HTML. The page contains this text as JSON without ``<``, ``>`` and ``&``, and the page's
+script displays it only through ``textContent``. The Content-Security-Policy allows only the page's own script and
+style.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from spark_events.report.model import EventReport, FailureGroup, SubjectReport
 
 _MOST_RUNS, MOST_SLOW, _MOST_ITEMS = 50, 200, 200
-#: Maximum characters of a stack trace, for the most frequent causes and for all other causes.
+#: Maximum number of characters of a stack trace, for the most frequent causes and for other causes.
 _STACK, _FULL_STACKS, _SHORT_STACK = 8_192, 200, 1_024
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -42,7 +43,7 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
     for name, value in parts.items():
         head, mark, tail = template.partition(f"{{{{ {name} }}}}")
         assert mark, name
-        # Search for placeholders only in the rest of the template, never in inserted text.
+        # Search for placeholders only in the remaining template, never in inserted text.
         template = tail
         parts[name] = head + value
     return "".join(parts.values()) + template
@@ -71,7 +72,7 @@ def _group(index: int, group: FailureGroup) -> FailureGroup:
 
 
 def _subject(one: SubjectReport) -> SubjectReport:
-    """Return an application or query without the list entries that the page does not show; counts stay exact."""
+    """Return an application or query without the list entries that the page omits; its counts stay exact."""
     commits = one.commits
     return dataclasses.replace(
         one,

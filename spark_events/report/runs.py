@@ -23,16 +23,16 @@ BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
 RunKey: TypeAlias = tuple[str, str, str, str | None]
 
 _CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
-# Prefix a message with the type of its error; a root cause already begins with the type.
+# Put the type of the error before a message; a root cause already begins with its type.
 _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
 _GROUP = (
     "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
     f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
     f" concat(error_type, chr(10), {_FIRST_LINE.format(_CAUSE)}))"
 ).format(empty="''")
-#: Condition for events that are failures. LOST is included because a lost application has no JobFailureEvent.
+#: Condition for events that are failures. It includes LOST, because a lost application has no JobFailureEvent.
 FAILURE = "(name = 'JobFailureEvent' OR (name = 'JobStatusChangeEvent' AND status = 'LOST'))"
-#: SQL expressions for the text of a failure and for the key of its cause.
+#: SQL expressions for the text of a failure, and for the key of the failure's cause.
 CAUSE, GROUP = _CAUSE, _GROUP
 
 
@@ -43,7 +43,7 @@ class SubjectRun:
     Attributes:
         subject: key of the application or query.
         heartbeat_ms: interval of its heartbeats; None without heartbeats.
-        last_failure: root cause of the last failure in an application's run after which Spark did not retry.
+        last_failure: root cause of the last failure that Spark did not retry, in the run of an application.
     """
 
     key: RunKey
@@ -150,7 +150,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
 
 
 def _settle(runs: list[SubjectRun]) -> None:
-    """Sort the runs of one application or query, and end runs whose end was not reported."""
+    """Sort the runs of one application or query, and set the end of each run whose end was not reported."""
     runs.sort(key=lambda run: (run.start, run.last))
     latest = runs[-1].start
     for run in runs:
@@ -160,7 +160,7 @@ def _settle(runs: list[SubjectRun]) -> None:
 
 
 def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
-    """Return the time of the period in which at least one run is active, in milliseconds."""
+    """Return how long at least one run was active in the period, in milliseconds."""
     total, covered = 0, since
     for run in runs:
         start, end = max(run.start, covered), min(until if run.end is None else run.end, until)
@@ -171,7 +171,7 @@ def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
 
 
 def downtimes(runs: Sequence[SubjectRun], since: int, until: int) -> list[Downtime]:
-    """Return the downtimes, clipped to the period; the runs must be sorted by their starts."""
+    """Return the downtimes, clipped to the period. The runs must be sorted by start."""
     found = []
     last: SubjectRun | None = None
     covered = -1
@@ -192,7 +192,7 @@ def downtimes(runs: Sequence[SubjectRun], since: int, until: int) -> list[Downti
 
 
 def overlapping(runs: Sequence[SubjectRun]) -> int:
-    """Return how many runs started while an earlier run was active."""
+    """Return the number of runs that started while an earlier run was active."""
     count, covered = 0, -1
     for run in runs:
         count += run.start < covered

@@ -1,4 +1,4 @@
-"""Serve the page on the loopback interface; each request may compute the report again."""
+"""Serve the page on the loopback interface, with a report that is computed again on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.report.model import EventReport
 from spark_events.report.page import data_of, page_of
 
 _HOST = "127.0.0.1"
-#: Interval at which the page requests new data, and minimum age of a report before it is computed again, in seconds.
+#: Interval at which the page requests new data, and minimum age of a report before it is recomputed, in seconds.
 REFRESH_SECONDS = 10
 _FRESH_SECONDS = 3.0
 
@@ -44,7 +44,7 @@ class ReportServer(ThreadingHTTPServer):
         return f"http://{_HOST}:{self.server_port}/"
 
     def report(self) -> EventReport:
-        """Return the report; compute it again if it is older than the minimum age.
+        """Return the report; recompute it if it is older than the minimum age.
 
         Raises:
             SparkEventsError: the sources cannot be read now.
@@ -53,8 +53,8 @@ class ReportServer(ThreadingHTTPServer):
             if self._report is None or self._clock() >= self._valid_until:
                 began = self._clock()
                 self._report = self._compute()
-                # Keep a report at least for the duration of its computation, so that computing takes at most half of
-                # the time.
+                # Keep a report at least as long as its computation took, so that computing takes at most half of the
+                # time.
                 self._valid_until = self._clock() + max(_FRESH_SECONDS, self._clock() - began)
             return self._report
 
@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReportServer
 
     def do_GET(self) -> None:
-        # Reject other host names: a web page could resolve its own name to this address (DNS rebinding).
+        # Reject other host names, because a web page could resolve its own name to this address (DNS rebinding).
         if self.headers.get("Host", "").partition(":")[0] not in (_HOST, "localhost"):
             self._answer(403, "text/plain", "only 127.0.0.1 and localhost are served")
         elif self.path not in ("/", "/data.json"):

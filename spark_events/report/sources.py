@@ -31,14 +31,14 @@ _CHUNK = 5_000
 #: Time limit of a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
-#: Function that returns the events of an event log. Its further arguments receive notes on the log, and the fraction
-#: read so far.
+#: Function that returns the events of an event log. It also gets a function for notes on the log, and a function for
+#: the fraction read so far.
 LogReader = Callable[[EventLog, Callable[[str], None], Callable[[float], None]], Iterator[list[Event]]]
 
 
 @dataclasses.dataclass(slots=True)
 class Reading:
-    """Read sources into a table.
+    """Reader of sources, which adds their events to a table.
 
     Attributes:
         table: the table.
@@ -136,7 +136,7 @@ class Reading:
                 self._load_readable_part(file)
 
     def _load_readable_part(self, file: Path) -> None:
-        """Load the readable start of a damaged compressed file."""
+        """Load the readable beginning of a damaged compressed file."""
         readable = self.table.folder / "salvaged.jsonl"
         with readable.open("wb") as target, gzip.open(file, "rb") as whole:
             try:
@@ -216,7 +216,7 @@ def _kind_of(file: Path) -> str | None:
 def _sqlite_rows(path: Path, condition: str) -> Iterator[tuple[Any, ...]]:
     if not path.exists():
         raise SparkEventsError(f"{path}: no such file or folder")
-    # Open the database read-only, so that its writers are not blocked.
+    # Open the database read-only, so that the reader does not block its writers.
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
@@ -246,7 +246,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
     def rows() -> Iterator[tuple[Any, ...]]:
         try:
             with engine.connect() as connection:
-                # Set this option on the statement because an option of the connection would also stream SET LOCAL.
+                # Set this option only for the statement. On the connection, it would also apply to SET LOCAL.
                 statement = text(_select(condition, "CAST(attributes AS TEXT)"))
                 streamed = statement.execution_options(stream_results=True, yield_per=_CHUNK)
                 for row in connection.execute(streamed):

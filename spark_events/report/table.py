@@ -1,6 +1,6 @@
 """Table of events in DuckDB: one row per event, with the attributes that a report uses as columns.
 
-The database is a temporary file, so that the memory of a report does not grow with the number of events.
+DuckDB uses a temporary file, so that a report's memory does not grow with the number of events.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
 from spark_events.translate.summaries.problems import KINDS
 
-#: Application name for events without name and id of an application.
+#: Application name for events that have neither the name nor the id of an application.
 NO_APPLICATION = "(unknown application)"
 
-#: Columns that hold attributes, by type.
+#: Columns that contain attributes, by type.
 _TEXTS = {
     "app_id": "spark.app.id",
     "app_name": "spark.app.name",
@@ -98,7 +98,7 @@ _FLOATS = {
     "core_hours_idle": "spark.summary.core_hours_idle",
     "cost": "spark.summary.cost",
 }
-#: Problems of a stage; the column ``problems`` holds kind and text of each.
+#: Problems of a stage; each entry of the column ``problems`` has the kind and the text of a problem.
 _PROBLEMS = {kind: f"problem.{kind}" for kind in KINDS}
 _TIMES = {"watermark": "spark.watermark.time", "newest_row": "spark.batch.event_time_max"}
 
@@ -107,7 +107,7 @@ _FIELDS = (
     " event_id: 'VARCHAR', sequence: 'BIGINT'"
 )
 _LAST_MILLIS = 253_402_300_799_999  # end of the year 9999, the last year that both Python and JavaScript support
-#: Names of events that begin or end a state; a report also needs such events from before its period.
+#: Names of events that begin or end a state. A report needs such events even from before its period.
 LASTING = (
     *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
     *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
@@ -118,7 +118,7 @@ _POLL_SECONDS = 0.2
 
 
 def _columns() -> list[tuple[str, str, str]]:
-    """Return name, type and SQL expression of each column that holds an attribute."""
+    """Return name, type and SQL expression of each column that contains an attribute."""
     columns = [(name, "VARCHAR", f'attributes."{key}"') for name, key in _TEXTS.items()]
     columns += [(name, "BIGINT", f'TRY_CAST(attributes."{key}" AS BIGINT)') for name, key in _NUMBERS.items()]
     columns += [(name, "DOUBLE", f'TRY_CAST(attributes."{key}" AS DOUBLE)') for name, key in _FLOATS.items()]
@@ -154,10 +154,10 @@ class EventTable:
                 "autoinstall_known_extensions": False,
             },
         )
-        # DuckDB measures progress only if its progress bar is enabled; disable printing the bar.
+        # DuckDB measures progress only while its progress bar is enabled, so enable the bar without printing it.
         self.run("SET enable_progress_bar_print = false")
         self.run("SET enable_progress_bar = true")
-        # Use small row groups: each thread buffers one row group per column in memory.
+        # Use small row groups, because each thread buffers one row group per column in memory.
         path = quoted(str(self.folder / "events.duckdb"))
         self.run(f"ATTACH {path} AS stored (ROW_GROUP_SIZE {_ROW_GROUP})")
         self.run("USE stored")
@@ -201,7 +201,7 @@ class EventTable:
             OSError: the file cannot be read, or ends within a compressed block.
             SparkEventsError: the disk with the temporary files is full.
         """
-        # Read the file through a symbolic link because DuckDB expands *, ? and [ in names, and derives the compression
+        # Read the file through a symbolic link: DuckDB expands *, ? and [ in file names, and derives the compression
         # from the name.
         self._links += 1
         link = self.folder / f"{self._links}.jsonl{'.gz' if compressed else ''}"
@@ -274,7 +274,7 @@ def quoted(text: str) -> str:
 
 
 def lasting(entity: str = "entity") -> str:
-    """Return the SQL condition for events that a report also needs from before its period.
+    """Return the SQL condition for events that a report needs even from before its period.
 
     Args:
         entity: expression of the attribute ``spark.entity``.

@@ -15,7 +15,7 @@ from spark_events.reporters.reporter import load_extra
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLED": "yellow", "RUNNING": "green"}
 _COSTS = {"core_hours_idle": "Idle core-h", "cost": "Cost"}
-#: Lines of a list in the terminal; --json and the page have more.
+#: Maximum number of lines of a list in the terminal; --json and the page show more.
 _MOST = 20
 
 

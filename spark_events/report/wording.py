@@ -1,4 +1,4 @@
-"""Times, durations and numbers in sentences. Times are UTC."""
+"""Times, durations and numbers as text for sentences; times are in UTC."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
 
 
 def shortened(text: str | None) -> str:
-    """Return text from an event on one line, cut to a readable length."""
+    """Return an event's text on one line, cut to a readable length."""
     line = on_one_line(text or "").strip()
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
