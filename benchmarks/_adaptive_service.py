@@ -24,9 +24,11 @@ class _Service:
     def reset(self, case: dict[str, Any]) -> None:
         self.case = case
         self.random = random.Random(1)
+        self.running: set[asyncio.Task[Any]] = set()
         self.in_flight = self.most = 0
         self.first = self.last = 0.0
         self.statuses: collections.Counter[int] = collections.Counter()
+        self.rows: set[str] = set()
         self.recent: collections.deque[float] = collections.deque()
 
     def at(self, name: str, now: float, default: float) -> float:
@@ -50,12 +52,15 @@ class _Service:
         self.recent.append(now)
         return False
 
-    async def call(self, _: web.Request) -> web.Response:
+    async def call(self, request: web.Request) -> web.Response:
         began = time.monotonic()
         self.first = self.first or began
         now = began - self.first
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
+        task = asyncio.current_task()
+        assert task is not None
+        self.running.add(task)
         status, headers = 200, {}
         try:
             crowd = self.crowd(now)
@@ -72,23 +77,27 @@ class _Service:
                 await asyncio.sleep(seconds)
         finally:
             self.in_flight -= 1
+            self.running.discard(task)
         self.statuses[status] += 1
         if status == 200:
             self.last = time.monotonic()
+            self.rows.add(request.match_info["name"])
         return web.json_response({"country": "DE"}, status=status, headers=headers)
 
     async def set(self, request: web.Request) -> web.Response:
-        while self.in_flight:  # noqa: ASYNC110
-            # Calls of a client that was killed.
-            await asyncio.sleep(0.05)
+        # Calls of a client that was killed.
+        for task in self.running:
+            task.cancel()
+        if self.running:
+            await asyncio.wait(self.running)
         self.reset(await request.json())
         return web.Response()
 
     async def log(self, _: web.Request) -> web.Response:
         calls, answered = sum(self.statuses.values()), self.statuses[200]
-        return web.json_response(
-            {"calls": calls, "answered": answered, "seconds": self.last - self.first, "most": self.most}
-        )
+        seconds = max(0.0, self.last - self.first)
+        totals = {"calls": calls, "answered": answered, "rows": len(self.rows), "seconds": seconds, "most": self.most}
+        return web.json_response({**totals, "elapsed": time.monotonic() - self.first if self.first else 0.0})
 
 
 async def _serve() -> None:

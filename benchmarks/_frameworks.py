@@ -1,4 +1,4 @@
-"""Call a service for each row with Daft or Ray Data; print the number of rows without an answer.
+"""Call a service for each row with Daft or Ray Data, once for each line of standard input.
 
 This program runs in the environment of `make frameworks`, without this project's packages:
 ``python _frameworks.py daft|ray URL ROWS IN_FLIGHT``, with 0 in flight for the tool's default.
@@ -7,14 +7,16 @@ This program runs in the environment of `make frameworks`, without this project'
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 
 
 class _Calls:
-    """One HTTP session for each event loop, opened at the first call."""
+    """HTTP session, opened at the first call, because the session belongs to the event loop of the framework."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -29,48 +31,55 @@ class _Calls:
             return row if response.status == 200 else -1
 
 
-def _with_daft(url: str, rows: int, in_flight: int) -> list[int]:
+def _with_daft(url: str, rows: int, in_flight: int) -> Callable[[], int]:
     import daft
 
-    @daft.cls(max_concurrency=in_flight or None)
-    class Service:
-        def __init__(self) -> None:
-            self.calls = _Calls(url)
-
-        @daft.method(return_dtype=daft.DataType.int64())  # type: ignore[untyped-decorator, unused-ignore]
-        async def get(self, row: int) -> int:
-            return await self.calls.answer(row)
-
-    frame = daft.from_pydict({"row": list(range(rows))})
-    answers = frame.select(Service().get(frame["row"]).alias("answer")).to_pydict()["answer"]
-    return [int(answer) for answer in answers]
-
-
-def _with_ray(url: str, rows: int, in_flight: int) -> list[int]:
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    ray.data.DataContext.get_current().execution_options.preserve_order = True
-
+    # Daft 0.7.26 accepts `max_concurrency`, but starts all calls of an asynchronous method at once nevertheless.
+    @daft.cls  # type: ignore[untyped-decorator, unused-ignore]
     class Service:
         def __init__(self) -> None:
             self.calls = _Calls(url)
             self.free = asyncio.Semaphore(in_flight or rows)
 
-        async def one(self, row: int) -> int:
+        @daft.method(return_dtype=daft.DataType.int64())  # type: ignore[untyped-decorator, unused-ignore]
+        async def get(self, row: int) -> int:
             async with self.free:
                 return await self.calls.answer(row)
 
-        async def __call__(self, batch: dict[str, Any]) -> Any:
-            yield {"answer": await asyncio.gather(*(self.one(int(row)) for row in batch["id"]))}
+    def once() -> int:
+        frame = daft.from_pydict({"row": list(range(rows))})
+        return len(frame.select(Service().get(frame["row"]).alias("answer")).to_pydict()["answer"])
 
-    answers = ray.data.range(rows).map_batches(Service, batch_size=250, concurrency=1).take_all()
-    return [int(answer["answer"]) for answer in answers]
+    return once
+
+
+def _with_ray(url: str, rows: int, in_flight: int) -> Callable[[], int]:
+    if in_flight:  # Ray reads this setting when it is imported.
+        os.environ["RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY"] = str(in_flight)
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+
+    class Service:
+        def __init__(self) -> None:
+            self.calls = _Calls(url)
+
+        async def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+            return {"answer": await self.calls.answer(int(row["id"]))}
+
+    def once() -> int:
+        one_block = ray.data.range(rows, override_num_blocks=1)
+        return len(one_block.map(Service, compute=ray.data.ActorPoolStrategy(size=1)).take_all())
+
+    return once
 
 
 if __name__ == "__main__":
     _, tool, address, count, most = sys.argv
-    found = (_with_daft if tool == "daft" else _with_ray)(address, int(count), int(most))
-    assert len(found) == int(count)
-    print(sum(answer != row for row, answer in enumerate(found)))
+    call_all = (_with_daft if tool == "daft" else _with_ray)(address, int(count), int(most))
+    for _ in sys.stdin:
+        assert call_all() == int(count)
+        print("done", flush=True)

@@ -72,8 +72,7 @@ class Service:
 
     def measure(self, behavior: dict[str, Any], commands: list[list[str]], most: float) -> tuple[float, float, int]:
         """Run clients that print their number of rows without an answer; return the same as :meth:`run`."""
-        body = json.dumps(behavior).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
+        self.behave(behavior)
         clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
         failed, deadline = 0, time.monotonic() + most
         for client in clients:
@@ -82,9 +81,19 @@ class Service:
             except subprocess.TimeoutExpired:
                 client.kill()
                 client.communicate()
-        with urllib.request.urlopen(f"{self.url}/log") as answer:
-            log = json.load(answer)
+        log = self.log()
         return log["answered"] / max(log["seconds"], 1e-9), log["calls"] / max(1, log["answered"]), failed
+
+    def behave(self, behavior: dict[str, Any]) -> None:
+        """Set the behavior of the service, and clear its log."""
+        body = json.dumps(behavior).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/case", body, method="POST")).close()
+
+    def log(self) -> dict[str, Any]:
+        """Return the totals of the service's log."""
+        with urllib.request.urlopen(f"{self.url}/log") as answer:
+            totals: dict[str, Any] = json.load(answer)
+        return totals
 
 
 @contextlib.contextmanager

@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -12,7 +14,7 @@ import org.apache.flink.streaming.api.functions.async.ResultFuture;
 import org.apache.flink.streaming.api.functions.async.RichAsyncFunction;
 import org.apache.flink.util.CloseableIterator;
 
-/** Calls a service for each row with Flink's orderedWait; prints the number of rows without an answer. */
+/** Calls a service for each row with Flink's orderedWait, once for each line of standard input. */
 public final class Calls extends RichAsyncFunction<Long, Long> {
   private final String url;
   private transient HttpClient client;
@@ -25,23 +27,27 @@ public final class Calls extends RichAsyncFunction<Long, Long> {
   public static void main(String[] args) throws Exception {
     int rows = Integer.parseInt(args[1]);
     int inFlight = Integer.parseInt(args[2]);
-    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(1);
-    DataStream<Long> source = env.fromSequence(0, rows - 1);
-    DataStream<Long> answers =
-        inFlight == 0
-            ? AsyncDataStream.orderedWait(source, new Calls(args[0]), 60, TimeUnit.SECONDS)
-            : AsyncDataStream.orderedWait(source, new Calls(args[0]), 60, TimeUnit.SECONDS, inFlight);
-    long row = 0;
-    int lost = 0;
-    try (CloseableIterator<Long> found = answers.executeAndCollect()) {
-      while (found.hasNext()) {
-        lost += found.next() == row++ ? 0 : 1;
+    BufferedReader turns = new BufferedReader(new InputStreamReader(System.in));
+    while (turns.readLine() != null) {
+      StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(1);
+      DataStream<Long> source = env.fromSequence(0, rows - 1);
+      DataStream<Long> answers =
+          inFlight == 0
+              ? AsyncDataStream.orderedWait(source, new Calls(args[0]), 60, TimeUnit.SECONDS)
+              : AsyncDataStream.orderedWait(
+                  source, new Calls(args[0]), 60, TimeUnit.SECONDS, inFlight);
+      int found = 0;
+      try (CloseableIterator<Long> iterator = answers.executeAndCollect()) {
+        while (iterator.hasNext()) {
+          iterator.next();
+          found++;
+        }
       }
+      if (found != rows) {
+        throw new IllegalStateException(found + " of " + rows + " rows");
+      }
+      System.out.println("done");
     }
-    if (row != rows) {
-      throw new IllegalStateException(row + " of " + rows + " rows");
-    }
-    System.out.println(lost);
     System.exit(0);
   }
 
