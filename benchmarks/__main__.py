@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pkgutil
 import subprocess
 import sys
 
 import benchmarks
-from benchmarks._peers import write
+from benchmarks._peers import FOLDER, write
+from benchmarks._plots import plot
 
 
 def main(names: list[str]) -> int:
@@ -31,6 +33,11 @@ def main(names: list[str]) -> int:
             return 1
     rows = [f"| {name} | {line.strip()} |" for name, lines in results.items() for line in lines if "|" not in line]
     write("results", ["| benchmark | result |", "|---|---|", *rows], results, show=False)
+    if importlib.util.find_spec("matplotlib"):
+        for path in plot(results, FOLDER):
+            print(f"wrote {path}")
+    else:
+        print("no charts, because matplotlib is missing; run: .venv/bin/python -m pip install --group plots")
     return 0
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from spark_events.jars import jar_path
 
-__all__ = ["SPARK_HOME", "TOOLS", "Tool", "environment", "spark_version", "write"]
+__all__ = ["FOLDER", "SPARK_HOME", "TOOLS", "Tool", "environment", "spark_version", "write"]
 
 _ROOT = Path(__file__).resolve().parents[1]
+#: Folder of the results.
+FOLDER = _ROOT / "build" / "bench"
 _JARS = _ROOT / ".tools" / "peers" / "jars"
 _spec = importlib.util.find_spec("pyspark")
 assert _spec is not None
@@ -144,11 +146,10 @@ def machine() -> str:
 def write(name: str, lines: Sequence[str], data: object, *, show: bool = True) -> None:
     """Write a result to build/bench as Markdown and JSON, with the machine's name, and print the Markdown."""
     text = "\n".join([machine(), "", *lines])
-    folder = _ROOT / "build" / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"{name}.md").write_text(text + "\n", encoding="utf-8")
     found = json.dumps({"machine": machine(), "results": data}, ensure_ascii=False, indent=1)
-    (folder / f"{name}.json").write_text(found, encoding="utf-8")
+    (FOLDER / f"{name}.json").write_text(found, encoding="utf-8")
     if show:
         print(text)
 

@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from benchmarks._peers import write
+from benchmarks._peers import FOLDER, write
 from benchmarks.adaptive import Service, service
 
 __all__ = ["run"]
@@ -145,8 +145,8 @@ def run() -> None:
     """Write a table of the goodput of each framework and setting, as a ratio to that of ``enrich``."""
     found: dict[str, dict[str, list[Result]]] = {}
     load = os.getloadavg()[0]
-    log = _ROOT / "build/bench/frameworks.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = FOLDER / "frameworks.log"
+    FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, service() as destination, log.open("wb") as output:
         commands = dict(_commands(Path(folder)))
         for in_flight, cases in _CASES.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import endings, peers
+from benchmarks import _plots, drops, endings, frameworks, otlp_outage, peers
 
 _ALL = sorted(path.stem for path in Path(__file__).parents[2].glob("benchmarks/[a-z]*.py"))
 
@@ -46,3 +46,47 @@ def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
 )
 def test_a_statement_is_right_wrong_or_open(how: str, outcome: str | None, mark: str) -> None:
     assert endings._mark(endings._ENDINGS[how], endings.Statement(outcome, "words", True)) == f"{mark} words; cause"
+
+
+def test_a_chart_has_the_ratios_of_a_table() -> None:
+    """A value with a unit and the line below the head have no bar."""
+    lines = ["head: 4.3", "| | run | stop |", "|---|---|---|", "| none | 26.0 s | 1.0 s |", "| a | × 1.25 | 2.0 s |"]
+    assert _plots.bars(lines, "run") == {"a": 1.25}
+    assert _plots.bars(lines, "absent") == {}
+
+
+def test_a_bar_has_the_names_of_several_columns() -> None:
+    lines = ["| case | tool | ratio | lost |", "|---|---|---|---|", "| tail | x | 0.25 (0.20 to 0.30) | 1,200 |"]
+    assert _plots.bars(lines, "ratio", 2) == {"tail: x": 0.25}
+    assert _plots.bars(lines, "lost", 2) == {"tail: x": 1200}
+
+
+def test_a_chart_has_the_first_ratio_of_each_line() -> None:
+    lines = ["load 4 on 2 processors", "no tail: ordered takes 1.20 times unordered (0.93 to 1.77)", "slow: 0.97 of 20"]
+    assert _plots.bars(lines) == {"no tail": 1.2, "slow": 0.97}
+
+
+def test_a_ratio_to_enrich_is_a_median_over_rounds() -> None:
+    """A run at the limit says so, and rows without an answer count."""
+
+    def runs(*goodputs: float, is_cut: bool = False) -> list[frameworks.Result]:
+        return [frameworks.Result(goodput, 3, 20, is_cut) for goodput in goodputs]
+
+    _, _, ours, other = frameworks._table({"tail": {"enrich": runs(100, 50, 100), "x": runs(50, 50, 60, is_cut=True)}})
+    assert ours.startswith("| tail | enrich | 100 | 1.00 |")
+    assert other.startswith("| tail | x | 50 | 0.60 (0.50 to 1.00) | 3 of 1,500, not ended after 20 s |")
+
+
+def test_a_variant_that_drops_failures_shows_it() -> None:
+    """Dropped events count against the wanted events: with a filter, only failures are wanted."""
+    rows = drops._table({"sync": [drops.Found(3000, 59, 1.5, 4.0)], "filter=WARN": [drops.Found(60, 60, 0.0, 3.0)]})
+    assert rows[2] == "| sync | 50% of 6,000 | 3,000 | 59 of 60 | 1.5 s | 4.0 s |"
+    assert rows[3] == "| filter=WARN | 100% of 60 | 0 | 60 of 60 | 0.0 s | 3.0 s |"
+
+
+def test_a_shutdown_at_the_limit_is_a_lower_bound() -> None:
+    lost = {(side, rate): [(100, 7)] for side in otlp_outage._SIDES for rate in otlp_outage._RATES}
+    took = {side: [10.0] for side in otlp_outage._SIDES} | {otlp_outage._SDK: [otlp_outage._LIMIT]}
+    _, _, ours, _, sdk = otlp_outage._table(lost, took)
+    assert ours == "| spark-events | 7 of 100 | 7 of 100 | 10.0 s | 0.08 |"
+    assert sdk.endswith(" | at least 120.0 s | 1.00 |")
