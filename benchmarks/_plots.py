@@ -14,34 +14,34 @@ __all__ = ["bars", "plot"]
 
 
 class _Chart(NamedTuple):
-    """Title of a chart, and the column of the table and the number of columns that name a bar.
+    """Title, unit and column of the table by panel, and the number of columns that name a bar.
 
     Without a column, the benchmark prints lines of text, and the first number after the colon counts.
     """
 
-    title: str
-    column: str = ""
+    panels: tuple[tuple[str, str, str], ...]
     names: int = 1
 
 
 _CHARTS = {
-    "adaptive": _Chart("goodput relative to the best fixed setting"),
-    "drops": _Chart("dropped events of a burst, slow reporter", "dropped"),
-    "frameworks": _Chart("answered rows/s relative to enrich", "ratio to enrich", 2),
-    "order": _Chart("time of an ordered run relative to an unordered run"),
-    "otlp_outage": _Chart("time to shut down relative to the SDK", "ratio to the SDK"),
-    "peers": _Chart("time of spark-submit relative to no listener", "run"),
+    "adaptive": _Chart((("goodput relative to the best fixed setting", "", ""),)),
+    "drops": _Chart((("dropped events", "", "dropped"), ("delay of the caller, s", " s", "delay of the caller"))),
+    "frameworks": _Chart((("answered rows/s relative to enrich", "", "ratio to enrich"),), 2),
+    "order": _Chart((("time of an ordered run relative to an unordered run", "", ""),)),
+    "otlp_outage": _Chart((("time to shut down relative to the SDK", "", "ratio to the SDK"),)),
+    "peers": _Chart((("time of spark-submit relative to no listener", "", "run"),)),
 }
 
 
-def bars(lines: Sequence[str], column: str = "", names: int = 1) -> dict[str, float]:
+def bars(lines: Sequence[str], column: str = "", names: int = 1, unit: str = "") -> dict[str, float]:
     """Return the values of a chart by name.
 
     Args:
         lines: a Markdown table between other lines, or lines of text such as ``name: 1.20 times as long``.
-        column: the column of the table with the values. A value without a number is omitted, and so is a value with a
-            unit, such as the reference in a column of ratios.
+        column: the column of the table with the values. A value with another unit is omitted, such as the reference in
+            a column of ratios.
         names: the number of leading columns that name a bar.
+        unit: the text after each number.
     """
     if not column:
         found = [re.match(r"([^|:]+): \D*(\d+\.\d+)\b", line) for line in lines]
@@ -51,7 +51,7 @@ def bars(lines: Sequence[str], column: str = "", names: int = 1) -> dict[str, fl
     values: dict[str, float] = {}
     for cells in rows:
         # The head of a table may begin with an empty cell, so columns count from the end.
-        value = None if at is None else re.fullmatch(r"(?:× )?([\d.,]+)(?: \(.*\))?", cells[at - len(rows[0])])
+        value = None if at is None else re.fullmatch(rf"(?:× )?([\d.,]+){unit}(?: \(.*\))?", cells[at - len(rows[0])])
         if value:
             values[": ".join(cells[:names])] = float(value[1].replace(",", ""))
     return values
@@ -68,18 +68,20 @@ def plot(results: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
     # Text stays text, and ids depend on no random number, so that a chart is small and changes with its values only.
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "spark-events", "font.size": 9}):
         for name, lines in results.items():
-            chart = _CHARTS.get(name)
-            values = bars(lines, chart.column, chart.names) if chart else {}
-            if chart is None or not values:
+            chart = _CHARTS.get(name, _Chart(()))
+            panels = [(title, bars(lines, column, chart.names, unit)) for title, unit, column in chart.panels]
+            if not panels or not panels[0][1]:
                 continue
-            figure, axes = plt.subplots(figsize=(8, 0.8 + 0.28 * len(values)), layout="constrained")
-            colors = ["#d95f02" if "enrich" in key or "spark-events" in key else "#9aa5b1" for key in values]
-            drawn = axes.barh(list(values), list(values.values()), color=colors, height=0.7)
-            axes.bar_label(drawn, labels=[f"{value:,g}" for value in values.values()], padding=3)
-            axes.invert_yaxis()
-            axes.margins(x=0.1)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.set_title(chart.title, loc="left")
+            size = (8, 0.8 + 0.28 * len(panels[0][1]))
+            figure, row = plt.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained", squeeze=False)
+            for axes, (title, values) in zip(row[0], panels, strict=True):
+                colors = ["#d95f02" if re.search("enrich|spark-events", key) else "#9aa5b1" for key in values]
+                drawn = axes.barh(list(values), list(values.values()), color=colors, height=0.7)
+                axes.bar_label(drawn, labels=[f"{value:,g}" for value in values.values()], padding=3)
+                axes.margins(x=0.2)
+                axes.spines[["top", "right"]].set_visible(False)
+                axes.set_title(title, loc="left")
+            row[0][0].invert_yaxis()
             written.append(folder / f"{name}.svg")
             figure.savefig(written[-1], metadata={"Date": None})
             plt.close(figure)

@@ -6,9 +6,9 @@ Goodput is computed by the service: answered calls from its first call to its la
 counted by the service, too. A run ends at the limit. Frameworks run alternately; a result is the median of the ratios
 to ``enrich`` in the same round. `make frameworks` fetches the frameworks; the benchmark omits those that are missing.
 
-Environment: ``FRAMEWORKS_ROUNDS`` (3), ``FRAMEWORKS_ROWS`` (1500), ``FRAMEWORKS_SECONDS`` (20): limit of a run.
+Environment: ``FRAMEWORKS_ROUNDS`` (3), ``FRAMEWORKS_ROWS`` (1000), ``FRAMEWORKS_SECONDS`` (20): limit of a run.
 Results: build/bench/frameworks.md and .json. The output of the frameworks: frameworks.log. A run of all cases takes
-about five minutes on two idle processors.
+six to eight minutes on two idle processors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.adaptive import Service, service
 __all__ = ["run"]
 
 _ROUNDS = int(os.environ.get("FRAMEWORKS_ROUNDS", "3"))
-_ROWS = int(os.environ.get("FRAMEWORKS_ROWS", "1500"))
+_ROWS = int(os.environ.get("FRAMEWORKS_ROWS", "1000"))
 _SECONDS = float(os.environ.get("FRAMEWORKS_SECONDS", "20"))
 _START_SECONDS = 180
 _ROOT = Path(__file__).parents[1]

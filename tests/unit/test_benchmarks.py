@@ -52,6 +52,7 @@ def test_a_chart_has_the_ratios_of_a_table() -> None:
     """A value with a unit and the line below the head have no bar."""
     lines = ["head: 4.3", "| | run | stop |", "|---|---|---|", "| none | 26.0 s | 1.0 s |", "| a | × 1.25 | 2.0 s |"]
     assert _plots.bars(lines, "run") == {"a": 1.25}
+    assert _plots.bars(lines, "stop", unit=" s") == {"none": 1.0, "a": 2.0}
     assert _plots.bars(lines, "absent") == {}
 
 
@@ -74,7 +75,7 @@ def test_a_ratio_to_enrich_is_a_median_over_rounds() -> None:
 
     _, _, ours, other = frameworks._table({"tail": {"enrich": runs(100, 50, 100), "x": runs(50, 50, 60, is_cut=True)}})
     assert ours.startswith("| tail | enrich | 100 | 1.00 |")
-    assert other.startswith("| tail | x | 50 | 0.60 (0.50 to 1.00) | 3 of 1,500, not ended after 20 s |")
+    assert other.startswith("| tail | x | 50 | 0.60 (0.50 to 1.00) | 3 of 1,000, not ended after 20 s |")
 
 
 def test_a_variant_that_drops_failures_shows_it() -> None:
