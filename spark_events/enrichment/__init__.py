@@ -1,7 +1,8 @@
-"""Ordered, stateless, asynchronous calls to the outside world for every row of a DataFrame.
+"""Ordered, stateless, asynchronous calls of external services for every row of a DataFrame.
 
-``api`` checks a request on the driver, ``driver`` accompanies a batch there, ``worker`` runs in Spark's Python workers,
-and ``engine`` makes the calls; it knows neither Spark nor Arrow. Each imports only those that are named after it.
+``api`` checks a request on the driver. ``driver`` prepares and supervises a batch on the driver. ``worker`` runs in
+Spark's Python workers. ``engine`` makes the calls and depends on neither Spark nor Arrow. Each package imports only
+packages that come later in this list.
 """
 
 from spark_events.enrichment.api.enrich import enrich, enrich_batch

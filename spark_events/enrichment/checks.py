@@ -1,4 +1,4 @@
-"""Validation of the values of options; each message has the option, the value and the allowed values."""
+"""Validation of option values; each message has the option, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def whole(name: str, given: object, least: int, most: int | None = None, *, or_e
 
 
 def seconds(name: str, given: object, *, none: bool = False, zero: bool = False, what: str = "") -> None:
-    """Check a finite number, usually of seconds; ``none`` and ``zero`` allow these values."""
+    """Check a finite number, usually of seconds; ``none`` allows None, and ``zero`` allows 0."""
     if none and given is None:
         return
     allowed = (what or f"seconds, {'0 or more' if zero else 'above 0'}") + (", or None" if none else "")
@@ -52,7 +52,7 @@ def ratio(name: str, given: object) -> None:
 
 
 def one_of(name: str, given: object, allowed: Sequence[str]) -> None:
-    """Check a text with few allowed values."""
+    """Check a text that must be one of a few values."""
     if given not in allowed:
         refuse(name, given, ", ".join(map(repr, allowed)))
 

@@ -1,4 +1,4 @@
-"""Hints at typical causes of a failure, for messages; used on the driver and in the workers."""
+"""Hints about likely causes of a failure, for messages on the driver and in the workers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ __all__ = ["different", "hint", "hints"]
 
 _SEVERAL = "a function of several rows needs batch_size=…"
 _ONE = "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
-#: Messages about a value of a row that is read like a row, and about a list of rows that is read like one row.
+#: Messages of Python that hint at two mistakes: a value of a row is used like a row, or a list of rows is used like one
+#: row.
 _OF_A_VALUE = ("object has no attribute", "object is not subscriptable", "string indices must be")
 _OF_A_LIST = ("'list' object has no attribute", "list indices must be integers", "'list' object is not a mapping")
-#: Failures of a function that reads an error page as if it were the answer.
+#: Failures of a function that parses an error page as if it were an answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
 
 
 def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
-    """Return the different hints of some failures as sentences for the end of a message; "" if there are none."""
+    """Return the distinct hints of some failures, as sentences for the end of a message; "" if there are none."""
     return "".join(f". Hint: {text}" for text in different(plan, failures))
 
 
 def different(plan: Plan, failures: Iterable[RowFailure]) -> list[str]:
-    """Return the different hints of some failures."""
+    """Return the distinct hints of some failures."""
     return list(dict.fromkeys(text for failure in failures if (text := hint(plan, failure))))
 
 
 def hint(plan: Plan, failure: RowFailure) -> str:
-    """Return the typical cause of a failure and what to do, or ""."""
+    """Return the likely cause of a failure and its remedy, or ""."""
     of_none = failure.type in ("AttributeError", "TypeError") and "'NoneType' object" in failure.message
     if of_none and plan.resource is None and "resource" in _names(plan.fn):
         return "ctx.resource is None without the argument resource: give resource=…"
@@ -56,7 +57,7 @@ def hint(plan: Plan, failure: RowFailure) -> str:
 
 
 def _iterates(fn: Any) -> bool:
-    """Return whether a function iterates over its first argument, as a function of several rows does."""
+    """Return whether a function iterates over its first argument, as a function for several rows does."""
     code = getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)
     if code is None or not code.co_argcount:
         return False
@@ -81,7 +82,7 @@ def _names(fn: Any) -> set[str]:
     while left:
         code = left.pop()
         if code is not None:
-            # Names of keyword arguments are constants.
+            # In bytecode, the names of keyword arguments are constants.
             texts = (part for one in code.co_consts for part in (one if isinstance(one, tuple) else (one,)))
             names.update(code.co_names, (text for text in texts if isinstance(text, str)))
             left += [one for one in code.co_consts if isinstance(one, types.CodeType)]

@@ -1,4 +1,4 @@
-"""Options of one enrichment in the form that the executors use: flat, immutable, and cheap to pickle."""
+"""Options of one enrichment, in the form for the executors: flat, immutable, and cheap to pickle."""
 
 from __future__ import annotations
 
@@ -63,12 +63,13 @@ class Plan:
         if self.batch_size is not None:
             whole("batch_size", self.batch_size, 1)
         if self.key is not None and self.batch_size is not None:
-            # One call would contain several rows of one key, or rows of one call would wait for those of another.
+            # Otherwise one call would contain several rows of a key, or the rows of one call would wait for those of
+            # another.
             raise InvalidPlanError("key and batch_size cannot be combined: remove one of them")
 
     @property
     def window(self) -> Auto:
-        """Bounds of the number of calls in flight; equal ones for a fixed number."""
+        """Bounds of the number of calls in flight; both are equal for a fixed number."""
         given = self.max_in_flight
         if isinstance(given, int):
             return Auto(given, given, given)

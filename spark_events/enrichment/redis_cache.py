@@ -42,7 +42,7 @@ class RedisCache:
 
     @contextlib.asynccontextmanager
     async def __call__(self) -> AsyncIterator[_Open]:
-        """Open a client; its connections open on demand."""
+        """Open a client, which opens connections on demand."""
         try:
             from redis import asyncio as redis
         except ImportError as error:

@@ -17,10 +17,10 @@ __all__ = [
     "Replay", "Retry", "Storage", "StoreOpener",
 ]  # fmt: skip
 
-#: Treatment of a row whose attempts are exhausted.
+#: Treatment of a row that has no attempts left.
 Action = Literal["fail", "null", "column", "dead_letter"]
 A_co = TypeVar("A_co", bound=Action, covariant=True)
-#: Where a settled result is stored.
+#: Places where a settled result can be stored.
 Storage = Literal["local", "replicated", "reliable"]
 
 _TIMEOUT = 30.0
@@ -31,7 +31,7 @@ _MOST_ENTRIES = 100_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Retry:
-    """Conditions and pauses for retries of a failed attempt.
+    """Conditions for retries of a failed attempt, and pauses between attempts.
 
     Pauses double from ``initial`` up to ``max``.
 
@@ -85,10 +85,10 @@ class CircuitBreaker:
     """Thresholds after which a destination counts as down.
 
     With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
-    open the breaker: calls wait, and one at a time probes the destination. A success closes the breaker. If no probe
-    succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Connection
-    errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. A destination whose calls
-    time out (also a 504) may only be slow, so it counts as down only if a probe times out as well.
+    open the breaker: calls then wait, and one call at a time probes the destination. A success closes the breaker. If
+    no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer fails at once.
+    Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. If calls time out
+    (or get a 504), the destination may only be slow. Then it counts as down only if a probe times out as well.
 
     Args:
         failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
@@ -284,8 +284,8 @@ class Limits:
 class CacheStore(Protocol):
     """Store of answers that worker processes share, such as a :class:`.RedisCache`.
 
-    One event loop uses a store. If a method raises, or takes longer than ``Cache.timeout``, the engine calls the
-    service, and no row fails.
+    A store is used by a single event loop. If a method raises, or takes longer than ``Cache.timeout``, the engine calls
+    the service, and no row fails.
     """
 
     async def get_many(self, keys: Sequence[str]) -> Sequence[bytes | None]:
@@ -354,11 +354,11 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """Columns whose equal rows are called one after another, in order.
+    """Columns of a key: rows with equal values in them are called one after another, in order.
 
     Args:
         columns: the columns of the key.
-        order_by: the order of the rows of one key, required if the rows must be shuffled.
+        order_by: columns that give the order of the rows of one key; required if the rows must be shuffled.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -375,7 +375,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnFailure(Generic[A_co]):
-    """Treatment of rows whose attempts are exhausted; ``on_failure="null"`` is short for ``OnFailure("null")``.
+    """Treatment of rows that have no attempts left; ``on_failure="null"`` is short for ``OnFailure("null")``.
 
     Args:
         action: ``fail``: the batch fails. ``null``: the answers are null. ``column``: the answers are null, and an
@@ -445,7 +445,7 @@ def _exceptions(given: object) -> object:
     if not isinstance(kinds, Sequence) or not kinds:
         refuse("Retry.on", given, "exception types, or a function of the exception")
     for kind in kinds:
-        # CancelledError is a BaseException; retrying it would make calls that cannot be cancelled.
+        # CancelledError is a BaseException. If it were retried, calls could not be cancelled.
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             refuse("Retry.on", kind, "subclasses of Exception")
     return tuple(kinds)

@@ -1,4 +1,4 @@
-"""Signature checks of the user's functions, made before any task runs."""
+"""Checks of the signatures of the user's functions, before any task runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_nam
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
-#: Annotations, as text, of several rows or answers and of a single one.
+#: Texts of annotations that mean several rows or answers, or a single row or answer.
 _SEVERAL = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:list|List|Sequence|Iterable|Collection)\b")
 _SINGLE = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:Row|dict|Dict|Mapping)\b")
 
@@ -39,10 +39,10 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
 
     Args:
         fn: the user's function.
-        bulk: whether it is called with several rows.
+        bulk: whether a call has several rows.
 
     Raises:
-        InvalidPlanError: when ``fn`` has another form.
+        InvalidPlanError: when ``fn`` has another signature.
     """
     rows = "rows" if bulk else "row"
     wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
@@ -79,7 +79,7 @@ def _annotations(fn: Callable[..., Any]) -> tuple[str, str]:
 
 
 def takes_context(fn: Callable[..., Any]) -> bool:
-    """Return whether the second argument is ``ctx``: it has no default, or has such a name."""
+    """Return whether the second argument is ``ctx``: it has no default, or has a name such as ``ctx``."""
     required, most = _arity(fn)
     if required == 2 or most < 2:
         return required == 2
@@ -91,7 +91,7 @@ def check_resource(resource: Any) -> None:
     """Check that ``resource`` can be called without arguments, and detect common mistakes.
 
     Raises:
-        InvalidPlanError: when ``resource`` has another form.
+        InvalidPlanError: when ``resource`` has another signature.
     """
     if resource is None:
         return
@@ -110,7 +110,7 @@ def check_resource(resource: Any) -> None:
     except TypeError:
         raise InvalidPlanError(f"resource {name_of(resource)} takes {inspect.signature(resource)}; {wanted}") from None
     except ValueError:
-        # A class written in C has no signature; opening the resource reports an error, if any.
+        # A class written in C has no signature. If it needs arguments, opening the resource reports the error.
         return
 
 

@@ -1,1 +1,4 @@
-"""Public functions of enrichment. Runs on the driver, in the caller's thread: checks a request before any task runs."""
+"""Public functions of enrichment: they check a request on the driver, before any task runs.
+
+They run in the caller's thread.
+"""

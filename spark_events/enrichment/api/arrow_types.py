@@ -12,7 +12,7 @@ from pyspark.sql import types as spark
 
 __all__ = ["PLAIN", "arrow_schema"]
 
-#: Types that every supported Spark and Arrow version has, by class; decimals and nested types are converted in `_type`.
+#: Types that exist in every supported version of Spark and Arrow, by class; `_type` converts decimals and nested types.
 PLAIN: dict[type, pa.DataType] = {
     spark.BooleanType: pa.bool_(),
     spark.ByteType: pa.int8(),
@@ -55,7 +55,7 @@ def _type(kind: Any) -> pa.DataType:
         return pa.struct([_field(part.name, part.dataType, part.nullable) for part in kind.fields])
     plain = PLAIN.get(type(kind))
     if plain is None:
-        # Newer Spark versions have more types, but not every supported version can convert them to Arrow.
+        # Newer versions of Spark have more types, which some supported versions cannot convert to Arrow.
         allowed = ", ".join(["decimals", *sorted(one().simpleString() for one in PLAIN)])
         raise TypeError(
             f"type {kind.simpleString()} is not supported; allowed: {allowed}, and arrays, maps and structs of these"

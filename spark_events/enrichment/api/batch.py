@@ -1,4 +1,4 @@
-"""Execution of one batch: every call is made and answered, or the batch fails."""
+"""Execution of one batch: either every call is made and answered, or the batch fails."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
         _clear_older(replay)
         check_definition(replay, batch, request.definition().answers)
         warn_of_other_definitions(replay, batch)
-        # Registered before the calls: if the caller catches the error, Spark commits the batch all the same.
+        # Register the batch before its calls: if the caller catches the error, Spark still commits the batch.
         held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
     ledger = ledger_of(plan, request.definition().calls) if limits_of(plan) else None
     with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
         address = None if channel is None else channel.address
-        # With a number given, the user knows of the split.
+        # If the user gives a number, do not warn, because the user knows that the tasks share the limits.
         is_silent = limits.driver_channel or limits.concurrent_tasks is None
         if channel is None and ledger is not None and is_silent and not is_connect(df):
             warn_of_split(df, request.tasks or 1)
@@ -114,7 +114,7 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> Repl
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"
         )
-    # Pickle first: its error message is clearer than the errors of the checks below.
+    # Pickle first, because its error message is clearer than those of the checks below.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
     plan, schema = request.plan, request.df.schema
@@ -128,7 +128,7 @@ def _clear_older(replay: ReplayStore) -> None:
     try:
         clear_older(replay)
     except Exception as error:
-        # Old answers do no harm, and the next batch tries to delete them again.
+        # Old answers do no harm; the next batch tries again to delete them.
         _LOG.warning(
             "replay store %s: deleting the answers of earlier batches failed (%s); the next batch retries",
             replay.root, error,
@@ -152,7 +152,7 @@ def _warn(reports: list[PartitionReport]) -> None:
 
 
 def _few(warnings: Iterable[str]) -> list[str]:
-    """Return the first problems and a count of the rest: an unreachable store causes one problem per task."""
+    """Return the first problems, and the number of further ones; an unreachable store causes one problem per task."""
     texts = list(warnings)
     more = len(texts) - _MAX_PROBLEMS_LOGGED
     return texts if more <= 0 else [*texts[:_MAX_PROBLEMS_LOGGED], f"{more:,} more problems of this batch not logged"]

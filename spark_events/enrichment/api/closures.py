@@ -48,11 +48,13 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     """
     parts = _parts(plan)
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
-    # One function may call several services; their resources distinguish the calls.
+    # One function may call several services; only the resource distinguishes their calls.
     calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised() + resource.encode()).hexdigest()
-    # A changed check may reject an answer that an earlier version of the program accepted and cached.
+    # The checks of answers are part of the digest: an earlier version of the program may have cached an answer that a
+    # changed check rejects.
     again = [_dumped(name, parts[name]).hex() for name in ("Retry.on_result", "output") if name in parts]
-    # The function's columns count even with coalesce_by: with other columns it may answer the same request differently.
+    # The function's columns are part of the digest, even with coalesce_by: with other columns, the function may answer
+    # the same request differently.
     asked = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr([calls, again, *asked]).encode()).hexdigest()
     names = [described(parts[name]) for name in ("fn", "resource", "Retry.on_result", "output") if name in parts]
@@ -91,7 +93,7 @@ def _dumped(name: str, part: Any) -> bytes:
 
 
 def _held_by(part: Any) -> str:
-    """Return a message part that names the variable of a function that cannot be pickled, or ""."""
+    """Return a part of a message that names the variable that cannot be pickled, or ""."""
     from pyspark import cloudpickle
 
     code = getattr(part, "__code__", None)

@@ -1,4 +1,4 @@
-"""Entry points of enrichment: ``enrich`` (any DataFrame, lazy) and ``enrich_batch`` (one micro-batch, settled)."""
+"""Entry points of enrichment: ``enrich`` (lazy, for any DataFrame) and ``enrich_batch`` (settled, for one batch)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def enrich(
 ) -> DataFrame:
     """Add columns with the answers of an async function, called for every row when the DataFrame is computed.
 
-    Lazy, like every transformation: if Spark computes the DataFrame twice, every call is made twice. If a row fails,
-    Spark retries its task, up to ``spark.task.maxFailures`` attempts in total (one attempt in local mode).
-    :func:`enrich_batch` avoids both. Use this function with ``DataFrame.transform`` and for streams without
-    ``foreachBatch``. The idea is Flink's stateless ordered async I/O (FLINK-38605).
+    The function is lazy, like every transformation: if Spark computes the DataFrame twice, every call is made twice. If
+    a row fails, Spark retries its task, up to ``spark.task.maxFailures`` attempts in total (one attempt in local mode).
+    :func:`enrich_batch` avoids both kinds of repeated calls. Use this function with ``DataFrame.transform``, and for
+    streams without ``foreachBatch``. The idea is Flink's stateless ordered async I/O (FLINK-38605).
 
     Args:
         df: a batch or streaming DataFrame, of a classic or Connect session.
@@ -138,9 +138,9 @@ def enrich_batch(
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Call an async function for every row now, and wait until every call is answered.
 
-    The result is settled: you may use it any number of times, and no call is repeated. In ``foreachBatch``, Spark
-    therefore commits the micro-batch only after its last call. The stored result is released at the query's next batch
-    and when the query ends. The idea is Flink's stateless ordered async I/O (FLINK-38605).
+    The result is settled: every row has an answer or a final failure, and using the result again repeats no call. In
+    ``foreachBatch``, Spark therefore commits the micro-batch only after its last call. The stored result is released at
+    the query's next batch, and when the query ends. The idea is Flink's stateless ordered async I/O (FLINK-38605).
 
     Args:
         df: a batch DataFrame: the DataFrame of ``foreachBatch``, or one derived from it.

@@ -1,4 +1,4 @@
-"""Placement of rows with equal keys in one partition and in order, so that their calls run one after another."""
+"""Put rows with equal keys into one partition, in order, so that their calls run one after another."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["arranged"]
 
-#: Shuffles requested by columns: adaptive execution merges their partitions but never splits one. It does split the
-#: partitions of a rebalance and of a join with skewed keys.
+#: Shuffles that the plan requests by columns. Adaptive execution may merge partitions of such a shuffle but never
+#: splits one. It does split the partitions of a rebalance, and of a join with skewed keys.
 _NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
 
 
 def arranged(
     df: DataFrame, key: Sequence[str] | None, order_by: str | Column | Sequence[str | Column] | None
 ) -> DataFrame:
-    """Return a DataFrame whose rows with equal keys share a partition: ``df`` itself if they already do.
+    """Return a DataFrame in which rows with equal keys share a partition; ``df`` itself if they already do.
 
-    A shuffle loses the order of the rows, so the caller must name the columns that restore it. Rows are sorted by these
-    columns only, not by key: rows of different keys then alternate, and their calls run concurrently.
+    A shuffle loses the order of the rows, so the caller must name the columns that restore the order. Rows are sorted
+    by these columns only and not by key. Rows of different keys then alternate, and their calls run concurrently.
 
     Raises:
         InvalidPlanError: when ``order_by`` is missing, or cannot be applied.
@@ -71,20 +71,21 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     hashed = [expressions.apply(index) for index in range(expressions.size())]
     if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
         return False
-    # Compared by expression ids, not by names: the output of a Python function has new columns, and Spark tracks which
+    # Compare expression ids instead of names. The output of a Python function has new columns, and Spark tracks which
     # original columns they are.
     attributes = plan.output()
     output = [attributes.apply(index) for index in range(attributes.size())]
     key = {one.exprId().id() for one in output if one.name() in columns}
-    # A subset of the key's columns is enough: rows with equal keys are also equal in the subset.
+    # It is enough that the shuffle uses a subset of the key's columns, because rows with equal keys are also equal in
+    # the subset.
     return {one.exprId().id() for one in hashed} <= key
 
 
 def _stays_together(plan: Any) -> bool:
     """Return whether rows come directly from a shuffle that keeps its partitions whole.
 
-    The plan is Spark's plan before Spark adds shuffles and before adaptive execution. So no node on the path may
-    require a distribution, because Spark might add another shuffle by other columns for it.
+    The plan is Spark's plan before Spark adds shuffles and before adaptive execution. Therefore no node on the path may
+    require a distribution: for such a node, Spark might add another shuffle, by other columns.
     """
     while True:
         kind = plan.getClass().getSimpleName()

@@ -35,7 +35,7 @@ _ALLOWED = (
 
 
 def schema_of(model: type) -> spark.StructType:
-    """Return one column per field; a field that is not Optional is NOT NULL.
+    """Return one column per field; a field is NOT NULL unless it is Optional.
 
     Raises:
         InvalidPlanError: when the type of a field is not supported, or cannot be read.

@@ -1,4 +1,4 @@
-"""Check of the arguments, and their conversion to a plan for a DataFrame."""
+"""Check the arguments, and convert them to a plan for a DataFrame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["check_libraries", "names_checked", "plan_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Present names of the arguments of earlier versions.
+#: Current names of the arguments of earlier versions.
 _MOVED = {
     **{
         name: f"limits=Limits({name}=…)"
@@ -48,7 +48,7 @@ _MOVED = {
 
 
 def names_checked(function: F) -> F:
-    """Make a function reject unknown and earlier argument names with a message that has the right one."""
+    """Make a function reject unknown or renamed arguments with a message that contains the right name."""
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -120,7 +120,7 @@ def plan_of(
 
 
 def _check_names(df: DataFrame) -> None:
-    """Check that Spark can distinguish the DataFrame's columns by name."""
+    """Check that Spark can distinguish the columns of the DataFrame by name."""
     twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
     if twice:
         raise InvalidPlanError(f"the DataFrame has several columns named {twice[0]!r}: rename all but one")

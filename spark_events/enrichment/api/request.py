@@ -1,4 +1,4 @@
-"""Conversion of the caller's arguments to the enriched DataFrame, not yet computed."""
+"""Conversion of the caller's arguments to the enriched DataFrame, which is not computed yet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["Request", "mapped"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """Validated arguments of one enrichment, with the DataFrame arranged in call order."""
+    """Validated arguments of one enrichment, and the DataFrame in the order of the calls."""
 
     df: DataFrame
     plan: Plan
@@ -64,9 +64,9 @@ class Request:
         *,
         leases: bool = False,
     ) -> Request:
-        """Validate the arguments as far as possible before a task runs.
+        """Validate the arguments as far as is possible before a task runs.
 
-        ``leases`` says whether the driver leases the job's limits to the tasks.
+        ``leases`` says whether the driver leases parts of the job's limits to the tasks.
 
         Raises:
             InvalidPlanError: when an argument or a combination of arguments is invalid.
@@ -91,7 +91,7 @@ class Request:
         return cls(ordered, plan, made, inputs, identity, failure_column, tasks)
 
     def definition(self) -> Definition:
-        """Return the digests that identify the cached answers and resources that this enrichment may reuse."""
+        """Return the digests of the state (cached answers, resources) that this enrichment may reuse."""
         return definition_of(self.plan, self.output, self.df.schema, self.input_cols)
 
     def task(
@@ -106,7 +106,7 @@ class Request:
         with_column = not settles and self.plan.on_failure == "column"
         job, rate = limits_of(self.plan), None
         if channel is None and job.calls_per_second is not None:
-            # Each task spaces its attempts by itself.
+            # Without leases, each task limits its own rate.
             rate, job = job.calls_per_second / (self.tasks or 1), dataclasses.replace(job, calls_per_second=None)
         return Task(
             pickled=pickled(self.plan),
@@ -131,7 +131,7 @@ def mapped(request: Request, task: Task) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import BinaryType, StructField, StructType
 
-    # A failed row has null answers, so no answer column is NOT NULL in Spark's schema; the worker still checks NOT
+    # A failed row has null answers, so Spark's schema allows nulls in every answer column; the worker still checks NOT
     # NULL.
     answers = [StructField(field.name, field.dataType, True, field.metadata) for field in request.output.spark.fields]
     fields = [*request.df.schema.fields, *answers]

@@ -1,4 +1,4 @@
-"""Columns that an enrichment adds to a DataFrame, checked on the driver before any task runs."""
+"""Columns that an enrichment adds to a DataFrame; they are checked on the driver before any task runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: The collation that compares text by its bytes, the only one before Spark 4.
+#: The collation that compares text by its bytes; before Spark 4, it is the only one.
 _BY_BYTES = "UTF8_BINARY"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
-    """The columns of the answers, as a Spark schema and as an Arrow schema."""
+    """Columns of the answers, as a Spark schema and as an Arrow schema."""
 
     spark: StructType
     arrow: pa.Schema
@@ -196,7 +196,7 @@ def _is_foreign(kind: DataType) -> bool:
 
     if type(kind) in PLAIN or isinstance(kind, DecimalType):
         return False
-    # `_parts` yields nested types separately; Spark itself converts user-defined types.
+    # `_parts` yields nested types separately. Spark itself converts user-defined types.
     if isinstance(kind, (ArrayType, MapType, StructType, UserDefinedType)):
         return False
     try:
@@ -244,12 +244,12 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
             "or a dataclass, TypedDict or Pydantic model"
         )
     try:
-        # Creating an empty DataFrame calls Spark's own parser through public API that classic and Connect sessions of
-        # 3.5 and 4 share.
+        # Creating an empty DataFrame runs Spark's own parser. This public API is the same for classic and Connect
+        # sessions of Spark 3.5 and 4.
         return df.sparkSession.createDataFrame([], output).schema
     except Exception as wrong:
         if "char/varchar" in str(wrong):
-            # Spark parses char and varchar but then raises an internal error.
+            # Spark parses char and varchar, but later raises an internal error for them.
             raise InvalidPlanError(
                 f"output is {output!r}, with type char or varchar; allowed for text: string"
             ) from None
@@ -257,7 +257,7 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
 
 
 def _reason(wrong: Exception) -> str:
-    """Return the first line of Spark's own message, without Py4J's prefix line."""
+    """Return the first line of Spark's own message, without the line that Py4J adds."""
     message = str(wrong).strip().splitlines() or [type(wrong).__name__]
     if len(message) > 1 and message[0].startswith("An error occurred while calling "):
         return message[1].lstrip(": ")

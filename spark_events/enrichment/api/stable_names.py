@@ -1,6 +1,7 @@
 """Description of the user's functions that is the same in every driver process, for keys of a shared cache.
 
-A pickle is no such description: cloudpickle gives classes of the main script random ids, and sets have no order.
+A pickle is not such a description, because cloudpickle gives random ids to classes of the main script, and because sets
+have no order.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _PLAIN = (str, bytes, int, float, complex, type(None))
 def described(value: Any, within: tuple[int, ...] = ()) -> str:
     """Return the names of functions and classes, and the values that they hold, as text.
 
-    Code is not described, nor are functions that a function calls. Of the global variables of a function, only text,
-    bytes, numbers and None count.
+    The text describes neither the code of a function nor the functions that it calls. Of a function's global variables,
+    it contains only text, bytes, numbers and None.
 
     Args:
         value: a function, or any object that can be pickled.
@@ -44,7 +45,7 @@ def described(value: Any, within: tuple[int, ...] = ()) -> str:
         return _name(value)
     try:
         return f"{_name(value)} {described(_held(value), inside)}"
-    except Exception:  # no variables yet, or pickled by cloudpickle alone
+    except Exception:  # the function has no variables yet, or cloudpickle alone can pickle them
         return _name(type(value))
 
 
@@ -56,9 +57,9 @@ def _name(value: Any) -> str:
 
 
 def _held(value: Any) -> Any:
-    """Return what a function or an object holds."""
+    """Return the values that a function or an object holds."""
     if not inspect.isfunction(value):
-        # Items of containers are iterators that the call has made.
+        # __reduce_ex__ returns the items of a container as iterators.
         return [list(one) if isinstance(one, Iterator) else one for one in value.__reduce_ex__(4)]
     variables = inspect.getclosurevars(value)
     constants = {name: one for name, one in variables.globals.items() if isinstance(one, _PLAIN)}

@@ -1,1 +1,1 @@
-"""What accompanies a batch. Runs on the driver: checkpoint, reports, cancellation, replay, rate."""
+"""Work on the driver for a batch: checkpoint, reports, cancellation, replay, limits."""

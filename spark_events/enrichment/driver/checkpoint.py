@@ -1,8 +1,8 @@
 """Storage of a settled batch: Spark stores the result and cannot compute it again.
 
-The storage is ``localCheckpoint`` and not ``persist``. Spark recomputes persisted data when an executor is lost or when
-a table that the plan reads is written, and a recomputation would repeat the calls. A checkpoint has no plan to
-recompute from: if a block is lost with its executor, the batch fails, and Spark runs the batch again.
+The storage is ``localCheckpoint`` and not ``persist``. Spark recomputes persisted data if an executor is lost, or if a
+table that the plan reads is written; a recomputation would repeat the calls. A checkpoint has no plan from which it
+could be recomputed. If a block is lost with its executor, the batch fails, and Spark runs the batch again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from spark_events.enrichment.driver.driver_channel import DriverChannel
 
 _FIRST_WITH_LEVELS = (4, 0)
-#: Local property of a Spark thread: if "true", a checkpoint job first writes the marked checkpoints of its ancestors.
+#: Local property of a Spark thread. If it is "true", a checkpoint job first writes the checkpoints that are marked
+#: among its ancestors.
 _ANCESTORS_FIRST = "spark.checkpoint.checkpointAllMarkedAncestors"
 
 
@@ -37,9 +38,9 @@ _connected: weakref.WeakSet[Any] = weakref.WeakSet()
 def _leave_to_the_server() -> None:
     """Prevent a hang at interpreter exit without ``spark.stop()``, for example after an exception.
 
-    When such a plan is garbage-collected, PySpark's client makes a call for which grpc starts a thread, and waits for
-    it. No thread starts during interpreter shutdown, so the wait would never end. The server releases what a session
-    stored when the session ends.
+    When such a plan is garbage-collected, PySpark's client makes a call, and waits for it. grpc starts a thread for the
+    call, but no thread can start during interpreter shutdown, so the wait would never end. Removing the plan's relation
+    id prevents the call. The server releases a session's stored data when the session ends.
     """
     for plan in list(_connected):
         plan._relation_id = None
@@ -54,7 +55,7 @@ class Settled:
     Attributes:
         df: the DataFrame, including the hidden column.
         reports: one report of each partition that had rows.
-        release: deletes the stored result; may be called more than once.
+        release: deletes the stored result; repeated calls are allowed.
     """
 
     def __init__(self, df: DataFrame, release: Callable[[], None]) -> None:
@@ -96,8 +97,7 @@ def settle(lazy: DataFrame, storage: Storage, channel: DriverChannel | None = No
     settled = _stored(lazy, storage, channel)
     if storage == "reliable" or is_connect(lazy) or is_local(lazy):
         return settled
-    # Copy one of the two results. The copy makes no calls and has no shuffle, so Spark does not attempt its stage
-    # again.
+    # Copy one of the two results. The copy makes no calls and has no shuffle, so Spark does not run its stage again.
     with _released_if_it_fails(settled):
         copies = 2 if storage == "replicated" else 1
         if not may_have_two_results(lazy.sparkSession, _rdd(settled.df), copies, settled.reports, channel):
@@ -114,14 +114,14 @@ def _stored(lazy: DataFrame, storage: Storage, channel: DriverChannel | None) ->
         if storage == "reliable":
             _write(settled.df, _reports_of(settled.df))
         elif connect or not is_local(lazy):
-            # At the end of a job Spark looks for blocks that were lost with their executors, recomputes them and
-            # truncates the plan. So a second job reads the reports afterwards. (`noop` and not `count`: Connect runs a
-            # query's own job in a way that does not truncate the plan.)
+            # At the end of a job, Spark looks for blocks that were lost with their executors, recomputes them, and
+            # truncates the plan. Therefore a second job reads the reports afterwards. (Use `noop` and not `count`: for
+            # a query of its own, Connect runs a job that does not truncate the plan.)
             settled.df.write.format("noop").mode("overwrite").save()
         else:
             channel = None  # the next job makes the calls
         if channel is not None:
-            # A task that still runs could store another result in place of the one that is read now.
+            # A task that is still running could store another result in place of the result that is read now.
             channel.stop_all()
         reports = (PartitionReport.from_bytes(row.report) for row in _reports_of(settled.df).collect())
         settled.reports = sorted(reports, key=lambda one: one.partition)
@@ -147,7 +147,7 @@ def _reports_of(df: DataFrame) -> DataFrame:
 
 
 def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame, Callable[[], None]]:
-    """Return the DataFrame, which the next job that computes it stores, and a function that releases it."""
+    """Return the DataFrame and a function that releases it; the next job that computes the DataFrame stores it."""
     if storage == "reliable":
         return _reliable(lazy)
     if connect and _version(lazy) < _FIRST_WITH_LEVELS:
@@ -169,7 +169,7 @@ def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame
 def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
     """Mark the DataFrame for a reliable checkpoint; :func:`_write` writes it.
 
-    Marking first makes the path of the files known, so they can be deleted if writing fails.
+    After the mark, the path of the files is known, so the files can be deleted if writing fails.
     """
     context = lazy.sparkSession.sparkContext
     folder = context.getCheckpointDir()
@@ -187,8 +187,9 @@ def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
 def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     """Write the files of a reliable checkpoint.
 
-    A job over the checkpoint would compute it twice, once for itself and once for the files, and repeat every call.
-    Checkpointing a DataFrame derived from it writes the files first.
+    A job over the checkpoint itself would compute it twice, once for the job and once for the files, and would repeat
+    every call. Instead, a DataFrame derived from the checkpoint is checkpointed, which writes the files of its ancestor
+    first.
     """
     context = marked.sparkSession.sparkContext
     before: Any = context.getLocalProperty(_ANCESTORS_FIRST)
@@ -198,7 +199,7 @@ def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     finally:
         context.setLocalProperty(_ANCESTORS_FIRST, before)
     if not _rdd(marked).isCheckpointed():
-        # Any later job over it would repeat the calls.
+        # Without these files, any later job would repeat the calls.
         raise RuntimeError(
             "Spark did not write the checkpoint of Buffer.storage='reliable'; the batch fails, because continuing would"
             " repeat its calls; see the driver's log for the cause, or use another Buffer.storage"
@@ -213,8 +214,8 @@ def _rdd(df: DataFrame) -> Any:
 def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
     """Store the result with ``persist``, because Connect on Spark 3.5 has no checkpoints.
 
-    The server analyses a plan again for every action and looks up stored data by the plan, but rand() without a seed
-    gets a new seed each time. A view is analysed once.
+    For every action, the server analyses a plan again and looks up stored data by the plan. rand() without a seed gets
+    a new seed each time, so the look-up would fail. A view is analysed only once.
     """
     session, name = lazy.sparkSession, f"spark_events_{uuid.uuid4().hex}"
     lazy.createTempView(name)

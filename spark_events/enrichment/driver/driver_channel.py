@@ -1,10 +1,10 @@
-"""Driver side of the driver channel: a port on which the driver notifies tasks that their calls are no longer wanted.
+"""Driver side of the driver channel, a port over which the driver stops tasks whose calls are no longer needed.
 
-Each batch of ``enrich_batch`` has its own channel while it runs: the driver's thread waits for the batch, and stops its
-tasks when the wait ends. A lazy enrichment has none: no thread waits for its jobs.
+Each batch of ``enrich_batch`` has its own channel while the batch runs. A thread on the driver waits for the batch, and
+stops the batch's tasks when the wait ends. A lazy enrichment has no channel, because no thread waits for its jobs.
 
-Tasks also report their attempt, so the driver knows whether two attempts may have stored a result. If the job has
-limits, tasks lease parts of the limits.
+Tasks also report their attempt, so that the driver detects two attempts that may both have stored a result. If the job
+has limits, the tasks lease parts of the limits over this channel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 16
 _CLOSE_SECONDS = 1.0
-#: Size of a connection's buffer if tasks request leases; with a smaller buffer, asyncio pauses at each request.
+#: Buffer size of a connection whose task requests leases. With a smaller buffer, asyncio would pause reading at each
+#: request.
 _ASKS_BYTES = 1 << 16
 #: Spark kills the tasks of an ended job within four seconds.
 _LINGER_SECONDS = 5.0
@@ -62,7 +63,7 @@ class DriverChannel:
         self._hello_seconds = hello_seconds
         self._most_strangers = most_strangers
         self._background = BackgroundLoop()
-        # The attributes below are used by the loop's thread only.
+        # Only the loop's thread uses the attributes below.
         self._stopped = False
         self._strangers = 0
         self._tasks: dict[TaskAttempt, asyncio.StreamWriter] = {}
@@ -133,7 +134,7 @@ class DriverChannel:
             self._compare(attempt)
             if self._ledger is not None:
                 await self._give_leases(self._ledger, attempt, reader, writer)
-            # A task sends nothing after its hello message; the read ends when the connection closes.
+            # A task sends nothing after its hello message, so this read ends only when the connection closes.
             while await reader.read(HELLO_BYTES):
                 pass
         finally:
@@ -154,7 +155,7 @@ class DriverChannel:
             ledger.leave(attempt)
 
     def _compare(self, attempt: TaskAttempt) -> None:
-        """Stop the older of two attempts, regardless of which connects first."""
+        """Stop the older of two attempts, whichever connects first."""
         others = self._attempts.setdefault(attempt.partition, [])
         if attempt not in others:
             others.append(attempt)
@@ -187,7 +188,7 @@ class DriverChannel:
 def batch_channel(
     df: DataFrame, *, wanted: bool = True, ledger: Ledger | None = None
 ) -> contextlib.AbstractContextManager[DriverChannel | None]:
-    """Return a context manager that opens the channel of one batch and stops its tasks at the end.
+    """Return a context manager that opens the channel of one batch, and stops the batch's tasks at the end.
 
     The context manager returns None if the driver opens no port.
     """
@@ -198,7 +199,7 @@ def batch_channel(
 
 @contextlib.contextmanager
 def opened_channel(bind: str, host: str, ledger: Ledger | None = None) -> Iterator[DriverChannel | None]:
-    """Open a channel at an address and stop its tasks at the end; yield None if the port does not open."""
+    """Open a channel at an address, and stop its tasks at the end; yield None if the port cannot be opened."""
     channel = DriverChannel(ledger)
     if not channel.open(bind, host):
         yield None
@@ -228,11 +229,13 @@ def may_have_two_results(
 ) -> bool:
     """Return whether a stored batch may contain two results of one partition.
 
-    Spark computes a partition twice at the same time under speculation and when it attempts a stage again. Both tasks
-    may store their result, on two executors, and a reader uses either. Spark assumes that they are equal, but calls to
-    external services make them differ. In local mode a partition has one location, so this check runs on clusters only.
+    With speculation, or when Spark attempts a stage again, it may compute a partition twice at the same time. Both
+    tasks may store their result, on two executors, and a reader uses one of the two. Spark assumes that the results are
+    equal, but calls of external services can make them differ. In local mode, a partition has only one location, so
+    this check runs on clusters only.
 
-    Counting blocks alone is not enough: the older attempt may store its result later, or in place of a replica.
+    Counting the stored blocks is not enough, because the older attempt may store its result later, or in place of a
+    replica.
 
     Args:
         session: the Spark session of the batch.
@@ -253,12 +256,12 @@ def may_have_two_results(
     try:
         return _most_blocks(session, rdd) > copies
     except Exception:
-        # Spark does not document this method; if it fails, one copy too many does no harm.
+        # Spark does not document this method. If it fails, return True, because an unnecessary copy does no harm.
         return True
 
 
 def _most_blocks(session: SparkSession, rdd: Any) -> int:
-    """Return the largest number of locations of one partition when the job that read the reports began.
+    """Return the largest number of locations of a partition, at the time when the job that read the reports began.
 
     (The ``BlockManager`` knows the current number, but py4j cannot access it on Spark 4.3.)
     """

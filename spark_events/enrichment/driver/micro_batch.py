@@ -1,4 +1,4 @@
-"""Identity of the query and micro-batch to which a DataFrame belongs."""
+"""Identity of the query and micro-batch that a DataFrame belongs to."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Identity of a micro-batch, equal for the same rows over restarts.
+    """Identity of a micro-batch; it stays the same for the same rows after a restart.
 
-    Outside of streaming it is empty unless the caller passes ``query`` or ``batch_id``.
+    Outside of streaming, it is empty unless the caller passes ``query`` or ``batch_id``.
 
     Attributes:
         query: the query's id, or a name that the caller passed.
         batch: the number of the batch.
         run: Spark's id of this run of the query, or "" if unknown; it changes at a restart.
         spark_query: Spark's id of the query, or "" if unknown; ``query`` may be a name from the caller instead.
-        streams: whether a Spark query runs the batch; a batch job may pass a query and number, but no next batch
-            follows.
+        streams: whether a Spark query runs the batch. A batch job may also pass a query and a number, but it has no
+        next
+            batch.
     """
 
     query: str
@@ -42,7 +43,7 @@ class MicroBatch:
 
     @property
     def scope(self) -> str:
-        """The batch's part of idempotency keys."""
+        """Part of the idempotency keys that identifies the batch."""
         return f"{self.query}/{'' if self.batch is None else self.batch}"
 
     def __str__(self) -> str:
@@ -52,12 +53,12 @@ class MicroBatch:
 
 
 def is_connect(df: DataFrame) -> bool:
-    """Return whether the DataFrame belongs to a Connect session, without importing Connect's dependencies."""
+    """Return whether the DataFrame belongs to a Connect session; does not import Connect's dependencies."""
     return type(df).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(df: DataFrame) -> bool:
-    """Return whether the executor of a classic session is the driver itself and so cannot be lost separately."""
+    """Return whether a classic session has only the driver as its executor, which cannot be lost separately."""
     master = str(df.sparkSession.sparkContext.master)
     return master == "local" or master.startswith("local[")
 
@@ -112,7 +113,7 @@ def running(df: DataFrame, query: str) -> StreamingQuery | None:
 def _run_of(df: DataFrame, query: str) -> str:
     """Return the id of the query's current run, or "" if unknown.
 
-    The id is read from the query, because user code may change the job group, which Spark names after the run.
+    The id is read from the query. The job group also has the id, but user code may change the job group.
     """
     if query:
         with contextlib.suppress(Exception):  # Held reports this error
@@ -122,7 +123,7 @@ def _run_of(df: DataFrame, query: str) -> str:
 
 
 def _is_of_a_stream(df: DataFrame) -> bool:
-    """Return whether a running query created the DataFrame: only batches of a query use its session."""
+    """Return whether a running query created the DataFrame; only the batches of a query use its session."""
     with contextlib.suppress(Exception):  # not a documented part of Spark
         session = df._jdf.sparkSession()
         running = session.sharedState().activeStreamingQueries()

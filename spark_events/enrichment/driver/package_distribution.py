@@ -1,4 +1,4 @@
-"""Distribution of this package to executors that lack it, once per Spark application or Connect session."""
+"""Ship this package to executors that lack it, once per Spark application or Connect session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parents[2]
 _lock = threading.Lock()
-#: Applications and sessions that have the package; weak references, so stopped sessions disappear.
+#: Applications and sessions that have the package. The references are weak, so stopped sessions disappear.
 _shipped: weakref.WeakSet[Any] = weakref.WeakSet()
 _folder: tempfile.TemporaryDirectory[str] | None = None
 _archive: Path | None = None
@@ -31,7 +31,7 @@ def ship(df: DataFrame) -> None:
     The driver's version of the package overrides the version that is installed on the executors.
     """
     if not _PACKAGE.is_dir():
-        return  # the driver imports the package from an archive, which --py-files shipped to the executors as well
+        return  # --py-files has shipped the archive from which the driver imports the package to the executors too
     session = df.sparkSession
     if is_connect(df):
         with _lock:
@@ -51,8 +51,8 @@ def ship(df: DataFrame) -> None:
 def archive() -> Path:
     """Return the path of a zip of this package's Python files, built once per process.
 
-    The name contains a digest of the content. In a Connect session, the client and the server's foreachBatch process
-    both ship their files, and Spark rejects a name that exists with different content.
+    The name contains a digest of the content, because Spark rejects an existing name with different content. In a
+    Connect session, both the client and the server's foreachBatch process ship their files.
     """
     global _folder, _archive  # noqa: PLW0603
     if _archive is None or not _archive.exists():
@@ -61,7 +61,7 @@ def archive() -> Path:
             _folder = tempfile.TemporaryDirectory(prefix="spark-events-")
         made = Path(_folder.name) / f"spark_events-{__version__}-{_digest(content)}.zip"
         made.write_bytes(content)
-        # Assigned last, so that a file that was written in part (disk full) is never shipped.
+        # Assign the path last, so that an incomplete file (for example after a full disk) is never shipped.
         _archive = made
     return _archive
 
@@ -80,6 +80,6 @@ def _digest(content: bytes) -> str:
 
 def _add(made: zipfile.ZipFile, folder: Path, name: str) -> None:
     for file in sorted(folder.rglob("*.py")):
-        # Without the file's modification time, which depends on the installation.
+        # Omit the file's modification time, because it depends on the installation.
         entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}")
         made.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)

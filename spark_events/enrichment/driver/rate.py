@@ -1,4 +1,4 @@
-"""Limits of a job, leased to its tasks or divided among concurrent tasks."""
+"""Limits of a job: the driver leases them to the tasks, or divides them among concurrent tasks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from spark_events.errors import InvalidPlanError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Physical plan nodes of Spark 3.5 to 4 whose RDDs are created without a job: leaves that read available data, ...
+#: Nodes of Spark's physical plans, versions 3.5 to 4, whose RDDs are created without a job: leaf nodes that read
+#: available data, ...
 _AT_HAND = (
     "CommandResultExec", "LocalTableScanExec", "OneRowRelationExec", "RDDScanExec", "RangeExec", "RowDataSourceScanExec"
 )  # fmt: skip
-#: ... and inner nodes that process each partition separately. Other nodes sort by range, broadcast, number rows or fill
-#: a cache.
+#: ... and inner nodes that process each partition separately. Other nodes may run a job: to sort by range, to
+#: broadcast, to number rows or to fill a cache.
 _ONE_BY_ONE = (
     "ArrowEvalPythonExec", "BatchEvalPythonExec", "CoalesceExec", "ColumnarToRowExec", "ExpandExec", "FilterExec",
     "GenerateExec", "InputAdapter", "MapInArrowExec", "MapInPandasExec", "ProjectExec", "PythonMapInArrowExec",
@@ -42,18 +43,18 @@ def partitions_of(df: DataFrame) -> int | None:
         return None  # adaptive execution decides the number at run time
     if _is_idle(plan):
         return int(execution.toRdd().getNumPartitions())
-    # The planned number, which is an upper bound for a coalesce, and 0 if Spark does not know it.
+    # Use the planned number. It is an upper bound for a coalesce, and 0 if Spark does not know it.
     planned = int(plan.outputPartitioning().numPartitions())
     return planned or None
 
 
 def _is_idle(plan: Any) -> bool:
-    """Return whether the RDD is created without a job: no sampling, broadcast, subquery, cache or file listing."""
+    """Return whether Spark creates the RDD without a job: no sampling, broadcast, subquery, cache or file listing."""
     if not plan.subqueries().isEmpty():
         return False
     kind = _kind(plan)
     if kind == "FileSourceScanExec":
-        # The index of a partitioned table lists its files on first use, with a job if there are many.
+        # The index of a partitioned table lists its files on first use; for many files, the listing runs a job.
         return _kind(plan.relation().location()) == "InMemoryFileIndex"
     children = plan.children()
     if kind not in (_ONE_BY_ONE if children.size() else _AT_HAND):
@@ -68,25 +69,25 @@ def _kind(one: Any) -> str:
 _LOG = logging.getLogger(__name__)
 #: Spark's default for dynamicAllocation.maxExecutors: Int.MaxValue.
 _AS_MANY_AS_IT_LIKES = 2**31 - 1
-#: Spark's default number of executors on YARN and Kubernetes without dynamic allocation.
+#: Spark's default number of executors on YARN and Kubernetes, without dynamic allocation.
 _EXECUTORS = 2
-#: Matches the number of workers and the cores of each.
+#: Pattern of a local cluster's master, with the number of workers and the cores of each worker.
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
-#: A task that waits longer than this, in seconds, appears to hang.
+#: A task whose first wait is longer than this, in seconds, looks like a task that hangs; log a warning.
 _LONG_SECONDS = 10.0
 
 
-#: Ledgers of this application, by function and limits; the micro-batches of a stream share one ledger.
+#: Ledgers of this application, by function and limits. The micro-batches of a stream share one ledger.
 _ledgers: LruCache[Ledger] = LruCache()
 _ledgers_lock = threading.Lock()
-#: Slots of Connect servers, by session id.
+#: Number of task slots of each Connect server, by session id.
 _connect_slots: dict[str, int] = {}
-#: Number of rows of the DataFrame whose default partitions are counted as the slots of a Connect server.
+#: Number of rows of the DataFrame whose default number of partitions gives the slots of a Connect server.
 _PROBE_ROWS = 100_000
 
 
 def limits_of(plan: Plan) -> JobLimits:
-    """Return the limits of the job."""
+    """Return the limits that apply to the whole job."""
     amount = None if plan.budget is None else plan.budget.per_minute
     return JobLimits(plan.rate_limit, amount, plan.max_in_flight_job)
 
@@ -101,7 +102,7 @@ def ledger_of(plan: Plan, calls: str) -> Ledger:
 def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool) -> int | None:
     """Return the number of tasks that share the job's limits without leases.
 
-    Return None if the number is unknown.
+    The result is None if the number is unknown.
 
     Args:
         df: the DataFrame in call order.
@@ -126,8 +127,8 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
 def _slots_of_connect(df: DataFrame) -> int:
     """Return the current number of task slots of a Connect server.
 
-    The number is the server's default number of partitions. Connect has no API for this number, so a job of a few
-    milliseconds counts the partitions, once per session.
+    The number is the server's default number of partitions. Connect has no API for this number, so a job counts the
+    partitions once per session, in a few milliseconds.
     """
     session = df.sparkSession
     known = str(session.session_id)  # type: ignore[attr-defined]
@@ -139,13 +140,13 @@ def _slots_of_connect(df: DataFrame) -> int:
 
 
 def names_of_limits(plan: Plan) -> list[str]:
-    """Return the names of the job's limits that a plan has."""
+    """Return the names of the job-wide limits that a plan has."""
     names = {"rate_limit": plan.rate_limit, "budget": plan.budget, "max_in_flight_job": plan.max_in_flight_job}
     return [name for name, value in names.items() if value is not None]
 
 
 def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
-    """Check that tasks can share the job's limits, and log the share of a task.
+    """Check that the tasks can share the job's limits, and log the share of each task.
 
     Raises:
         InvalidPlanError: when the job has limits and the number of concurrent tasks is unknown.
@@ -174,8 +175,8 @@ def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
 def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool = True) -> int | None:
     """Return the number of tasks that run concurrently, or None if it is unknown.
 
-    The caller's number is used if given. Otherwise it is the number of the cluster's task slots, including slots that
-    may still be added, or the number of partitions if that is known and smaller.
+    If the caller gave a number, the function returns it. Otherwise, the result is the number of the cluster's task
+    slots, including slots that may still be added. If the number of partitions is known and smaller, it is the result.
     """
     if given is not None:
         return given
@@ -194,11 +195,12 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
 
 
 def _slots(df: DataFrame, looks_back: bool) -> tuple[int | None, bool]:
-    """Return the task slots of all executors that may run, and whether that number is an upper bound.
+    """Return the task slots of all executors that may run, and whether this number is an upper bound.
 
-    A batch may begin while few executors run: at the start of an application, while Spark replaces a lost executor, or
-    after dynamic allocation has removed idle executors. None: Spark sets no limit. ``looks_back`` includes past
-    executors, which takes JVM calls for each executor of the application so far.
+    More executors may be added, because a batch may begin while few are running: at the start of an application, while
+    Spark replaces a lost executor, or after dynamic allocation has removed idle executors. None means that Spark sets
+    no limit. With ``looks_back``, past executors are included, which takes JVM calls for each executor of the
+    application so far.
     """
     scala = df.sparkSession.sparkContext._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
@@ -216,9 +218,9 @@ def _slots(df: DataFrame, looks_back: bool) -> tuple[int | None, bool]:
 
 
 def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
-    """Return the most task slots that the settings allow the application, or None if they set no limit."""
+    """Return the maximum number of task slots that the settings allow, or None if they set no limit."""
     each = int(profile.maxTasksPerExecutor(conf))
-    # Without spark.executor.cores, a standalone executor gets all cores of its machine.
+    # Without spark.executor.cores, an executor of a standalone cluster gets all cores of its machine.
     size = int(conf.getInt("spark.executor.cores", 1)) if profile.isCoresLimitKnown() else None
 
     def of_cores(cores: int) -> int:
@@ -242,7 +244,7 @@ def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
 
 
 def _ever(scala: Any) -> int:
-    """Return the most task slots that the application has had at one time, as far as Spark's status store knows."""
+    """Return the highest number of task slots that the application has had at one time, from Spark's status store."""
     changes: list[tuple[int, int]] = []
     with contextlib.suppress(Exception):  # not a documented part of Spark
         executors = scala.statusStore().executorList(False)
@@ -252,5 +254,5 @@ def _ever(scala: Any) -> int:
             changes.append((int(executor.addTime().getTime()), slots))
             if removed.isDefined():
                 changes.append((int(removed.get().getTime()), -slots))
-    # At equal times, removals (negative numbers) sort before additions.
+    # At equal times, removals (negative numbers) come before additions.
     return max(itertools.accumulate(slots for _, slots in sorted(changes)), default=0)

@@ -1,4 +1,4 @@
-"""Release of what settled batches store: at the query's next batch, and when the query ends."""
+"""Release of the data that settled batches store, at the query's next batch and when the query ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Release = Callable[[], None]
 
 
 class Held:
-    """Release functions of the current batches of this process, by query."""
+    """Functions that release the data of the current batches of this process, by query."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +28,7 @@ class Held:
         self._watched: set[str] = set()
 
     def begin(self, df: DataFrame, batch: MicroBatch) -> None:
-        """Register a batch that starts an enrichment, and release what an earlier batch of its query stored."""
+        """Register a batch that starts an enrichment, and release the data of the query's earlier batch."""
         if not _is_followed(batch):
             return
         with self._lock:
@@ -42,15 +42,16 @@ class Held:
         self._watch(df, batch)
 
     def add(self, batch: MicroBatch, release: Release | None, when_committed: Release | None = None) -> None:
-        """Register functions that release what a batch stored.
+        """Register functions that release a batch's data.
 
-        Outside of streaming they are ignored: Spark releases the data when it is no longer referenced.
+        Outside of streaming, the functions are ignored: Spark releases the data when no object refers to it.
 
         Args:
             batch: the batch that stored the data.
             release: called at the query's next batch and when the query ends.
-            when_committed: called only when the query ends, and only if this batch is committed; at the next batch, the
-                caller deletes older data itself.
+            when_committed: called when the query ends, but only if this batch is committed. At the next batch, the
+            caller
+                itself deletes the older data.
         """
         if not _is_followed(batch):
             return
@@ -62,12 +63,12 @@ class Held:
                 if when_committed is not None:
                     self._committed.setdefault(batch.query, []).append(when_committed)
                 return
-        # The query was stopped while the calls were made, so this batch is never committed.
+        # The query was stopped during the calls, so this batch will never be committed.
         if release is not None:
             _all([release])
 
     def end(self, batch: MicroBatch, last_committed: int | None) -> None:
-        """Release what a query's batches stored, because the run of this batch's query has ended.
+        """Release the data of a query's batches, because the run of this batch's query has ended.
 
         Args:
             batch: a batch of the ended run.
@@ -78,7 +79,7 @@ class Held:
             self._watched.discard(_run(batch))
             holding = self._holding.get(query)
             if holding is None or holding[0].run != batch.run:
-                # The query was restarted meanwhile; the registered functions belong to the new run.
+                # The query has been restarted, so the registered functions belong to the new run.
                 return
             del self._holding[query]
             committed = self._committed.pop(query, [])
@@ -87,7 +88,7 @@ class Held:
             _all(committed)
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
-        """Wait in a thread for the end of the query; a listener would call Python from Spark's own thread."""
+        """Wait for the end of the query in a thread; a listener instead would call Python from Spark's own thread."""
         if is_connect(df):
             return
         try:
@@ -111,7 +112,7 @@ class Held:
                 query.awaitTermination()
             committed = None
             with contextlib.suppress(Exception):
-                # The last progress may belong to a trigger that found no data.
+                # The last progress may be from a trigger that found no data.
                 with_data = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
                 committed = int(with_data[-1]["batchId"]) if with_data else None
             self.end(batch, committed)
@@ -120,7 +121,7 @@ class Held:
 
 
 def _is_followed(batch: MicroBatch) -> bool:
-    """Return whether the batch's data is released at its query's next batch or end."""
+    """Return whether the batch's data will be released at the query's next batch or at its end."""
     return batch.streams and bool(batch.query) and batch.batch is not None
 
 
@@ -133,9 +134,9 @@ def _all(releases: list[Release]) -> None:
         try:
             release()
         except Exception as error:
-            # If the session was stopped, Spark has released the data already.
+            # If the session was stopped, Spark has already released the data.
             _LOG.debug("the stored data of a batch was not released: %s", error)
 
 
-#: The instance of this process.
+#: The instance for this process.
 held = Held()

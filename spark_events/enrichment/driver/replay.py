@@ -1,7 +1,7 @@
-"""Driver side of the replay store: checks before a batch, warnings, and deletion after it.
+"""Driver side of the replay store: checks before a batch, warnings, and deletion after the batch.
 
-The key of stored answers consists of the function's name, ``Replay.version``, the output and the columns that form a
-request. The function's code is not part of it: a changed function with the same version gets the stored answers.
+The key of a stored answer consists of the function's name, ``Replay.version``, the output, and the columns that form a
+request. The function's code is not part of the key: a changed function with the same version gets the stored answers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from spark_events.errors import InvalidPlanError
 _LOG = logging.getLogger(__name__)
 _PROBE = b"spark-events"
 
-#: Maps (store, query, run, batch, folder) to the digest of the definition whose answers this process stored; "" for a
-#: folder of an earlier process.
+#: Maps (store, query, run, batch, folder) to the digest of the definition whose answers this process has stored there.
+#: The digest of a folder from an earlier process is "".
 _definitions: OrderedDict[tuple[str, str, str, int, str], str] = OrderedDict()
 _MOST_DEFINITIONS = 1_000
 
@@ -32,7 +32,7 @@ def check_store(root: str, *, shared: bool) -> None:
 
     Args:
         root: the address of the store.
-        shared: whether executors see the same local folders as the driver.
+        shared: whether executors and the driver have the same local folders.
 
     Raises:
         InvalidPlanError: when the address is invalid or the folder cannot be used.
@@ -66,7 +66,8 @@ def _try(system: fs.FileSystem, folder: str) -> None:
 def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None:
     """Reject two different functions that would share their answers in one run of a batch.
 
-    Outside of streaming, a second run in the same process looks the same, so the function only logs a warning there.
+    Outside of streaming, a second run of the batch in the same process cannot be distinguished, so the function only
+    logs a warning.
 
     Args:
         store: the replay store of one enrichment of the batch.
@@ -94,16 +95,16 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
 
 
 def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
-    """Warn once per batch if the store has answers of other definitions but none of this one."""
+    """Warn once per batch if the store has answers of other definitions, but no answer of this definition."""
     run = (store.root, batch.query, batch.run, store.batch)
     try:
         found = answers_of_others(store, {folder for *owner, folder in list(_definitions) if tuple(owner) == run})
     except Exception as error:
-        # The tasks also read the folders, and report the error.
+        # The tasks read these folders too, and will report the error.
         _LOG.debug("the folders of the replay store %s cannot be listed: %s", store.root, error)
         return
     if answers := sum(found.values()):
-        # Remember the folders, so that the batch's other enrichments do not warn about them again.
+        # Remember the folders; otherwise the other enrichments of the batch would warn about them again.
         _definitions.update({(*run, folder): "" for folder in found})
         _LOG.warning(
             "replay store %s contains %s answers for %s, all of another definition (another function, output, "
@@ -113,7 +114,7 @@ def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
 
 
 def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
-    """Count the batch's answers under other definitions, by folder; empty if this definition has answers.
+    """Count the batch's answers of other definitions, by folder; empty if this definition has answers.
 
     Args:
         store: the replay store of this definition.
@@ -130,7 +131,9 @@ def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
 
 
 def clear_older(store: ReplayStore) -> None:
-    """Delete answers of earlier batches: a query starts a batch only when the earlier batches are committed."""
+    """Delete the answers of earlier batches, which are committed, because a query starts a batch only after their
+    commit.
+    """
     system, root = open_store(store.root)
     for folder in _folders(system, f"{root}/{store.query_folder}"):
         if folder.base_name.isdigit() and int(folder.base_name) < store.batch:
@@ -138,7 +141,7 @@ def clear_older(store: ReplayStore) -> None:
 
 
 def clear(store: ReplayStore) -> None:
-    """Delete the answers of this batch after its commit."""
+    """Delete the answers of this batch after the batch is committed."""
     system, root = open_store(store.root)
     with contextlib.suppress(FileNotFoundError):
         system.delete_dir(f"{root}/{store.query_folder}/{store.batch}")

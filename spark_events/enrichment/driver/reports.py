@@ -1,4 +1,4 @@
-"""Evaluation of the partitions' reports: the error that fails a batch, and the batch's event."""
+"""Evaluation of the partitions' reports: the error that fails a batch, and the event about the batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPES_IN_EVENT = 20
 
 
 def warn_of_failures(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) -> None:
-    """Log the typical causes of failures that do not fail the batch, once per batch."""
+    """Log the likely causes of failures that do not fail the batch, once per batch."""
     failed = sum(report.failed for report in reports)
     for text in different(plan, (sample.failure for report in reports for sample in report.samples)):
         _LOG.warning("%s: %s rows have no answer. Hint: %s", batch, f"{failed:,}", text)
@@ -104,7 +104,7 @@ def enrichment_event(
     if limited := Counter({cause: round(1000 * spent) for cause, spent in total["limited"].items()}):
         attributes["spark.enrich.limited_by"] = json.dumps(dict(limited.most_common()))
     if types:
-        # One JSON text, because backends index each attribute name.
+        # Use one JSON text, because many backends index each attribute name.
         attributes["spark.enrich.failures_by_type"] = json.dumps(dict(types.most_common(_TYPES_IN_EVENT)))
     if query := batch.spark_query or batch.query:
         attributes["spark.streaming.query.id"] = query
@@ -139,19 +139,19 @@ def post(df: DataFrame, event: dict[str, Any]) -> bool:
             return False
         door.add(json.dumps(event))
     except Exception as error:
-        # The batch is settled; a missing event is no reason to fail it.
+        # The batch is settled, so a missing event is no reason to fail it.
         _LOG.warning("EnrichmentEvent dropped: posting it to Spark failed (%s); the batch continues", error)
         return False
     return True
 
 
 def _as_written(ratio: float) -> Fraction:
-    """Return the exact decimal value: as a float, 0.29 of 100 rows is slightly less than 29 rows."""
+    """Return the exact decimal value. As a float, 0.29 of 100 rows would be slightly less than 29 rows."""
     return Fraction(str(float(ratio)))
 
 
 def _varied(samples: list[Sample]) -> list[Sample]:
-    """Return the samples reordered: first one of each failure type, then the rest."""
+    """Return the samples in a new order: first one sample of each failure type, then the other samples."""
     seen: set[str] = set()
     first: list[Sample] = []
     rest: list[Sample] = []

@@ -1,4 +1,4 @@
-"""Warnings, logged once per application, about Spark settings that change how an enrichment behaves."""
+"""Warnings about Spark settings that affect an enrichment, logged once per application."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Logged warnings, by application and text: a stream starts its enrichments in every micro-batch.
+#: Logged warnings, by application and text. A stream starts its enrichments in every micro-batch, and must not repeat
+#: them.
 _logged: set[tuple[str, str]] = set()
 
 
 def warn_of_settings(df: DataFrame, plan: Plan) -> None:
-    """Warn about settings that change what this plan does."""
+    """Warn about settings that change the effect of this plan."""
     _warn(df, [*_of_speculation(df), *_of_reuse(df, plan)])
 
 
 def warn_of_storage(df: DataFrame, storage: str) -> None:
-    """Warn about settings that endanger a batch stored on executors."""
+    """Warn about settings that endanger a batch that is stored on executors."""
     if storage != "reliable":
         _warn(df, [*_of_cached_idle_timeout(df)])
 
 
 def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
-    """Warn that the number of executors has no upper bound, so these limits may be exceeded."""
+    """Warn that the number of executors has no upper bound, so that the job may exceed these limits."""
     _warn(
         df,
         [
@@ -42,7 +43,7 @@ def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
 
 
 def warn_of_split(df: DataFrame, tasks: int) -> None:
-    """Warn that the driver cannot lease the limits of the job, so tasks share them evenly."""
+    """Warn that the driver cannot lease parts of the job's limits, so that the tasks share the limits evenly."""
     _warn(
         df,
         [
@@ -87,7 +88,7 @@ def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
 
 
 def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
-    """This timeout removes executors that store data; by default, Spark does not remove them."""
+    """Warn of the timeout after which Spark removes executors that store data; by default, there is no timeout."""
     key = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
     timeout = _setting(df, key)
     is_local = (_setting(df, "spark.master") or "").partition("[")[0] == "local"

@@ -1,3 +1,5 @@
-"""Calls and their order, limits and failures. Runs in Spark's Python workers, without Spark and Arrow; the calls run
-on an event loop in a thread of its own.
+"""Calls of the user's function: their order, limits and failures.
+
+The engine runs in Spark's Python workers, but uses neither Spark nor Arrow. The calls run on an event loop in a thread
+of its own.
 """

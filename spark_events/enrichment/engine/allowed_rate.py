@@ -1,8 +1,8 @@
-"""Rate that a destination allows, found from its rejections (429).
+"""Estimate of the rate that a destination allows, from the calls that it rejects (429).
 
-A destination that rejects calls answers exactly at its limit. So the answers per second while it rejects some calls are
-the limit, and slightly more attempts keep the estimate up to date at the price of a few rejections. Where a rejection
-also costs a pause (``Retry-After``), attempts stay slightly below the estimate and exceed it rarely.
+A destination that rejects calls answers exactly at its limit. Therefore the answers per second, measured while some
+calls are rejected, are the limit. Attempts slightly above the estimate keep it up to date, and cost a few rejections.
+If a rejection also causes a pause (``Retry-After``), attempts stay slightly below the estimate and exceed it rarely.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from collections.abc import Callable
 
 __all__ = ["AllowedRate"]
 
-#: The most common period of limits, in seconds, over which the first estimate is made.
+#: Most common period of rate limits, in seconds; the first estimate covers one period.
 _PERIOD = 1.0
-#: Attempts relative to the estimate, without and with pauses after rejections.
+#: Attempts relative to the estimate: without pauses after rejections, and with pauses.
 _ABOVE, _BELOW = 1.02, 0.98
-#: Largest fall of the rate at a rejection with a pause, if most attempts were answered.
+#: A rejection with a pause lowers the rate at most by this factor, provided that most attempts were answered.
 _FALLS = 0.96
-#: Least attempts and most seconds between two estimates.
+#: Minimum number of attempts, and maximum number of seconds, between two estimates.
 _LEAST_ATTEMPTS, _LONGEST = 10, 15.0
-#: Share of rejections that ends an estimate early.
+#: Share of rejections that makes a new estimate early.
 _FAR_OFF = 0.25
-#: Growth of the rate without rejections: first, and at most (a doubling).
+#: Growth of the rate without rejections: initial factor, and largest factor (a doubling).
 _GROWTH, _MOST_GROWTH = 0.05, 1.0
-#: Seconds without a rejection before the rate grows if a rejection costs a pause: first, and at most.
+#: Seconds without a rejection before the rate grows, if a rejection causes a pause: initial value, and maximum.
 _PATIENCE, _LONGEST_PATIENCE = 15.0, 120.0
 _LOWEST = 0.1
-#: Least seconds between the first rejection and the first estimate.
+#: Minimum number of seconds between the first rejection and the first estimate.
 _SETTLES = 0.05
-#: Attempts that a late timer may start at once, in seconds of the rate.
+#: Maximum number of attempts that a late timer may start at once, as seconds of the rate.
 _CREDIT_SECONDS = 0.02
 
 
 class AllowedRate:
-    """Spaces attempts once the destination has rejected one; used by the loop's thread only.
+    """Spaces attempts after the destination has rejected one; used by the loop's thread only.
 
     Attributes:
         rate: attempts per second; infinite until the first rejection.
@@ -47,13 +47,14 @@ class AllowedRate:
         self.rate = math.inf
         self._clock = clock
         self._answers = 0
-        #: Times and numbers of answers within the last period.
+        #: Times and numbers of the answers in the last period.
         self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
-        #: End of the wait for the answers of the calls that were in flight at the first rejection.
+        #: Time until which the answers of the calls that were in flight at the first rejection are awaited.
         self._settled = math.inf
-        #: Time, answers and attempts at the last estimate, and rejections since then.
+        #: Time, answers and attempts at the last estimate, and the number of rejections since then.
         self._estimated, self._answers_then, self._attempts, self._rejections = clock(), 0, 0, 0
-        #: Earlier attempts are no news; time of the latest rejection or of the end of its pause.
+        #: Rejections of attempts that began before this time are ignored: the time of the latest rejection, or the end
+        #: of its pause.
         self._since = self._rejected = -math.inf
         self._growth = _GROWTH
         self._pauses = False
@@ -70,11 +71,11 @@ class AllowedRate:
 
     @property
     def lately(self) -> int:
-        """Number of answers within the last period."""
+        """Number of answers in the last period."""
         return self._answers - self._marks[0][1]
 
     def answered(self, answers: int) -> None:
-        """Count further answers, and estimate the rate again if it is time; called several times per second."""
+        """Count further answers, and make a new estimate if it is due; called several times per second."""
         now = self._clock()
         self._answers += answers
         if now >= self._settled:
@@ -91,11 +92,11 @@ class AllowedRate:
             self._estimate(now)
 
     def rejected(self, began: float, asked: float, latency: float) -> None:
-        """Use a rejection.
+        """Process a rejection.
 
         Args:
             began: the time at which the rejected attempt began.
-            asked: seconds for which all attempts pause now; 0: they do not.
+            asked: seconds for which all attempts pause now; 0 for no pause.
             latency: the usual seconds of an answer; 0 if unknown.
         """
         now = self._clock()
@@ -113,11 +114,11 @@ class AllowedRate:
             self._since = self._free = now + asked
 
     def _settle(self, now: float) -> None:
-        """Make the first estimate: the answers within a period up to the first rejection."""
+        """Make the first estimate, from the answers in the period before the first rejection."""
         self._settled = math.inf
         self._since = now
         if not self.lately:
-            # Others had used up the limit; rows wait for their own back-off.
+            # Other clients have used up the limit, so rows wait for their own back-off.
             self._growth, self._patience = _MOST_GROWTH, _PERIOD
             return
         self.rate = self.lately / _PERIOD * (_BELOW if self._pauses else 1)
@@ -129,7 +130,7 @@ class AllowedRate:
         if self._rejections and got and elapsed >= _PERIOD / 2:
             measured = got / elapsed
             if self._pauses and measured > 0.5 * self.rate:
-                # The rate was nearly right. Answers during a pause are missing, so they do not show the limit.
+                # The rate was nearly right. During a pause there are no answers, so the answers do not show the limit.
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
                 self.rate *= _FALLS
             else:
@@ -142,7 +143,7 @@ class AllowedRate:
             self.rate *= 1 + self._growth
             self._growth = min(2 * self._growth, _MOST_GROWTH)
         elif self._pauses:
-            # The next estimate covers the time since the latest rejection.
+            # The next estimate covers the time after the latest rejection.
             return
         self.rate = max(self.rate, _LOWEST)
         self._begin(now)
@@ -152,7 +153,7 @@ class AllowedRate:
         self._since = max(self._since, now)
 
     async def wait(self, *, again: bool) -> None:
-        """Wait until an attempt may start; retries precede first attempts."""
+        """Wait until an attempt may start; retries come before first attempts."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._again if again else self._first).append(waiting)
         if self._timer is None:

@@ -1,4 +1,4 @@
-"""Construction of the pool of a run from its plan."""
+"""Creation of a run's pool from the plan."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["Definition", "assemble"]
 class Definition:
     """Digests, computed on the driver, that identify reusable state of the worker process.
 
-    Unpickling creates a new function object in every task; equal digests mean that the functions are equal.
+    Unpickling creates a new function object in every task, so functions are compared by these digests.
 
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
             gate, of the allowed rate, of the window with its bounds, and of the rate limit with the rate: consecutive
             tasks of this process share them.
-        answers: digest of the same and of the names and types of the request columns. It is the key of the cache; a
-            request itself contains values only, and 1, 1.0 and true are equal.
+        answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
+            types are needed because a request contains only values, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key of the open resource.
         batch: identity of this run of this micro-batch, different in a replay. It is the key of the circuit breaker, so
             that later tasks of this process know that the destination is down.
@@ -104,7 +104,8 @@ def assemble(
     if plan.coalesce_by is not None or plan.cache is not None:
         memory = cache = None
         if plan.coalesce_by is not None:
-            # Bounded like the buffer: equal requests further apart make another call.
+            # Keep at most as many answers as the buffer has rows. Equal requests that are further apart make another
+            # call.
             memory = AnswerCache(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
         kept = plan.cache
         if kept is not None and kept.store is None:
@@ -133,8 +134,7 @@ def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
 def _acceptor(plan: Plan, misfit: Misfit | None) -> Accept | None:
     on_invalid = plan.retry is not None and plan.retry.on_invalid
     if plan.cache is None and not on_invalid and (plan.key is None or plan.on_failure != "fail"):
-        # No decision depends on a single answer before it is returned, and checking all answers together is much
-        # cheaper.
+        # No decision depends on this answer before it is returned, and checking all answers together is much cheaper.
         misfit = None
     convert = converter(plan.model)
     if plan.batch_size is not None:

@@ -1,6 +1,7 @@
-"""Attempts of a call after a failed first attempt, and waits before the first attempt.
+"""Attempts after a failed first attempt, and waits before the first attempt.
 
-A successful first attempt skips this module, because a retry loop around every call costs more than the pool itself.
+A successful first attempt does not use this module, because a retry loop around every call would cost more than the
+pool.
 """
 
 from __future__ import annotations
@@ -38,28 +39,31 @@ __all__ = ["CallAttempts", "back_off"]
 
 _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
-#: Longest pause of a row whose destination is busy with other rows, if the latency is unknown.
+#: Longest pause of a row whose destination is busy with other rows, if the latency is unknown; in seconds.
 _BUSY_SECONDS = 1.0
-#: Shorter waits for a rate, in seconds, do not limit the calls in flight.
+#: Wait for the rate, in seconds, from which on the rate counts as the limit of the calls in flight.
 _NO_WAIT = 0.001
-#: The same for a lease, which takes a round trip to the driver.
+#: The same value for the wait for a lease, which includes a round trip to the driver.
 _LEASE_WAIT = 0.02
 
 
 def back_off(retry: Retry, attempt: int) -> float:
-    """Return the pause in seconds after an attempt (from 1): doubles from ``initial`` to ``max``, plus jitter."""
+    """Return the pause in seconds after an attempt (from 1).
+
+    The pause doubles from ``initial`` to ``max``, plus jitter.
+    """
     doubled = retry.initial * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
     return min(doubled, retry.max) + random.uniform(0, retry.jitter)
 
 
 class CallAttempts:
-    """Makes the attempts that a pool worker does not make itself; used by the loop's thread only.
+    """Makes all attempts except those that a pool worker makes itself; used by the loop's thread only.
 
     Args:
         plan: the timeouts and the retry policy.
         invoke: makes one attempt.
         accept: converts the result of an attempt to the answer, or raises; None: the result is the answer.
-        gate: passed before each attempt.
+        gate: must let each attempt pass.
         rate: awaited before each attempt; None: no limit.
         share: awaited before each attempt; None: the job has no limits.
         breaker: receives the outcome of each attempt.
@@ -70,7 +74,7 @@ class CallAttempts:
     Attributes:
         resized: called when the window has changed.
         stopping: returns whether the run is ending, which explains a cancellation.
-        refusal: the reason for which no further attempts are made; None while attempts are made.
+        refusal: the reason why no further attempts are made; None while attempts are made.
     """
 
     def __init__(
@@ -123,18 +127,20 @@ class CallAttempts:
         """Clear a cancellation that did not come from the engine, so that it does not affect the worker's next row.
 
         Raises:
-            CancelledError: when the cancellation is still pending: the call cancelled its own task and then returned.
+            CancelledError: when the cancellation is still pending, because the call cancelled its own task and
+            returned.
         """
         seen: asyncio.CancelledError | None = None
         while slot.cancelled:
             slot.cancelled = False
             try:
-                # Raises a pending cancellation. uncancel() must come later: in Python 3.13 it also drops a pending one.
+                # This raises a pending cancellation. Call uncancel() later, because in Python 3.13 it also removes a
+                # pending one.
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error
                 if self.stopping() or slot.why is not None:
-                    # The engine cancelled the call meanwhile.
+                    # The engine has cancelled the call in the meantime.
                     raise
         slot.uncancel()
         if seen is not None:
@@ -152,12 +158,12 @@ class CallAttempts:
         answer = await self._after(slot, call, error)
         await self._forget(slot)
         if slot.why is not None and not slot.abandoned:
-            # The engine's cancellation came after the call had ended.
+            # The call had already ended when the engine cancelled it.
             slot.revive()
         return answer
 
     async def _forget(self, slot: Slot) -> None:
-        """Clear a cancellation as :meth:`heed` does, for a call that has failed in any case."""
+        """Clear a cancellation like :meth:`heed`, for a call that has already failed."""
         if slot.cancelled and slot.why is None and not slot.abandoned and not self.stopping():
             try:
                 await self.heed(slot)
@@ -178,7 +184,7 @@ class CallAttempts:
                     break
                 await self._pause(slot, pause)
                 if self.stopping():
-                    # The worker is about to be cancelled, or the call has converted the cancellation to another error.
+                    # The worker is about to be cancelled, or the call has turned its cancellation into another error.
                     raise asyncio.CancelledError
                 await self._enter(slot, again=True)
                 call.attempt += 1
@@ -194,9 +200,9 @@ class CallAttempts:
             last, elapsed = self._end_of(slot, ended), self._clock() - slot.started
             if isinstance(failed, AttemptError) and failed.verdict.throttled:
                 if isinstance(last, EndError) and last.kind == "timeout":
-                    # The call waited because the destination had rejected it; the rejection is the reported reason.
+                    # The call waited because the destination had rejected it, so report the rejection as the reason.
                     last = failed
-                # Pauses double, so the last one may be up to half of the time.
+                # Pauses double, so the last pause may take up to half of the time.
                 if self.breaker is not None and self._counts.answers == answers and elapsed > 0.4 * self._total:
                     self.breaker.give_up(f"it rejected all calls for {elapsed:.0f} s", failed.cause)
             return failure_of(last, call.attempt, elapsed)
@@ -258,8 +264,8 @@ class CallAttempts:
         try:
             error, verdict = verdict_on(error, self._policy)
         except BaseException as broken:
-            # The user's `on` raised; report that error instead. This includes SystemExit, which would end the worker
-            # and leave the row without an answer.
+            # The user's `on` raised an error, so report this error instead. Catch SystemExit too, which would end the
+            # worker and leave the row without an answer.
             error, verdict = broken, Verdict(retryable=False)
         self._record(slot, error, verdict)
         return AttemptError(error, verdict)
@@ -289,7 +295,7 @@ class CallAttempts:
         window = self.window
         self.note_answers()
         if asked is not None and not (verdict.crowded and self.allowed.lately):
-            # The destination may reject all calls in flight together; that counts as one closing.
+            # The destination may reject all calls in flight at once; the gate then closes only once.
             counts.gate_closed += self.gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:
             if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
@@ -304,7 +310,7 @@ class CallAttempts:
         self.leave(slot, answered=verdict.answered)
 
     def spend(self, slot: Slot, answer: Any) -> None:
-        """Count the usage of an answered attempt, and free its place."""
+        """Count the usage of an answered attempt; it is then no longer in flight."""
         share, grant = self.share, slot.grant
         assert share is not None
         assert grant is not None
@@ -327,10 +333,10 @@ class CallAttempts:
         slot.passed = 0
 
     async def _enter(self, slot: Slot, *, again: bool) -> float:
-        """Wait for the gate and the rate limit; return the seconds spent in the rate limit.
+        """Wait for the gate and the rate limit; return the seconds spent waiting for the rate limit.
 
-        Before the first attempt, only the wait for the gate counts against ``total_timeout``, because the rate limit is
-        the user's own setting.
+        Before the first attempt, the wait for the rate limit does not count against ``total_timeout``, because the rate
+        limit is the user's own setting. The wait for the gate does.
         """
         final = slot.started + self._total
         held, is_granted = 0.0, False
@@ -371,13 +377,13 @@ class CallAttempts:
                 held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():
-                # The gate released the call after the run had ended; its row has been returned as failed.
+                # The gate has released the call after the end of the run; its row has already been returned as failed.
                 raise asyncio.CancelledError
             if self.gate.lets(slot.passed):
                 return held
 
     async def _wait_for_share(self, slot: Slot, share: JobShare, *, again: bool) -> float:
-        """Wait until the job's limits admit the attempt; return the seconds."""
+        """Wait until the job's limits admit the attempt; return the seconds spent waiting."""
         before = self._clock()
         try:
             cost = share.cost_of(slot.call())
@@ -390,7 +396,7 @@ class CallAttempts:
         return waited
 
     def _return_grant(self, slot: Slot) -> None:
-        """Return the permission of an attempt that does not start."""
+        """Return the permission of an attempt that will not start."""
         if slot.grant is not None:
             assert self.share is not None
             self.share.give_back(slot.grant)
@@ -403,22 +409,23 @@ class CallAttempts:
             slot: the worker.
             call: the call.
             verdict: the verdict on its last attempt.
-            used: the number of its attempts that count: the destination rejected the others because it was busy.
-            vain: the number of its attempts since the destination has answered any call.
+            used: the number of the call's attempts that count; rejections by a busy destination do not count.
+            vain: the number of the call's attempts since the destination last answered any call.
         """
         if not verdict.retryable or used >= self._retry.attempts:
             return None
         pause = back_off(self._retry, call.attempt)
         if verdict.throttled and self._counts.answers:
-            # As soon as other calls have ended, the destination has room again.
+            # The destination can accept the call again as soon as other calls have ended.
             wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
             pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
-            # A closed gate delays the attempt instead, and releases waiting attempts in order.
+            # If the gate is closed, the gate delays the attempt and releases waiting attempts in order, so no pause is
+            # needed.
             pause = asked if self.gate.is_open else 0.0
         final = slot.started + self._total
-        # The pause would end after total_timeout, so fail now.
+        # The pause would end after total_timeout, so let the call fail now.
         is_late = self._clock() + pause >= final or (not self.gate.is_open and self.gate.until >= final)
         return None if is_late else pause
 
@@ -428,10 +435,10 @@ class CallAttempts:
         slot.deadline = math.inf
 
     def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
-        """Return the error, or for a cancellation during a wait the error that explains it.
+        """Return the error; for a cancellation during a wait, return the error that explains it.
 
         The engine cancels a wait at a timeout, when the destination is down, and at the end of the run. If other code
-        cancelled it, the row fails, because otherwise the row would never end.
+        has cancelled it, the row fails; otherwise the row would never end.
         """
         if not isinstance(error, asyncio.CancelledError):
             return error
@@ -445,12 +452,14 @@ class CallAttempts:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
             return self.refused()
-        # The cancellation hit a wait and not an attempt: total_timeout is over.
+        # The cancellation ended a wait and not an attempt: total_timeout has passed.
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 
 
 def _explained(error: asyncio.CancelledError) -> asyncio.CancelledError:
-    """Return a cancellation with a message; one without a message came from user code, not from the engine."""
+    """Return a cancellation that has a message. A cancellation without a message came from user code, not from the
+    engine.
+    """
     if error.args and error.args[0]:
         return error
     message = "cancelled by the function itself, or by other code that runs on the same event loop"

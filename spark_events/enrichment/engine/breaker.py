@@ -1,4 +1,4 @@
-"""Circuit breaker that decides whether a destination is down, so that a batch fails within seconds."""
+"""Circuit breaker that decides whether a destination is down; a batch then fails within seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.enrichment.settings import CircuitBreaker
 
 __all__ = ["DestinationBreaker"]
 
-#: Pauses in seconds between the calls that probe the destination.
+#: Pauses, in seconds, between the calls that probe the destination.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
 
@@ -20,16 +20,16 @@ _LONGEST_PAUSE = 1.0
 class DestinationBreaker:
     """Counts consecutive failures over all calls; used by the loop's thread only.
 
-    When the breaker opens, it closes the gate, which then lets one call through at a time. Without an answer for
-    ``give_up_after`` seconds the destination counts as down for the rest of the batch. A silent destination may only be
-    slow, so it counts as down only after a call that was sent alone has had its full timeout.
+    When the breaker opens, it closes the gate, which then admits one call at a time. If no call is answered for
+    ``give_up_after`` seconds, the destination counts as down until the batch ends. A destination that does not answer
+    may only be slow. Therefore it counts as down only after a call that was sent alone has exceeded its timeout.
 
     Args:
         config: the thresholds.
         clock: monotonic time in seconds.
 
     Attributes:
-        down: why the destination counts as down; "" while it does not.
+        down: the reason why the destination counts as down; "" while it does not.
         opened: how often the breaker has opened.
         failures: the number of consecutive failures.
     """
@@ -48,7 +48,7 @@ class DestinationBreaker:
         self._opened = 0.0
 
     def succeeded(self) -> None:
-        """Record an answer of the destination, including a rejection."""
+        """Record an answer of the destination; a rejection is also an answer."""
         self.failures = 0
         self._pause = _FIRST_PAUSE
         self._is_due = False
@@ -57,7 +57,7 @@ class DestinationBreaker:
             self._timer = None
 
     def failed(self, error: BaseException, gate: Gate, began: float, *, is_silent: bool) -> None:
-        """Record an attempt that failed because the destination is unreachable, out of order or silent.
+        """Record an attempt that failed because the destination is unreachable, broken or silent.
 
         Args:
             error: the attempt's error.
@@ -69,7 +69,8 @@ class DestinationBreaker:
         self._last, self._is_silent = f"{type_of(error)}: {message_of(error)}", is_silent
         if self.down or self.failures < self._config.failures:
             return
-        # The calls in flight at the opening have ended after one timeout; a call that began later was alone.
+        # After one timeout, the calls that were in flight when the breaker opened have ended. A call that began later
+        # was alone.
         if self._is_due and (not is_silent or began - self._opened > self._clock() - began):
             self._give_up()
             return
@@ -79,8 +80,7 @@ class DestinationBreaker:
             self._pause = _FIRST_PAUSE
             self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._period_over)
         if gate.until <= self._clock():
-            # Otherwise the failure belongs to a call that was in flight when the gate closed, and is no new
-            # information.
+            # Otherwise, the failed call was in flight when the gate closed, so the failure is no new information.
             gate.close(self._pause, crowded=False)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
@@ -95,12 +95,12 @@ class DestinationBreaker:
         self.give_up(f"{self.failures} attempts in a row failed, none was answered for {seconds:.3g} s")
 
     def give_up(self, why: str, last: BaseException | None = None) -> None:
-        """Let the destination count as down for the rest of the batch."""
+        """Mark the destination as down until the batch ends."""
         if last is not None:
             self._last = f"{type_of(last)}: {message_of(last)}"
         if not self.down:
             self.down = f"the destination is down: {why}; last error: {self._last}"
-            # Later, because a listener cancels the calls, and the caller may be one of them.
+            # Notify later: a listener cancels the calls, and the caller of this method may be one of these calls.
             asyncio.get_running_loop().call_soon(self._tell)
 
     def _tell(self) -> None:
@@ -112,7 +112,7 @@ class DestinationBreaker:
         self._listeners.add(on_down)
 
     def remove(self, on_down: Callable[[str], None]) -> None:
-        """Unregister a callback at the end of a task; without callbacks the timer stops."""
+        """Unregister a callback at the end of a task; the timer stops after the last one."""
         self._listeners.discard(on_down)
         if not self._listeners and self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Bound on the rows that a run has admitted and not returned yet, including their answers."""
+"""Limit for the rows, with their answers, that a run has admitted and not yet returned."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-#: Sampling interval: the size of every SAMPLE-th answer is measured.
+#: Sampling interval: the size of one answer out of this number is measured.
 SAMPLE = 64
-#: Number of latest answers that dominate the mean size.
+#: Number of recent answers that mainly determine the mean size.
 _MEMORY = 256
-#: Limits of size measurement: nesting depth and items per container; the mean size is assumed for the other items.
+#: Limits of a size measurement: nesting depth, and items per container. Other items count with the mean size.
 _DEEP, _MANY = 6, 32
-#: Divisor of the allowed rows: less room than this share counts as full.
+#: If less than this fraction of the allowed rows is free, the buffer counts as full.
 _SHARES = 8
 
 
 class RowBuffer:
     """Rows and bytes that a run holds, compared with the plan's limits.
 
-    Rows without an answer already count with the mean size of an answer, because their answers cannot be refused later.
+    A row without an answer already counts with the mean size of an answer, because its answer cannot be refused later.
 
     Args:
         rows: the allowed number of rows.
@@ -49,7 +49,7 @@ class RowBuffer:
         self.allowed_rows = rows
         self._allowed_bytes = size
         self._bytes = 0
-        # Smaller chunks are not worth the cost of passing them between threads.
+        # Passing a smaller chunk between threads would cost more than it gains.
         self._least = max(1, rows // _SHARES)
         self._last = 1
         self._answer = 0.0
@@ -67,12 +67,13 @@ class RowBuffer:
     @property
     def has_room(self) -> bool:
         """Whether the buffer can admit another chunk; an empty buffer admits any chunk."""
-        # Until the first answer is measured, admit no more rows than can be in flight, because their size is unknown.
+        # The size of an answer is unknown until the first one is measured, so admit only as many rows as can be in
+        # flight.
         return not self.is_full and (self.measured > 0 or self.rows < self._width)
 
     @property
     def is_full(self) -> bool:
-        """Whether a chunk must be returned before another one is admitted."""
+        """Whether a chunk must be returned before the next chunk can be admitted."""
         return self.rows > 0 and (self.room < min(self._last, self._least) or self._held() >= self._allowed_bytes)
 
     def take_in(self, rows: int, size: int) -> None:
@@ -93,7 +94,7 @@ class RowBuffer:
         """Add an answer's size to the mean."""
         size = size_of(answer)
         self._answer += (size - self._answer) / min(self.measured + 1, _MEMORY)
-        # Incremented last, because another thread reads it before it reads the mean.
+        # Increment this number last, because another thread reads it before it reads the mean.
         self.measured += 1
         if self.measured == 1:
             self.on_news()
@@ -103,11 +104,11 @@ class RowBuffer:
 
 
 def size_of(value: Any) -> float:
-    """Return the bytes of a value with nested values, without mapping keys, which most answers share."""
+    """Return the size in bytes of a value with its nested values; exclude mapping keys, which most answers share."""
     try:
         return _size_of(value, _DEEP)
     except Exception:
-        # A user-defined class raised. Whether the value is a valid answer is checked later.
+        # A user-defined class raised an error. Whether the value is a valid answer is checked later.
         return float(object.__sizeof__(value))
 
 

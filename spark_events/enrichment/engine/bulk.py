@@ -1,4 +1,4 @@
-"""Calls for several rows (``batch_size``)."""
+"""Calls for several rows at once (``batch_size``)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spark_events.enrichment.settings import Retry
 
 __all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one", "checked"]
 
-#: Returns why a function's result for a row is no valid answer, or None if it is valid.
+#: Function that checks the result for a row: returns the reason if it is no valid answer, or None.
 Misfit: TypeAlias = Callable[[Any], RowFailure | None]
-#: Converts the result of a call to its answer, or raises; the last argument is the start of the first attempt in
-#: `time.monotonic()` seconds.
+#: Function that converts the result of a call to its answer, or raises. The last argument is the start of the first
+#: attempt, in seconds of `time.monotonic()`.
 Accept: TypeAlias = Callable[[Call, Any, float], Any]
 
 
 class Groups:
-    """Feed that groups rows across chunks into calls of ``size`` rows; only a flush starts a smaller call.
+    """Feed that groups rows, even of different chunks, into calls of ``size`` rows; only a flush starts a smaller call.
 
     Args:
         size: rows per call.
@@ -43,7 +43,7 @@ class Groups:
         self._count()
 
     def take(self) -> Taken | None:
-        """Return the next full call, or after a flush a call that may be smaller."""
+        """Return the next full call; after a flush, the call may be smaller."""
         if not self.waiting:
             return None
         most = min(self._size, len(self._rows))
@@ -54,10 +54,10 @@ class Groups:
         return *positions[0], GroupCall(positions)
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        """Do nothing: groups are independent of each other."""
+        """Do nothing, because groups do not depend on each other."""
 
     def flush(self) -> None:
-        """Release all added rows for calls, including a smaller last group."""
+        """Release all added rows for calls; the last group may be smaller."""
         self._flushed = len(self._rows)
         self._count()
 
@@ -79,7 +79,7 @@ def checked(convert: Callable[[Any], Any] | None, misfit: Misfit | None) -> Call
 
 
 def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
-    """Return the check for calls of one row: first ``on_result``, then the output."""
+    """Return the check for calls of one row; it applies ``on_result`` first, then the output's types."""
     again = retry.on_result if retry is not None else None
     on_invalid = retry is not None and retry.on_invalid
 
@@ -89,14 +89,17 @@ def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
         answer = check(answer)
         if on_invalid and isinstance(answer, RowFailure):
             raise InvalidAnswerError(answer.message)
-        # Returned and not raised: the destination has answered, and a retry would give the same answer.
+        # Return this failure and do not raise it: the destination has answered, and a retry would give the same answer.
         return answer
 
     return accept
 
 
 def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
-    """Return the check for calls of several rows: one result per row, in order; an exception fails its row only."""
+    """Return the check for calls of several rows.
+
+    Each row needs one result, in order; a result that is an exception fails only its row.
+    """
     again = retry.on_result if retry is not None else None
     on_invalid = retry is not None and retry.on_invalid
 
@@ -113,7 +116,7 @@ def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
                 error = InvalidAnswerError(answer.message)
             return AttemptError(*verdict_on(error, retry))
         except BaseException as broken:
-            # The user's `on` or `on_result` raised; report that error instead.
+            # The user's `on` or `on_result` raised an error, so report this error instead.
             return AttemptError(broken, Verdict(retryable=False))
 
     def accept(call: Call, results: Any, began: float) -> Any:

@@ -15,10 +15,10 @@ __all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "Part", "RowBatch
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Chunk:
-    """Rows that enter and leave the engine together: an Arrow batch, or a slice of one.
+    """Rows that enter and leave the engine together: an Arrow batch, or a slice of an Arrow batch.
 
-    The buffer counts whole chunks, so large Arrow batches should be sliced (slices cost nothing). The rows are stored
-    as columns, because one object with five fields per row costs more than the whole pool.
+    The buffer counts whole chunks, so large Arrow batches should be sliced; slices cost nothing. The rows are stored as
+    columns, because one object with five fields per row would cost more than the whole pool.
 
     Attributes:
         rows: the function's argument for each row.
@@ -43,7 +43,7 @@ class Chunk:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Part:
-    """Rows of a chunk that leave the engine before its other rows.
+    """Rows that leave the engine before the other rows of their chunk.
 
     Attributes:
         chunk: the chunk.
@@ -54,14 +54,14 @@ class Part:
     rows: Sequence[int]
 
 
-#: Placeholder for an answer that is not available yet.
+#: Placeholder for an answer that is missing so far.
 PENDING: Final = object()
 
 
 class RowBatch:
-    """An admitted chunk with its answers and the number of missing answers.
+    """Admitted chunk with its answers and the number of missing answers.
 
-    The loop's thread writes it; the caller's thread reads ``left``.
+    The loop's thread changes this object; the caller's thread reads ``left``.
 
     Attributes:
         open: the indices of the rows that have not left the engine; used by the caller's thread only.
@@ -112,7 +112,7 @@ class Call:
 class GroupCall(Call):
     """Call for several rows.
 
-    A row's result may be an exception, which fails that row only. If the failure is retryable, the next attempt
+    The result of a row may be an exception, which fails only this row. If the failure is retryable, the next attempt
     contains only such rows.
     """
 
@@ -131,14 +131,15 @@ class GroupCall(Call):
         return [batch.rows[index] for batch, index in self._positions]
 
     def narrow(self, left: list[tuple[RowBatch, int, RowFailure]]) -> None:
-        """Restrict the call to the rows without an answer; the call raises the failure of the first one."""
+        """Restrict the call to the rows that have no answer yet, and store their failures."""
         self._positions = [(batch, index) for batch, index, _ in left]
         self._failures = [failure for _, _, failure in left]
 
     def all_failed(self, failure: RowFailure) -> list[tuple[RowBatch, int, Any]]:
         """Return the answers, and failures for the remaining rows.
 
-        If ``failure`` is that of the first row, each row keeps its own failure; otherwise all get ``failure``.
+        If ``failure`` is the failure of the first row, each row keeps its own failure. Otherwise all rows get
+        ``failure``.
         """
         own = self._failures
         if not own or _distinguishing(own[0]) != _distinguishing(failure):
@@ -153,7 +154,7 @@ def _distinguishing(failure: RowFailure) -> tuple[str, str, str, int]:
 
 
 class Context:
-    """The function's ``ctx`` argument: one per call, shared by all its attempts.
+    """Argument ``ctx`` of the user's function: one object per call, shared by all attempts of the call.
 
     Attributes:
         resource: the open resource of the plan; None without one.

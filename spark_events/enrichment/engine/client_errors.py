@@ -1,4 +1,4 @@
-"""Errors of client libraries, recognised by type name and code, because none of the libraries may be installed."""
+"""Errors of client libraries, recognised by type name and code, because each library may be missing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Verdict:
             attempt does not count.
         crowded: whether it rejected the call because too many are in flight; otherwise too many arrive per second.
         outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
-        answered: whether the destination answered and so is not down.
-        unreachable: whether there was no connection, or it broke or stayed silent.
+        answered: whether the destination answered, so that it is not down.
+        unreachable: whether there was no connection, or the connection broke or gave no answer.
         retry_after: seconds that the destination asks to wait, at most one day; None if it does not ask.
     """
 
@@ -40,15 +40,15 @@ DOWN: Final = Verdict(retryable=True, outage=True, unreachable=True)
 SILENT: Final = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
 BUSY: Final = Verdict(retryable=True, throttled=True, answered=True)
 FINAL: Final = Verdict(retryable=False)
-#: The destination asks to repeat the call: another transaction won, or another server took over.
+#: The destination asks for the call to be repeated: another transaction has won, or another server has taken over.
 _AGAIN = Verdict(retryable=True, answered=True)
 _REJECTED = Verdict(retryable=False, answered=True)
 #: The destination answered that the call took too long.
 _SLOW = Verdict(retryable=True, timeout=True, answered=True)
-#: The wait for the client's own connection pool took too long, which is no sign of an outage.
+#: The wait for the client's own connection pool took too long, which does not indicate an outage.
 _POOL = Verdict(retryable=True, timeout=True)
 
-#: By top-level package and class name. Of an error's classes, the most derived one decides.
+#: Verdicts by top-level package and class name. If several classes of an error match, the most derived class decides.
 _TYPES: dict[tuple[str, str], Verdict] = {
     (library, name): verdict
     for libraries, names, verdict in (
@@ -56,7 +56,7 @@ _TYPES: dict[tuple[str, str], Verdict] = {
         ("httpx httpcore httpx2 httpcore2", "TimeoutException", SILENT),
         ("httpx httpcore httpx2 httpcore2", "NetworkError ProxyError RemoteProtocolError", DOWN),
         ("aiohttp", "ServerTimeoutError", SILENT),
-        # A connection error by class, but permanent: a retry finds the same certificate.
+        # By its class, this is a connection error, but it is permanent: a retry finds the same certificate.
         ("aiohttp", "ClientConnectorCertificateError", FINAL),
         ("aiohttp", "ClientConnectionError ClientPayloadError", DOWN),
         ("requests", "ConnectTimeout Timeout", SILENT),
@@ -78,7 +78,7 @@ _TYPES: dict[tuple[str, str], Verdict] = {
         ("pymongo", "ConnectionFailure", DOWN),
         ("psycopg_pool", "PoolTimeout TooManyRequests", _POOL),
         ("psycopg", "ConnectionTimeout", SILENT),
-        # Without an SQLSTATE: the client lost the connection or could not open it.
+        # Without an SQLSTATE, the client has lost the connection or could not open it.
         ("psycopg psycopg2", "OperationalError", DOWN),
     )
     for library in libraries.split()
@@ -99,7 +99,7 @@ _GRPC_CODES = {
     "RESOURCE_EXHAUSTED": BUSY,
     "DEADLINE_EXCEEDED": SILENT,
 }
-#: Of a shutdown, an election or a lost connection between MongoDB's servers.
+#: Codes of MongoDB for a shutdown, an election or a lost connection between its servers.
 _MONGO_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}
 _AWS_THROTTLING = {
     "BandwidthLimitExceeded", "EC2ThrottledException", "LimitExceededException", "PriorRequestNotComplete",
@@ -108,21 +108,21 @@ _AWS_THROTTLING = {
     "TransactionInProgressException",
 }  # fmt: skip
 _AWS_TIMEOUTS = {"RequestTimeout", "RequestTimeoutException"}
-#: Texts of psycopg's errors without an SQLSTATE: the server refused the login, and a retry gets the same answer.
+#: Texts of psycopg's errors that have no SQLSTATE: the server refused the login, and a retry would get the same answer.
 _NO_LOGIN = ("password authentication failed", "no password supplied")
-#: Text of RESOURCE_EXHAUSTED for a message that exceeds the size limit of a client or server.
+#: Text of RESOURCE_EXHAUSTED for a message above the size limit of a client or server.
 _TOO_LARGE = "message larger than max"
-#: Code or type of a 429 that no waiting resolves: the account has no credit left.
+#: Code or type of a 429 that waiting cannot resolve, because the account has no credit.
 _NO_CREDIT = "insufficient_quota"
 
 
 def families(error: BaseException) -> list[tuple[str, str]]:
-    """Return the top-level packages and names of an error's classes, the most derived one first."""
+    """Return the top-level package and the name of each class of an error, the most derived class first."""
     return [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
 
 
 def by_type(error: BaseException) -> Verdict | None:
-    """Return the verdict by the types of client libraries, or None."""
+    """Return the verdict for a known type of a client library, or None."""
     return next((_TYPES[family] for family in families(error) if family in _TYPES), None)
 
 

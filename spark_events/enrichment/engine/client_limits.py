@@ -1,4 +1,7 @@
-"""Limits of clients that are lower than the plan's, which would be a slow or failing batch without a reason."""
+"""Detection of client limits that are lower than the plan's limits.
+
+Without a warning, such a limit makes a batch slow, or makes it fail, for no visible reason.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from spark_events.enrichment.plan import Plan
 
 __all__ = ["shortcomings", "used_up"]
 
-#: Share of a client's connections from which on they limit the calls in flight.
+#: Share of a client's connections in use from which on the client counts as the limit of the calls in flight.
 _NEAR = 0.9
 
 
@@ -26,7 +29,7 @@ def _parts(resource: Any) -> list[Any]:
 
 
 def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
-    """Return warnings about clients whose connections limited a window of the engine.
+    """Return warnings about clients whose number of connections limited the calls in flight.
 
     Args:
         resource: the open resource.
@@ -36,7 +39,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
     texts = []
     for client in (resource, *_parts(resource)):
         name, allowed, option = _pool_of(client)
-        # With fewer connections than the first window, `shortcomings` has warned already.
+        # With fewer connections than in the first window, `shortcomings` has already warned.
         if isinstance(allowed, int) and plan.window.initial <= allowed < plan.window.max and used >= _NEAR * allowed:
             texts.append(
                 f"the {name} client allows {allowed:,} connections, which limits calls in flight: raise {option}, or "
@@ -46,10 +49,13 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
 
 
 def _pool_of(client: Any) -> tuple[str, Any, str]:
-    """Return a client's library, its number of connections, and the option that sets it; None: no limit or unknown."""
+    """Return a client's library, its number of connections, and the option that sets this number.
+
+    The result is None if the client has no limit, or if the limit is unknown.
+    """
     kinds = families(client)
     if ("httpx", "AsyncClient") in kinds or ("httpx2", "AsyncClient") in kinds:
-        # httpx shows its limits nowhere else; with another version the attribute may be missing.
+        # httpx has its limits only in this private attribute, which may be missing in another version.
         pool = getattr(getattr(getattr(client, "_transport", None), "_pool", None), "_max_connections", None)
         return "httpx", pool, "httpx.Limits(max_connections=…)"
     if ("aiohttp", "ClientSession") in kinds:

@@ -1,7 +1,7 @@
-"""One timer for the deadlines of all calls, because ``asyncio.timeout`` per call would cost more than the engine.
+"""One timer for the deadlines of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
 
-Every worker has a slot with the deadline of its current step. The sweeper scans the slots at the earliest deadline, so
-a call only sets one number.
+Every worker has a slot with the deadline of its current step. A call only sets this number, and the sweeper scans all
+slots at the earliest deadline.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spark_events.enrichment.engine.job_share import Grant
 
 __all__ = ["GRACE_SECONDS", "PoolWorker", "Slot", "Sweeper"]
 
-#: Time in which a cancelled call must end; afterwards the engine abandons it.
+#: Time in which a cancelled call must end, in seconds; afterwards, the engine abandons the call.
 GRACE_SECONDS = 1.0
-#: Lower and upper bound of the scan interval: scans cost time, but each scan is also the loop's heartbeat.
+#: Minimum and maximum of the scan interval. A scan costs time, but it is also the heartbeat of the loop.
 _LEAST_SECONDS = 0.002
 _MOST_SECONDS = 0.1
-#: A scan that is this late means that the loop was blocked.
+#: If a scan is this late, the loop was blocked.
 _STALL_SECONDS = 0.1
 
 
@@ -33,11 +33,11 @@ class Slot:
         task: the worker's task.
         batch: the batch of the current row; None before the first row.
         index: the index of the current row in its batch.
-        made: the current call; None: a call for one row whose object was not needed yet.
+        made: the current call; None for a call of one row whose object does not exist yet.
         deadline: deadline of the current step; infinite: none.
-        why: why the engine cancelled the step; None: it did not.
+        why: the reason why the engine cancelled the step; None if it did not.
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
-        abandoned: whether the engine no longer waits for the call; if it ends later, it must not change anything.
+        abandoned: whether the engine no longer waits for the call. If the call ends later, it must not change anything.
         passed: the gate's token of the attempt.
         grant: the permission of the attempt by the job's limits; None without such limits.
         started: start time of the first attempt.
@@ -85,7 +85,7 @@ class Slot:
         self.uncancel()
 
     def uncancel(self) -> None:
-        """Remove all pending cancellation requests; otherwise they would affect the next row."""
+        """Remove all pending cancellation requests, which would otherwise affect the next row."""
         task: Any = self.task
         if hasattr(task, "uncancel"):  # since Python 3.11
             while task.cancelling():
@@ -98,7 +98,7 @@ class PoolWorker(asyncio.Task[None]):
     slot: Slot
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the task as usual, and record that in the slot."""
+        """Cancel the task as usual, and record the cancellation in the slot."""
         self.slot.cancelled = True
         return super().cancel(msg)
 
@@ -147,8 +147,8 @@ class Sweeper:
         self._beat()
         now = self._clock()
         if now - self._meant_for > _STALL_SECONDS:
-            # Answers may have arrived while the loop was blocked; let the loop read them first, because a blocked loop
-            # does not mean that the destination is slow.
+            # Answers may have arrived while the loop was blocked. Let the loop read them first: a blocked loop does not
+            # mean that the destination is slow.
             self._set(_LEAST_SECONDS)
             return
         earliest = now + self._rest

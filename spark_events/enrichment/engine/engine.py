@@ -1,4 +1,4 @@
-"""The engine's interface for the task: admits chunks and returns their answers."""
+"""Interface of the engine for the task: admits chunks and returns their answers."""
 
 from __future__ import annotations
 
@@ -32,31 +32,32 @@ from spark_events.enrichment.signature import name_of
 __all__ = ["Definition", "Engine", "StoppedError"]
 
 _LOG = logging.getLogger(__name__)
-#: Time limit for stopping a run: a blocked loop cannot stop, so the caller waits no longer than for an abandoned call.
+#: Time limit for stopping a run, in seconds. A blocked loop cannot stop, so the caller waits no longer than for an
+#: abandoned call.
 _STOP_SECONDS = 2 * GRACE_SECONDS
 
 
 class _BlockedError(Exception):
-    """A call blocks the loop beyond its timeout, so the run cannot continue."""
+    """Error: a call blocks the loop beyond its timeout, so the run cannot continue."""
 
 
 class StoppedError(Exception):
-    """The run was cancelled with :meth:`Engine.cancel`."""
+    """Error: the run was cancelled with :meth:`Engine.cancel`."""
 
 
 class Engine:
     """Calls a function for every row, many rows concurrently, and returns the answers, by default in row order.
 
-    Each task has one engine. The calls run on the loop of the worker process, in a separate thread; the caller's thread
+    Each task has one engine. The calls run on the loop of the worker process, in a separate thread. The caller's thread
     pulls chunks and returns answers.
 
     Args:
         plan: the options of the enrichment.
         definition: digests that identify reusable state of this process.
-        rate: attempts per second of this task; None: no limit. The first attempt starts at the earliest 1 / rate
-            seconds after the task began, because the previous task may have made an attempt just before.
-        misfit: returns why a result is no valid answer. It is called on the loop only if that matters at once: for
-            later rows with the same key, and for the cache. None: every result is valid.
+        rate: attempts per second of this task; None: no limit. The first attempt starts at least 1 / rate seconds after
+            the task began, because the previous task may have made an attempt immediately before.
+        misfit: returns the reason if a result is no valid answer. The loop calls it only for answers whose check cannot
+            wait: for later rows with the same key, and for the cache. None: every result is valid.
         share: the task's part of the job's limits, leased by code that the caller runs; None: the job has no limits.
         began: when the task began, in ``time.monotonic()`` seconds; None: now.
         codec: returns the conversion of answers for ``Cache.store``; None: the store is not used.
@@ -83,12 +84,13 @@ class Engine:
         self._counts = EngineCounts()
         self._hot = HotKeys(plan.window.initial)
         self._kind = ""
-        # Events from the loop: None for any progress, an exception to end the run.
+        # Events from the loop: None for progress, an exception to end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         flying = plan.window.initial * (plan.batch_size or 1)
         self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._notify)
         self._held = (Ordered if plan.ordered else Unordered)(self._buffer)
-        # Minimum number of calls in reserve, so that workers stay busy while a chunk is fetched and converted to rows.
+        # Minimum number of waiting calls, so that workers stay busy while the next chunk is fetched and converted to
+        # rows.
         self._low = max(plan.window.max, plan.buffer_rows // 4)
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,11 +100,11 @@ class Engine:
         self._ended = threading.Event()
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[Answered]:
-        """Yield every chunk with its answers: in the order of the chunks, or also in parts, as rows are answered.
+        """Yield every chunk with its answers, in order; without an order, also parts of chunks, as rows are answered.
 
         An answer is the function's result or a :class:`RowFailure`: a failed row does not raise here. The engine pulls
-        further chunks only while the buffer has room. Closing the iterator (Spark does so when it kills a task) starts
-        no new call, cancels the calls in flight and waits for them for a bounded time.
+        further chunks only while the buffer has room. Spark closes the iterator when it kills a task. Closing starts no
+        new call, cancels the calls in flight, and waits for a bounded time until they end.
 
         Raises:
             StoppedError: when :meth:`cancel` was called.
@@ -120,7 +122,8 @@ class Engine:
         except _BlockedError as error:
             give_up(process)
             self._given_up = True
-            # If the loop continues later, it must not call the rows that are returned as failed here.
+            # The rows without an answer are returned as failed here. If the loop continues later, it must not call
+            # these rows.
             self._cut_off()
             yield from self._without_the_loop(source, RowFailure("timeout", "BlockedLoopError", str(error)))
         finally:
@@ -129,7 +132,7 @@ class Engine:
 
     def cancel(self) -> None:
         """Start no new call and cancel the calls in flight; ``run`` then raises. May be called from any thread."""
-        # Acts on the loop directly, because the caller's thread may be waiting for its next chunk.
+        # Use the loop directly, because the caller's thread may be waiting for its next chunk.
         self._cut_off()
         self._news.put(StoppedError("the run was cancelled"))
 
@@ -140,7 +143,7 @@ class Engine:
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""
         copies = [(batch, batch.answers.copy()) for batch in tuple(self._held.batches)]
-        # Exclude chunks that were returned meanwhile, because their consumer may have changed the answers.
+        # Exclude chunks that have been returned in the meantime, because their consumer may have changed the answers.
         held = set(self._held.batches)
         return [(batch.chunk, answers) for batch, answers in copies if batch in held]
 
@@ -152,7 +155,7 @@ class Engine:
     @property
     def answer_size(self) -> float | None:
         """Mean size in bytes of the latest measured answers; None before the first measurement."""
-        # After the loop was abandoned, there are no further answers.
+        # After the loop was abandoned, no further answers arrive.
         return 0.0 if self._given_up else self._buffer.answer
 
     def statistics(self) -> dict[str, Any]:
@@ -166,7 +169,7 @@ class Engine:
         more = True
         while more or held.batches:
             room = more and buffer.has_room
-            # Rows that the loop has not admitted yet count as waiting.
+            # Rows that the loop has not admitted yet count as waiting too.
             waiting = pool.feed.waiting + self._counts.rows - pool.admitted
             if room and waiting < width:
                 more = self._pull(loop, pool, chunks)
@@ -176,7 +179,7 @@ class Engine:
                 more = self._pull(loop, pool, chunks)
             else:
                 if more and buffer.is_full:
-                    # The buffer is full, so no new rows can fill a partial call: start partial calls now.
+                    # The buffer is full, so no new rows can complete a partial call: start the partial calls now.
                     loop.call_soon_threadsafe(self._guarded, pool.flush)
                 self._await_news()
 
@@ -195,11 +198,13 @@ class Engine:
         return True
 
     def _without_the_loop(self, chunks: Iterator[Chunk], failure: RowFailure) -> Iterator[Answered]:
-        """Yield held rows with their answers and failures for missing ones; fail all further rows without calling."""
+        """Yield the held rows with their answers, or failures for missing answers; fail all further rows without a
+        call.
+        """
         held = self._held.batches
         while held:
             batch = held.popleft()
-            # Copied, because the blocking call may end at this moment.
+            # Copy the answers, because the blocking call may end at this moment.
             there = [batch.answers[row] for row in batch.open]
             self._counts.failed(failure, there.count(PENDING))
             yield part_of(batch, batch.open), [failure if answer is PENDING else answer for answer in there]
@@ -228,7 +233,7 @@ class Engine:
         self._news.put(None)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step on the loop and pass its error to the caller, who would otherwise wait forever."""
+        """Run a step on the loop and pass its error to the caller, which would otherwise wait forever."""
         try:
             step()
         except Exception as error:
@@ -239,7 +244,9 @@ class Engine:
         self._life.add_done_callback(self._over)
 
     async def _live(self, process: Process) -> None:
-        """Run the part on the loop: open the resource, run the pool until cancelled, and release the resource."""
+        """Run the loop's part of a run: open the resource, run the pool until it is cancelled, and release the
+        resource.
+        """
         plan, key = self._plan, self._definition.resource
         signals = Signals(self._low, self._notify, process.watch.beat, self._news.put)
         try:
@@ -253,7 +260,8 @@ class Engine:
         if refusal is None:
             self._warn(process, shortcomings(resource, plan))
         if self._ending:
-            # The run ended just as the resource opened: asyncio.wait_for may then return it and lose the cancellation.
+            # The run ended at the moment when the resource was open; asyncio.wait_for may then return the resource and
+            # lose the cancellation.
             if plan.resource is not None and refusal is None:
                 process.resources.release(key)
             raise asyncio.CancelledError
@@ -281,7 +289,7 @@ class Engine:
                 try:
                     await asyncio.Event().wait()
                 except asyncio.CancelledError:
-                    # User code may cancel all tasks of its loop, but only the engine ends a run.
+                    # User code may cancel all tasks of its loop, but only the engine may end a run.
                     if self._ending:
                         raise
                     self._uncancel()
@@ -292,7 +300,7 @@ class Engine:
                     self._warn(process, used_up(resource, plan, max(self._counts.windows, default=0)))
             finally:
                 if plan.resource is not None and refusal is None:
-                    # A client whose connection broke may not open another one by itself.
+                    # A client may be unable to reconnect after its connection broke.
                     process.resources.release(key, broken=self._counts.only_unreachable)
 
     def _warn(self, process: Process, texts: Iterable[str]) -> None:
@@ -317,31 +325,31 @@ class Engine:
         self._ended.set()
 
     def _cut_off(self) -> None:
-        """Start no new call from now on, and cancel the calls in flight at the loop's next iteration."""
+        """Start no new call, and cancel the calls in flight at the loop's next iteration."""
         if self._pool is not None:
             self._pool.stopping = True
         self._ask_to_end()
 
     def _ask_to_end(self) -> bool:
-        """Schedule the end of the run on the loop; return False if there is no running loop."""
+        """Schedule the end of the run on the loop; return False if no loop is running."""
         if self._loop is None:
             return False
         try:
             self._loop.call_soon_threadsafe(self._cancel_life)
         except RuntimeError:
-            # The loop ended with its process.
+            # The loop has ended together with its process.
             return False
         return True
 
     def _cancel_life(self) -> None:
-        # Only once, because a second cancellation would end the wait for the calls.
+        # Cancel only once, because a second cancellation would end the wait for the calls.
         if self._life is not None and not self._ending:
             self._ending = True
             self._life.cancel()
 
     def _end(self) -> None:
         if self._ask_to_end() and not self._ended.wait(_STOP_SECONDS):
-            # A call blocks the loop's thread; the watch has logged which one.
+            # A call blocks the loop's thread; the watch has already logged this call.
             _LOG.warning(
                 "%s: the event loop is blocked, and its calls did not stop within %g s; the task ends without them",
                 name_of(self._plan.fn),

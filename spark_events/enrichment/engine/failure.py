@@ -1,4 +1,4 @@
-"""Failures of attempts and rows: exceptions inside the engine, and plain data for the driver."""
+"""Failures of attempts and rows: exceptions within the engine, plain data for the driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Kind = Literal["error", "timeout", "throttled", "result", "circuit-open", "resou
 
 _LONGEST_MESSAGE = 500
 # URLs may contain tokens in the query and credentials before the host, and failures are written to logs and tables. The
-# scheme's length is bounded, because an unbounded one would make the search quadratic.
+# pattern limits the length of the scheme; otherwise the search would take quadratic time.
 _SECRETS = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:[^\s/@'\"]*@)?(?P<place>[^\s?#'\"]*)(?:[?#][^\s'\"]*)?", re.I
 )
@@ -52,7 +52,7 @@ class RowFailure:
     where: str = ""
 
     def __post_init__(self) -> None:
-        """Replace lone surrogates, which exceptions and file names may contain but Arrow and JSON cannot encode."""
+        """Replace lone surrogates, which Arrow and JSON cannot encode but exceptions and file names may contain."""
         for name in ("type", "message", "where"):
             object.__setattr__(self, name, getattr(self, name).encode("utf-8", "replace").decode())
 
@@ -70,16 +70,16 @@ def message_of(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as broken:
-        # SystemExit would end the caller's task.
+        # Catch SystemExit, which would end the caller's task.
         text = f"(its __str__ raised {type(broken).__name__})"
     line = _SECRETS.sub(r"\g<scheme>\g<place>", " ".join(text[: 4 * _LONGEST_MESSAGE].split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}… (cut)"
 
 
-#: Placeholder for the answer of an abandoned call, whose row has been settled already.
+#: Placeholder for the answer of an abandoned call; its row has already been settled.
 ABANDONED: Final = object()
 
-# These are one class since Python 3.11; on 3.10, user code may expect either.
+# Since Python 3.11, these are one class. In Python 3.10, user code may expect either class.
 NoAnswerError: type[Exception] = type(
     "TimeoutError", tuple(dict.fromkeys((asyncio.TimeoutError, TimeoutError))), {"__module__": "builtins"}
 )
@@ -96,7 +96,7 @@ class AttemptError(Exception):
 
 
 class EndError(Exception):
-    """The call ends without another attempt."""
+    """Error that ends the call without another attempt."""
 
     def __init__(self, kind: Kind, why: str) -> None:
         super().__init__(why)
@@ -104,7 +104,7 @@ class EndError(Exception):
 
 
 class AbandonedError(Exception):
-    """The engine no longer waits for this call."""
+    """Error of a call for which the engine no longer waits."""
 
 
 def failure_of(error: BaseException, attempts: int, elapsed: float) -> RowFailure:

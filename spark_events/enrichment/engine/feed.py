@@ -1,4 +1,4 @@
-"""Order in which rows are called: the protocol and the plain order; keyed and bulk order are in other modules."""
+"""Order in which rows are called: the protocol, and the plain order; other modules have keyed and bulk order."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any, Protocol
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 
-#: Rows are counted in blocks, which costs less than single rows; `waiting` is too low by less than one block.
+#: Number of rows to count at once, which costs less than counting single rows. `waiting` is too low by less than this
+#: number.
 _BLOCK = 32
-#: A row to call, and its call. None: the call has no other row, so its object is created on demand.
+#: A row to call, and its call. The call is None if it has no other row; its object is then created on demand.
 Taken = tuple[RowBatch, int, Call | None]
-#: Stores the answer of a row.
+#: Function that stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]
 
 
 class Feed(Protocol):
-    """Source of the pool workers' calls; used by the loop's thread only.
+    """Source of calls for the workers of the pool; used by the loop's thread only.
 
     Attributes:
         waiting: the number of calls that can start now.
@@ -39,7 +40,7 @@ class Feed(Protocol):
         """Record the end of a call; an abandoned call may still be running."""
 
     def flush(self) -> None:
-        """Release all held rows that wait for more rows, because none will come for a while."""
+        """Release all rows that are held until more rows arrive, because no more rows will arrive soon."""
 
 
 class InOrder:
@@ -54,7 +55,7 @@ class InOrder:
         self.waiting = 0
         self.held = 0
         self._batches: deque[tuple[RowBatch, Sequence[int]]] = deque()
-        # Endless iterators keep the position in C code, without Python code per row.
+        # Endless iterators keep the position in C code and need no Python code per row.
         self._next = itertools.chain.from_iterable(self._blocks()).__next__
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:

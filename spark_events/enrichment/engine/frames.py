@@ -1,4 +1,4 @@
-"""Classification of code as the user's own: not Python's, an installed library's or this package's."""
+"""Recognition of the user's own code: not Python's, not an installed library's, not this package's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _OURS = str(Path(__file__).parents[1])
 _OPENER = str(Path(__file__).with_name("resources.py"))
 _IMPORTER = "<frozen importlib._bootstrap>"
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-# Code that calls the user's function or other callbacks on the loop.
+# Code on the loop that calls the user's function or other callbacks.
 _CALLERS = (_OURS, str(Path(asyncio.__file__).parent))
 
 
 def frame_of(thread_id: int | None) -> FrameType | None:
     """Return the current frame of a thread, or None.
 
-    Before Python 3.13, ``sys._current_frames`` holds a lock while it creates objects. A garbage collection that starts
-    there and finalizes a ``threading.local`` waits for the same lock while it holds the GIL, which deadlocks the
-    process (CPython, gh-106883). So garbage collection is disabled meanwhile.
+    Garbage collection is disabled during the call. Before Python 3.13, ``sys._current_frames`` holds a lock while it
+    creates objects. If a garbage collection starts there and finalizes a ``threading.local``, it waits for the same
+    lock while it holds the GIL, and the process deadlocks (CPython, gh-106883).
     """
     collects = gc.isenabled()
     gc.disable()
@@ -38,18 +38,18 @@ def frame_of(thread_id: int | None) -> FrameType | None:
 
 @functools.lru_cache(maxsize=4096)
 def is_foreign(filename: str) -> bool:
-    """Return whether a file is not the user's own."""
+    """Return whether a file belongs to Python, a library or this package, and not to the user."""
     installed = "/site-packages/" in filename or "/dist-packages/" in filename
     return installed or filename.startswith((_OURS, *_LIBRARIES, "<frozen ", "<string>"))
 
 
 def location(code: CodeType, line: int | None) -> str:
-    """Return a code location as ``file:line in function``."""
+    """Return a code location in the form ``file:line in function``."""
     return f"{code.co_filename}:{line} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
 class Holder(NamedTuple):
-    """The call that occupies the loop's thread.
+    """Call that occupies the loop's thread.
 
     Attributes:
         entry: the frame that the loop called: the user's function, or another callback or task.
@@ -66,7 +66,7 @@ class Holder(NamedTuple):
     opens: bool = False
 
     def describe(self) -> str:
-        """Describe the user's line and the library function that it is in."""
+        """Describe the user's line, and the library function that this line called."""
         there = location(self.mine.f_code, self.mine.f_lineno)
         if self.imports:
             return f"{there} (an import: move it to the top of the module, or into resource)"
@@ -76,12 +76,12 @@ class Holder(NamedTuple):
 
 
 def holder_of(frame: FrameType | None) -> Holder | None:
-    """Return the call that occupies the loop's thread at this frame, or None if only the loop itself runs."""
+    """Return the call that occupies the loop's thread at this frame; None if the loop runs no call."""
     inside, mine, entry, imports = frame, None, None, False
     while frame is not None and not frame.f_code.co_filename.startswith(_CALLERS):
         entry = frame
         if frame.f_code.co_filename == _IMPORTER:
-            # Frames of the imported module are not the user's mistake; the importing line is.
+            # The frames of an imported module do not show the mistake; the line that imports the module does.
             imports, mine = True, None
         if mine is None and not is_foreign(frame.f_code.co_filename):
             mine = frame

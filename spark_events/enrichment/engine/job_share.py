@@ -1,4 +1,4 @@
-"""Share of the job's limits that one task may use.
+"""Share of one task in the job's limits.
 
 A :class:`Ledger`, on the driver or in this process, leases the share to the task.
 """
@@ -19,16 +19,16 @@ from spark_events.enrichment.settings import Budget
 
 __all__ = ["Grant", "JobShare"]
 
-#: Seconds in which calls accumulate before a lease request, and maximum seconds between two requests.
+#: How long calls accumulate before a lease request, and the maximum time between two requests, in seconds.
 _COLLECTS, _LONGEST = 0.005, 1.0
-#: Maximum number of time slots in one request; the next request contains the rest.
+#: Maximum number of time slots in one request; the next request contains the remaining slots.
 _MOST_SLOTS = 500
 
 
 class Grant(NamedTuple):
     """Permission for one attempt.
 
-    ``cost`` is the estimate for the attempt. The estimate counts in ``slot``, the time slot of the lease.
+    ``cost`` is the estimated cost of the attempt. The estimate counts in ``slot``, the time slot of the lease.
     """
 
     slot: int
@@ -96,7 +96,7 @@ class JobShare:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():
-                # Admitted and cancelled at the same time.
+                # The attempt was admitted and cancelled at the same time.
                 self.give_back(waiting.result())
             raise
 
@@ -113,7 +113,7 @@ class JobShare:
             self._news.set()
 
     def _has_spare_places(self) -> bool:
-        """Return whether the task should return part of its calls in flight.
+        """Return whether the task should return some of the calls in flight that it may have.
 
         The task keeps a few unused ones for its next calls.
         """
@@ -155,7 +155,7 @@ class JobShare:
             return False
         if limits.calls_per_second is None and limits.amount_per_minute is None:
             return True
-        # Sums are rounded: a missing fraction of a token must not block a call.
+        # The sums are rounded, so a missing fraction of a token must not block a call.
         return lease.calls >= 1 and lease.amount * (1 + 1e-9) >= cost and self._clock() < self._expires
 
     def _take(self, cost: float) -> Grant:
@@ -175,11 +175,11 @@ class JobShare:
             queue.popleft()
 
     async def run(self, lease_for: Callable[[Ask], Awaitable[Lease]]) -> None:
-        """Request leases while calls wait, and return unused amounts, until cancelled."""
+        """Request leases while calls wait, and return unused amounts; run until cancelled."""
         try:
             await self._run(lease_for)
         except Exception as error:
-            # After an error of the ledger, waiting calls fail; otherwise they would wait forever.
+            # After an error of the ledger, let the waiting calls fail; otherwise they would wait forever.
             for waiting, _ in (*self._again, *self._first):
                 if not waiting.done():
                     waiting.set_exception(error)
@@ -189,7 +189,7 @@ class JobShare:
         while True:
             self._news.clear()
             asked = self._clock()
-            # The ledger grants the lease after `asked`, so the lease expires here no later than the ledger assumes.
+            # The ledger grants the lease after `asked`. Therefore the lease expires here no later than in the ledger.
             self._lease, self._expires = await lease_for(self.ask()), asked + LEASE_SECONDS
             self.lacking = self._lease.lacking
             self._serve()
@@ -201,7 +201,7 @@ class JobShare:
             await asyncio.sleep(_COLLECTS)
 
     def ask(self, *, is_last: bool = False) -> Ask:
-        """Return the next request, which returns the rest of the current lease.
+        """Return the next request, which also returns the unused part of the current lease.
 
         With ``is_last``, the request asks for no new lease.
         """

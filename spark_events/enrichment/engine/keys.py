@@ -1,4 +1,4 @@
-"""Calls in order per key, with different keys concurrently (as in FLIP-425 and FLIP-519)."""
+"""Calls in order for each key; calls of different keys run concurrently (as in FLIP-425 and FLIP-519)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from spark_events.enrichment.engine.feed import Settle, Taken
 
 __all__ = ["HotKey", "HotKeys", "KeyedQueues"]
 
-#: A key with fewer rows is never reported as hot, regardless of the number of calls in flight.
+#: Minimum number of rows of a key that is reported as hot, whatever the number of calls in flight.
 _LEAST_HOT = 20
 _MOST_NAMED = 10
 
 
 class KeyedQueues:
-    """Feed with one queue per key: the first row is called, the others wait behind it.
+    """Feed with one queue per key: the first row of a key is called, and the other rows wait for it.
 
     Args:
         settle: stores the failure of skipped rows.
         on_take: called when ``waiting`` has decreased.
-        skip_after_failure: do not call rows behind a failed row. The batch will run again, and these rows would then
-            have been called before the failed one.
+        skip_after_failure: whether to skip the rows that follow a failed row of their key. When the batch runs again,
+            these rows would otherwise have been called before the failed row.
         hot: counts rows per key.
     """
 
@@ -36,8 +36,8 @@ class KeyedQueues:
         self.waiting = 0
         self._hot = hot
         self._ready: deque[Call] = deque()
-        # Contains a key while one of its rows is ready or in flight; None: no second row waits, which is the usual
-        # case.
+        # Rows that wait, by key, for each key with a row that is ready or in flight. None, the usual case: no second
+        # row waits.
         self._lanes: dict[Hashable, deque[tuple[RowBatch, int]] | None] = {}
         self._broken: set[Hashable] = set()
 
@@ -46,7 +46,7 @@ class KeyedQueues:
         keys = batch.chunk.keys
         assert keys is not None
         failed = batch.chunk.failed or {}
-        # Failed rows are settled already, but later rows of their keys must be skipped.
+        # Failed rows are already settled, but the later rows of their keys must be skipped.
         for index in sorted({*indices, *failed}) if failed and self._skip else indices:
             key = keys[index]
             if index in failed:
@@ -80,7 +80,7 @@ class KeyedQueues:
         assert call.batch.chunk.keys is not None
         key = call.batch.chunk.keys[call.index]
         if abandoned or (self._skip and failure is not None):
-            # An abandoned call may still run, and later rows of the key must not overtake it.
+            # An abandoned call may still be running, and the key's later rows must not overtake it.
             self._broken.add(key)
             skipped = self._lanes.pop(key) or deque()
             self.held -= len(skipped)
@@ -92,12 +92,12 @@ class KeyedQueues:
             del self._lanes[key]
             return
         self.held -= 1
-        # First in the queue, because the longest lane determines when the batch ends.
+        # Put the key first in the queue, because the key with the most rows determines the end of the batch.
         self._ready.appendleft(Call(*lane.popleft()))
         self.waiting += 1
 
     def flush(self) -> None:
-        """Do nothing: no row waits for further rows."""
+        """Do nothing, because no row waits for the arrival of further rows."""
 
 
 def _skipped() -> RowFailure:
@@ -105,7 +105,7 @@ def _skipped() -> RowFailure:
 
 
 class HotKey(NamedTuple):
-    """A key whose rows limit the speed of the batch.
+    """Key whose rows limit the speed of the batch.
 
     Attributes:
         key: the key.
@@ -117,10 +117,10 @@ class HotKey(NamedTuple):
 
 
 class HotKeys:
-    """Counts rows per key in bounded memory (Misra and Gries); a count is too low by at most ``rows / room``.
+    """Counts rows per key in bounded memory (algorithm of Misra and Gries).
 
-    A key is hot if its rows, called one after another, take more than twice as long as the whole batch with all calls
-    in flight.
+    A count is too low by at most ``rows / room``. A key is hot if its rows, called one after another, take more than
+    twice as long as the whole batch with all calls in flight.
 
     Args:
         width: the maximum number of calls in flight.
@@ -141,11 +141,11 @@ class HotKeys:
         elif len(counts) < self._room:
             counts[key] = 1
         else:
-            # Each such round subtracts one row from every counter, so there are at most rows / room rounds.
+            # Each of these rounds subtracts one row from every counter, so there are at most rows / room rounds.
             self._counts = {other: number - 1 for other, number in counts.items() if number > 1}
 
     def hot(self) -> list[HotKey]:
-        """Return a few of the hot keys, the hottest first."""
+        """Return some of the hot keys, the hottest key first."""
         least = max(_LEAST_HOT, 2 * self.rows / self._width)
         found = [HotKey(key, rows) for key, rows in self._counts.items() if rows >= least]
         return sorted(found, key=lambda one: -one.rows)[:_MOST_NAMED]

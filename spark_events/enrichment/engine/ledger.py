@@ -29,19 +29,19 @@ from typing import NamedTuple
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "leased"]
 
-#: Seconds from a lease request until the lease expires.
+#: Time from a lease request until the lease expires, in seconds.
 LEASE_SECONDS = 1.0
 #: Length of a time slot, in seconds.
 _SLOT = 0.25
-#: Minimum number of calls in a window; for low rates, a window is longer than a minute.
+#: A window has at least this many calls; for low rates, it is therefore longer than a minute.
 _LEAST_CALLS = 10
-#: Credit that an idle job saves up, in seconds of the limit.
+#: Maximum credit that an idle job accumulates, in seconds of the limit.
 _BURST_OF_CALLS, _BURST_OF_AMOUNT = 0.1, 1.0
 #: Polling interval for up to ten waiting workers, and maximum time until an answer, in seconds.
 _TICK, _LONGEST = 0.02, 0.25
-#: Fraction of a limit; smaller amounts are rounding errors.
+#: Fraction of a limit below which an amount counts as a rounding error.
 _NOTHING = 1e-9
-#: Seconds without a request after which the ledger frees a worker's calls in flight.
+#: If a worker makes no request for this time, in seconds, the ledger frees its calls in flight.
 _SILENT = 10.0
 
 
@@ -135,7 +135,7 @@ class Lease(NamedTuple):
 
 
 class _Window:
-    """Amounts granted within a sliding period, without a clock of its own.
+    """Amounts granted within a sliding period; the caller passes the time.
 
     Args:
         limit: maximum sum of the grants within a period.
@@ -166,10 +166,10 @@ class _Window:
     ) -> float:
         """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
 
-        The sharers divide the credit that has accrued since the last grants. A grant may exceed the credit; the next
-        grant then waits longer. ``reserved`` is the amount of another worker, which this grant must not delay. Credit
-        expires after the burst time, except credit accrued after ``credit_since``: without this exception, the wait of
-        a large call would cost throughput.
+        The waiting workers share the credit that has accrued since the last grants. A grant may exceed the credit; the
+        next grant then waits longer. ``reserved`` is an amount for another worker, which this grant must not delay.
+        Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire, because
+        throughput would be lost while a large call waits.
         """
         while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
             del self._granted[next(iter(self._granted))]
@@ -189,7 +189,7 @@ class _Window:
         return granted
 
     def _remainder(self, used: float, reserved: float) -> float:
-        """Return the part of the used amount that counts when the reserved one fits."""
+        """Return the part of the used amount that still counts at the time when the reserved amount fits."""
         for amount in self._granted.values():
             if used + reserved <= self._limit:
                 break
@@ -235,9 +235,10 @@ class Ledger:
             self._amount = _Window(limits.amount_per_minute, 60.0, _BURST_OF_AMOUNT, now)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
-        #: By worker that waits for the budget: start of the wait, and estimate of the first call.
+        #: For each worker that waits for the budget: start of the wait, and estimate of the first call.
         self._waits: dict[Hashable, tuple[float, float]] = {}
-        #: By worker: calls that it may have in flight, calls in flight that it could use, and time of its last request.
+        #: For each worker: number of calls that it may have in flight, number that it could use, and time of its last
+        #: request.
         self._held: dict[Hashable, int] = {}
         self._wanted: dict[Hashable, int] = {}
         self._seen: dict[Hashable, float] = {}
@@ -269,7 +270,7 @@ class Ledger:
     def lease(self, worker: Hashable, *, at_once: bool) -> Lease | None:
         """Return a lease for the worker's last request, or None.
 
-        None means that the limits allow no lease yet, and that ``at_once`` is False.
+        None means that the limits allow no lease yet. With ``at_once``, the result is never None.
         """
         with self._lock:
             now, ask = self._clock(), self._asks[worker]
@@ -284,7 +285,7 @@ class Ledger:
             return Lease(int(now / _SLOT), calls, amount, places, lacking)
 
     def leave(self, worker: Hashable) -> None:
-        """Free the calls in flight of a disconnected worker; its lease counts as used."""
+        """Free the calls in flight of a disconnected worker; the amounts of its lease count as used."""
         with self._lock:
             self._asks.pop(worker, None)
             self._forget(worker)
@@ -301,7 +302,7 @@ class Ledger:
         """
         calls, amount = ask.calls, ask.amount
         if calls and self._amount is not None:
-            # A worker without recent requests has died or lost its connection.
+            # A worker without recent requests has died or has lost its connection.
             current = [one for one in self._waits if self._seen[one] >= now - LEASE_SECONDS]
             longest = min(current or [worker], key=lambda one: self._waits[one][0])
             since, first = self._waits[longest]
@@ -332,7 +333,8 @@ class Ledger:
         if fair > ask.held:
             free = self._places - sum(self._held.values()) + self._held[worker]
             fair = self._held[worker] = max(ask.held, min(fair, free))
-        # If the share has shrunk, others may use the difference once the worker reports its smaller number.
+        # If the share of a worker has shrunk, others can use the difference after the worker reports its smaller
+        # number.
         return fair
 
     def _fair(self, worker: Hashable) -> int:
@@ -348,12 +350,12 @@ class Ledger:
 
 
 async def leased(ledger: Ledger, worker: Hashable, ask: Ask) -> Lease:
-    """Return the lease for a request; an empty one after a fraction of a second."""
+    """Return the lease for a request; after a fraction of a second, the lease may be empty."""
     ledger.ask(worker, ask)
     clock = asyncio.get_running_loop().time
     latest = clock() + _LONGEST
     while True:
-        # Polling is necessary: credit accrues with time, and channels with other event loops share the ledger.
+        # Poll, because credit accrues with time, and because channels with other event loops share the ledger.
         lease = ledger.lease(worker, at_once=clock() >= latest)
         if lease is not None:
             return lease

@@ -1,10 +1,10 @@
 """Limits on attempts: the gate before a destination, and the rate limit.
 
-The gate stays closed as long as the destination requests (``Retry-After``), and opens gradually. If hundreds of calls
-resumed at once, they would be rejected again until their attempts are exhausted. So one call goes first, and each
-answered call admits two more, up to half of the number that was too many last time; from there the number grows by one
-per round: TCP's slow start and congestion avoidance. A circuit breaker that probes with one call works in the same way,
-so both use one gate.
+The gate stays closed as long as the destination requests (``Retry-After``), and then opens gradually. If hundreds of
+calls resumed at once, the destination would reject them again until they have no attempts left. Therefore one call goes
+first. Each answered call admits two more, up to half of the number that was too many last time; from there, the number
+grows by one per round. This is TCP's slow start and congestion avoidance. A circuit breaker that probes with one call
+works in the same way, so it uses the same gate.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class RateLimit:
     """Spaces attempts evenly and never exceeds the rate within any second.
 
     Each attempt reserves the next free time and sleeps until then (the generic cell rate algorithm without bursts). On
-    a busy machine sleeps end late, which would bunch attempts. So the actual start times of the last second are kept,
-    and an attempt that would exceed the rate waits longer. The limit outlives tasks: times that an ended task had
-    reserved but not used are returned, so that the next task does not wait for them.
+    a busy machine, sleeps end late, so that attempts could bunch. Therefore the limit stores the actual start times of
+    the last second, and an attempt that would exceed the rate waits longer. The limit outlives tasks. Times that an
+    ended task has reserved but not used are returned, so that the next task does not wait for them.
 
-    A rate applies to one task slot of the cluster. Tasks run there one after another, each in any free worker process,
-    so this process may not know of the previous task's attempts. Therefore a task waits one interval from its own
-    start: the previous task made all its attempts before.
+    A rate applies to one task slot of the cluster. The tasks of a slot run one after another, each in any free worker
+    process. Therefore this process may not know the previous task's attempts. Each task waits one interval from its own
+    start, because the previous task made all its attempts before this start.
 
     Args:
         rate: attempts per second, above 0; may be a fraction.
@@ -44,14 +44,15 @@ class RateLimit:
         self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
 
     def begin(self, moment: float) -> None:
-        """Record the start of a task, in time of ``clock``: its first attempt starts at least one interval later.
+        """Record the start of a task, in time of ``clock``; its first attempt starts at least one interval later.
 
-        Each task must call this; otherwise its first attempt may directly follow the last one of the previous task.
+        Each task must call this method; otherwise its first attempt may directly follow the last attempt of the
+        previous task.
         """
         self._free = max(self._free, moment + self._interval)
 
     async def wait(self) -> None:
-        """Wait until the next attempt may start; the attempt counts as started when this returns."""
+        """Wait until the next attempt may start; the attempt counts as started when this method returns."""
         now = self._clock()
         mine = max(self._free, now)
         self._free = mine + self._interval
@@ -82,22 +83,23 @@ class Gate:
         self._allowed = 0.0
         self._threshold = math.inf
         self._inside = 0
-        # Number of the current closing, to distinguish attempts that passed before it from those that pass after it.
+        # Number of the current closing. It distinguishes attempts that passed before the closing from later attempts.
         self._closing = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def close(self, seconds: float, *, crowded: bool) -> bool:
-        """Close the gate for some seconds from now; a longer closing in progress remains.
+        """Close the gate for some seconds from now; a longer closing in progress stays in force.
 
         Args:
             seconds: the duration.
-            crowded: whether the destination received too many calls, so that fewer should resume than before.
+            crowded: whether the destination received too many calls, so that fewer calls should resume.
 
         Returns:
-            Whether the gate let attempts through until now; False if an existing closing was only extended or kept.
+            Whether the gate was open until now; False if it was already closed.
         """
         if crowded and self._allowed:
-            # Only once per opening: further rejections of calls from the same opening are no new information.
+            # Count only once per opening, because further rejections of calls from the same opening are no new
+            # information.
             self._threshold = max(1.0, self._allowed / 2)
             self._allowed = 0.0
         now = self._clock()
@@ -116,11 +118,11 @@ class Gate:
         return is_new
 
     def lets(self, passed: int) -> bool:
-        """Return whether an attempt may start with a token from :meth:`enter`; the gate may have closed again since."""
+        """Return whether an attempt may start with a token from :meth:`enter`; the gate may have closed since then."""
         return self.is_open or (passed != 0 and passed == self._closing)
 
     async def enter(self, *, again: bool) -> int:
-        """Wait until an attempt may pass; retries pass before first attempts.
+        """Wait until an attempt may pass; retries come before first attempts.
 
         Returns:
             A token for :meth:`leave`; 0 if the gate is open.
@@ -134,7 +136,7 @@ class Gate:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():
-                # Admitted and cancelled at the same time: pass the admission to the next attempt.
+                # The attempt was admitted and cancelled at the same time: pass its admission to the next attempt.
                 self.leave(waiting.result(), answered=False)
             raise
 
@@ -161,7 +163,7 @@ class Gate:
             waiting = self._again or self._first
             if not waiting:
                 if self._inside == 0 or self._allowed >= 2:
-                    # No attempt waits any more.
+                    # No attempt is waiting any more.
                     self.is_open = True
                     self._allowed = 0.0
                 return

@@ -1,6 +1,7 @@
-"""Event loop of a worker process: one thread, started on first use, that outlives tasks and micro-batches.
+"""Event loop of a worker process: one thread, which starts on first use and outlives tasks and micro-batches.
 
-A Python worker runs many tasks. One loop per task, as with ``asyncio.run``, would close all connections after each.
+A Python worker runs many tasks. One loop per task, as with ``asyncio.run``, would close all connections after each
+task.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Time limit for a loop to stop at interpreter exit, because a call may block it.
+#: Time limit for a loop to stop at interpreter exit, in seconds; a call may block the loop.
 _EXIT_SECONDS = 1.0
 
 
@@ -32,7 +33,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self.loop, self.kind = _new_loop()
-        # All calls of all tasks share the executor's threads, so user code must not shut it down.
+        # The calls of all tasks share the executor's threads, so user code must not shut down the executor.
         self.loop.shutdown_default_executor = _leave_it  # type: ignore[method-assign]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
@@ -63,7 +64,7 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._closing:
-            # User code may stop the loop or raise SystemExit in a task, but other calls still need the loop.
+            # User code may stop the loop, or raise SystemExit in a task, but other calls still need the loop.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
         unwind(self.loop)
@@ -75,8 +76,8 @@ _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """End all loops at exit: a loop in C that wakes up after the interpreter is finalized crashes with SIGSEGV."""
-    # In a forked process, threads of the parent do not run.
+    """End all loops at exit: a loop in C that wakes up after the interpreter is finalized would crash with SIGSEGV."""
+    # In a forked process, the threads of the parent do not exist.
     ours = [one for one in _running if one._thread.is_alive()]
     for one in ours:
         one.end()
@@ -85,7 +86,7 @@ def _end_all() -> None:
 
 
 async def _leave_it(timeout: float | None = None) -> None:
-    """Replace ``shutdown_default_executor`` by a no-op for user code; the threads end with the process."""
+    """Replace ``shutdown_default_executor`` with a function that does nothing; the threads end with the process."""
 
 
 def _new_loop() -> tuple[asyncio.AbstractEventLoop, str]:

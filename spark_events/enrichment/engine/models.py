@@ -1,4 +1,4 @@
-"""Classes as ``output``, and the conversion of their instances to mappings."""
+"""Classes as ``output``, and conversion of their instances to mappings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def is_model(output: Any) -> bool:
 def converter(model: type | None) -> Callable[[Any], Any] | None:
     """Return a function that converts a result to a mapping.
 
-    If the model rejects the result, the function returns a failure. As for every answer, the engine checks the names
-    and types of the mapping later.
+    If the model rejects the result, the function returns a failure. The engine checks the names and types of the
+    mapping later, as it does for every answer.
 
     Args:
         model: a dataclass, a TypedDict or a Pydantic model; None: results are mappings.
@@ -41,7 +41,7 @@ def _validated(model: Any, result: Any) -> Any:
     except ValueError as error:
         if type(error).__name__ != "ValidationError":
             raise
-        # Omits the messages, which may contain values.
+        # Omit the messages, because they may contain values.
         errors: Any = error.errors(include_url=False, include_input=False, include_context=False)  # type: ignore[attr-defined]
         wrong = [f"{'.'.join(map(str, one['loc'])) or 'the whole'} ({one['type']})" for one in errors]
         more = f" and {len(wrong) - _MOST_ERRORS} more" if len(wrong) > _MOST_ERRORS else ""

@@ -1,4 +1,4 @@
-"""Order in which answered rows leave the engine: input order or answer order."""
+"""Order in which answered rows leave the engine: input order, or order of the answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Answered", "Ordered", "Unordered"]
 
 #: Answered rows with their answers.
 Answered: TypeAlias = tuple[Chunk | Part, list[Any]]
-#: Minimum number of rows to return to Spark, because each return has a cost; fewer if the buffer is full.
+#: Minimum number of rows to return to Spark at once, because each return has a cost; fewer if the buffer is full.
 _LEAST_ROWS = 1_000
 _SHARES = 8
 
@@ -21,7 +21,7 @@ _SHARES = 8
 class Ordered:
     """Admitted batches that leave in input order; used by the caller's thread.
 
-    A batch leaves when the batch and all earlier batches are answered.
+    A batch leaves when all its rows, and those of all earlier batches, are answered.
 
     Attributes:
         batches: the batches that have not left, in order of admission.
@@ -44,7 +44,7 @@ class Unordered(Ordered):
     """Admitted batches whose rows leave in the order of their answers.
 
     Rows leave in groups: when 1,000 rows (or an eighth of a smaller buffer) are answered, or when a batch is complete.
-    If the chunks have keys, a row leaves only after all earlier rows of its key.
+    If the chunks have keys, a row leaves only after all earlier rows with the same key.
     """
 
     def __init__(self, buffer: RowBuffer) -> None:
@@ -55,7 +55,8 @@ class Unordered(Ordered):
     def pop(self) -> Answered | None:
         buffer = self._buffer
         while True:
-            # Set before `settled` is read: either this thread sees an answer, or the loop's thread wakes this thread.
+            # Set this number before reading `settled`: then either this thread sees an answer, or the loop's thread
+            # wakes this thread.
             buffer.wanted = self._seen + self._share()
             if self._walk is None:
                 if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
@@ -79,7 +80,7 @@ class Unordered(Ordered):
         return max(1, share)
 
     def _leaving(self) -> Iterator[Answered]:
-        # Answers are removed from a batch only when the caller takes them: until then, `unfinished` reports them.
+        # Remove answers from a batch only when the caller takes them, because `unfinished` reports them until then.
         blocked: set[Hashable] = set()
         for batch in tuple(self.batches):
             rows = _answered_rows(batch, blocked)
@@ -104,8 +105,8 @@ def _answered_rows(batch: RowBatch, blocked: set[Hashable]) -> Sequence[int]:
 
     Args:
         batch: the batch.
-        blocked: the keys of earlier rows that stay; the function adds the keys of this batch's rows that stay. Batches
-            must be read in order, because the loop's thread stores answers meanwhile.
+        blocked: the keys of earlier rows that stay. The function adds the keys of this batch's rows that stay. Batches
+            must be read in order, because the loop's thread may store answers at the same time.
     """
     answers, keys, given = batch.answers, batch.chunk.keys, batch.open
     if keys is None:

@@ -1,7 +1,7 @@
-"""Fixed pool of workers that store their results by index.
+"""Fixed pool of workers that store results by index.
 
-A sliding window would stop at one slow call in front. Here a worker that has finished continues with the next row,
-whatever the state of earlier rows; only the buffer limits how far it gets ahead.
+A sliding window would stop at one slow call at its front. Here, a worker that has finished continues with the next row,
+whatever the state of earlier rows. Only the buffer limits how far the worker gets ahead.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["Pool", "Signals"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Number of rows after which a worker yields to the loop, because calls that return immediately never yield.
+#: Number of rows after which a worker yields to the loop. Calls that return immediately would never yield.
 _TURN = 64
-#: Time that a partial group waits for more rows when no other call runs.
+#: Time that a partial group waits for more rows while no other call runs, in seconds.
 _LINGER_SECONDS = 0.05
 
 
@@ -54,20 +54,20 @@ class Signals:
 class Pool:
     """Admits batches, makes their calls, and stores the answers; used by the loop's thread only.
 
-    Workers exist while there is work: they end when the feed has no call or the window has shrunk, and new ones are
-    created on demand, up to the window.
+    Workers exist only while there is work. They end when the feed has no call, or when the window has shrunk. New
+    workers are created on demand, up to the size of the window.
 
     Args:
         plan: concurrency and timeouts.
         name: the name of the function, for messages.
-        attempts: handles calls that do not succeed at once.
+        attempts: handles calls whose first attempt fails or has to wait.
         counts: the counters of the run.
         signals: callbacks of the engine.
         clock: monotonic time in seconds.
 
     Attributes:
         feed: provides the next call.
-        sharing: selects the rows that need a call; None: all rows do.
+        sharing: selects the rows that need a call; None: all rows need one.
         stopping: whether no further call may start.
         admitted: the number of admitted rows.
     """
@@ -86,7 +86,7 @@ class Pool:
         self.stopping = False
         self.admitted = 0
         self._window = attempts.window
-        #: Number of workers that must end, because there are more than the window allows.
+        #: Number of workers that must end, because the window allows fewer.
         self._surplus = 0
         self._sampled = 0.0
         self._clock = clock
@@ -98,9 +98,10 @@ class Pool:
         attempts.resized = self._resized
         if attempts.breaker is not None:
             attempts.breaker.add(self._down)
-        # Fast path: the most common function, of a row only, is called directly.
+        # Fast path: the most common kind of function, with the row as its only argument, is called directly.
         self._fn = plan.fn if plan.batch_size is None and not plan.wants_context else None
-        # Fast path: rows in order and without sharing are settled directly, most of them without a function call.
+        # Fast path: if rows stay in order and share no calls, their results are stored directly, usually without a
+        # function call.
         self._plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
         self._inlined = plan.ordered
         times = [one for one in (plan.timeout, plan.total_timeout) if one is not None]
@@ -144,7 +145,7 @@ class Pool:
         self._call(batch, indices)
 
     def looked_up(self, batch: RowBatch, found: dict[int, Any], indices: list[int]) -> None:
-        """Store the answers that a shared cache has, and call the other rows."""
+        """Store the answers that a shared cache has found, and call the other rows."""
         assert self.sharing is not None
         self._counts.cached += len(found)
         for index, answer in found.items():
@@ -160,13 +161,13 @@ class Pool:
         self._employ()
 
     def flush(self) -> None:
-        """Start partial calls, because no further rows will come for a while."""
+        """Start partial calls, because no further rows will arrive soon."""
         if not self.stopping:
             self.feed.flush()
             self._employ()
 
     def refuse(self, failure: RowFailure) -> None:
-        """Make no further calls: cancel those in flight, and fail all other rows at once."""
+        """Make no further calls: cancel the calls in flight, and fail all other rows at once."""
         self._attempts.refusal = failure
         now = self._clock()
         for slot in list(self._slots):
@@ -177,7 +178,7 @@ class Pool:
             self.refuse(RowFailure("circuit-open", "CircuitOpenError", why, retryable=True))
 
     async def stop(self) -> None:
-        """Start no new call, cancel the calls in flight, and wait for their end for a bounded time."""
+        """Start no new call, cancel the calls in flight, and wait for a bounded time until they end."""
         is_over, self.stopping = not self.stopping, True
         if self.sharing is not None and self.sharing.shared is not None:
             await self.sharing.shared.close(flush=is_over)
@@ -214,7 +215,9 @@ class Pool:
             self._resized()
 
     def _sample(self) -> None:
-        """Add the time since the last sample to the size of the window and to what limits the calls in flight."""
+        """Add the time since the last sample to two counters: the size of the window, and the limit of the calls in
+        flight.
+        """
         now = self._clock()
         passed, self._sampled = now - self._sampled, now
         counts, attempts = self._counts, self._attempts
@@ -240,7 +243,7 @@ class Pool:
             self._employ()
 
     def _left(self) -> None:
-        """Let another worker take the place of one that has ended, if the window allows."""
+        """Let a new worker replace one that has ended, if the window allows this."""
         if self._surplus:
             self._surplus = max(0, len(self._slots) - self._window.size)
             if not self._surplus:
@@ -254,8 +257,8 @@ class Pool:
         for _ in range(min(self._window.size - len(self._slots), max(least, self.feed.waiting))):
             slot = Slot()
             self._slots.add(slot)
-            # Different start values, so that workers do not yield at the same time: their housekeeping then would delay
-            # all other calls.
+            # Use different start values: if all workers yielded at the same time, their housekeeping would delay all
+            # other calls.
             slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
             worker.slot = slot
             worker.add_done_callback(self._ended)
@@ -265,7 +268,7 @@ class Pool:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
-        """Replace a worker that user code cancelled before it began, and that could not free its slot."""
+        """Replace a worker that user code cancelled before it began; such a worker could not free its slot."""
         assert isinstance(worker, PoolWorker)
         slot = worker.slot
         slot.task = None  # breaks a reference cycle
@@ -279,8 +282,8 @@ class Pool:
             self.flush()
 
     async def _serve(self, slot: Slot, turn: int) -> None:
-        # Hot path: names are local and small steps are inlined, because a function call is expensive here. Calls that
-        # do not succeed at once are handled by `attempts`.
+        # Hot path: names are local and small steps are inlined, because a function call is expensive here. `attempts`
+        # handles the calls that do not succeed at once.
         attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, self._clock
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
         limited, plain, first = attempts.rate is not None or attempts.share is not None, self._plain, self._first
@@ -340,7 +343,7 @@ class Pool:
                 if not plain or answer.__class__ is RowFailure:
                     self._settle(slot.call(), answer)
                 elif measured and index % SAMPLE and batch.left > 1:
-                    # Inlined RowBatch.settle for the case without notifications.
+                    # This is RowBatch.settle, inlined for the case without notifications.
                     batch.answers[index] = answer
                     batch.left -= 1
                 else:
@@ -355,7 +358,7 @@ class Pool:
                     await asyncio.sleep(0)
                     now = clock()
         except Exception as error:
-            # The run must end, because the row would stay without an answer forever.
+            # End the run; otherwise the row would never get an answer.
             self._signals.on_defect(error)
         finally:
             if not slot.abandoned:
@@ -383,7 +386,7 @@ class Pool:
             batch.settle(index, answer)
 
     def _abandon(self, slot: Slot) -> None:
-        """Settle and replace a call that did not end after cancellation, so that it does not occupy a slot forever."""
+        """Settle and replace a call that did not end after its cancellation; it would occupy its slot forever."""
         call = slot.call()
         slot.abandoned = True
         self._slots.discard(slot)
@@ -406,8 +409,8 @@ class Pool:
             failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
         if len(self._uncancellable) > self._window.size and self._attempts.refusal is None:
-            # As many abandoned calls run as are allowed in total: further calls would only harm the destination and
-            # this process.
+            # As many abandoned calls are running as are allowed in total. Further calls would only harm the destination
+            # and this process.
             why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"
             self.refuse(RowFailure("timeout", "TimeoutError", f"{why}; it must not swallow CancelledError"))
         self._employ(1)

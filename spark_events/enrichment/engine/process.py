@@ -1,6 +1,6 @@
 """State that a worker process keeps between tasks: loop, open resources, caches, windows, gates, breakers, rates.
 
-It is module state, because Spark recreates the globals of ``__main__`` for every task.
+The state belongs to this module, because Spark recreates the globals of ``__main__`` for every task.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Maximum number of definitions with kept state. It exceeds the enrichments of a job; otherwise alternating ones would
-#: evict each other.
+#: Maximum number of definitions whose state is kept. The number is larger than the number of enrichments in a job;
+#: otherwise enrichments that take turns would evict each other's state.
 _MOST_KEPT = 16
 _CLOSING_SECONDS = 5.0
 
 
 class LruCache(Generic[T]):
-    """Least-recently-used cache of a few objects."""
+    """Cache for a few objects, which evicts the least recently used object."""
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._most = most
         self._things: OrderedDict[object, T] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], T]) -> T:
-        """Return the object of a key, created if missing."""
+        """Return the object of a key; create it if it is missing."""
         if key not in self._things:
             self._things[key] = make()
             if len(self._things) > self._most:
@@ -57,7 +57,7 @@ class LruCache(Generic[T]):
 class Process:
     """State of the worker process, see :func:`current_process`.
 
-    Attributes other than ``background`` and ``watch`` are used by the loop's thread only.
+    Only the loop's thread uses the attributes other than ``background`` and ``watch``.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Process:
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:
-        """Log a warning in the worker's log, once per process; the driver logs it only if it gets a report."""
+        """Log a warning in the worker's log, once per process. The driver also logs it if it gets the task's report."""
         if text not in self._warned:
             self._warned.add(text)
             _LOG.warning("%s", text)
@@ -87,7 +87,7 @@ class Process:
         self.background.close(_CLOSING_SECONDS)
 
     def close_unused(self) -> None:
-        """Close the resources that no task uses; a later task would open its resource again."""
+        """Close the resources that no task uses; a later task will open its resource again."""
         self._close_resources(used=False)
 
     def _close_resources(self, *, used: bool) -> None:
@@ -95,7 +95,7 @@ class Process:
         try:
             closing.result(_CLOSING_SECONDS)
         except Exception:
-            # The process ends regardless of errors from a resource.
+            # Ignore errors of a resource, because the process ends anyway.
             closing.cancel()
 
 
@@ -104,7 +104,7 @@ _lock = threading.Lock()
 
 
 def current_process() -> Process:
-    """Return the state of this process, created on first use."""
+    """Return the state of this process; create it on first use."""
     global _process  # noqa: PLW0603
     with _lock:
         if _process is None:
@@ -116,8 +116,8 @@ def current_process() -> Process:
 def _set_apart() -> None:
     """Exclude existing objects, mainly modules, from garbage collection; has an effect once per process.
 
-    Waiting answers look like a growing heap to the collector, which would scan all objects again each time. That took a
-    quarter of the time per row and paused all calls in flight for 50 ms.
+    To the collector, waiting answers look like a growing heap, so it would scan all objects again each time. In a
+    measurement, these scans took a quarter of the time per row and paused all calls in flight for 50 ms.
     """
     if gc.get_freeze_count() == 0:
         gc.collect()  # otherwise current garbage would never be freed
@@ -141,7 +141,7 @@ def close_unused() -> None:
 
 
 def _close() -> None:
-    """Close the state at interpreter exit, which Spark's workers never reach."""
+    """Close the state at interpreter exit; Spark's workers exit without this step."""
     global _process
     with _lock:
         process, _process = _process, None
@@ -150,7 +150,7 @@ def _close() -> None:
 
 
 def _forget() -> None:
-    """Discard the state in a forked child, which has no loop thread and must not use the parent's connections."""
+    """Discard the state in a forked child, which has no loop thread and must not use its parent's connections."""
     global _process, _lock  # noqa: PLW0603
     _lock = threading.Lock()
     _process = None

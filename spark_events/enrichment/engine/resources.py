@@ -1,7 +1,7 @@
 """Resources such as clients and connection pools: opened once per worker process and closed after an idle time.
 
-Spark ends its workers by ``os._exit`` or a signal, so no exit code runs and open resources are not closed. If a task is
-known to be the last one of its process, all resources are closed with it.
+Spark ends its workers with ``os._exit`` or a signal, so no exit handler can close resources. If a task is known to be
+the last task of its process, all resources are closed when the task ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ __all__ = ["Resources", "open_resource"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Spark kills a Python worker that was idle for a minute. Close before that, so that connections end cleanly.
+#: Spark kills a Python worker that has been idle for a minute. Close resources earlier, so that connections end
+#: cleanly.
 _IDLE_SECONDS = 45.0
-#: Maximum number of idle resources. It exceeds the enrichments of a job; otherwise alternating ones would evict each
-#: other.
+#: Maximum number of idle resources. The number is larger than the number of enrichments in a job; otherwise enrichments
+#: that take turns would evict each other's resources.
 _MOST_IDLE = 16
 _CLOSING_SECONDS = 4.0
 
 
 class _Holder:
-    """Enters and exits a context manager in the same task, as task groups and cancel scopes require."""
+    """Enters and exits a context manager in the same task, because task groups and cancel scopes require this."""
 
     def __init__(self, open_it: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
@@ -67,7 +68,7 @@ class _Holder:
             self._not_opened(RuntimeError("opening was cancelled"))
             raise
         except BaseException as error:
-            # Includes SystemExit, which would end the loop of the whole process.
+            # Catch SystemExit too, which would end the loop of the whole process.
             if not self._not_opened(_bearable(error)):
                 _LOG.warning(
                     "closing a resource raised %s (%s); it counts as closed", type_of(error), message_of(error)
@@ -77,20 +78,22 @@ class _Holder:
         if self.opened.done():
             return False
         self.opened.set_exception(error)
-        # Mark the exception as retrieved: if no task waits, asyncio would log it.
+        # Mark the exception as retrieved. If no task waits for it, asyncio would log it.
         self.opened.exception()
         return True
 
 
 def _bearable(error: BaseException) -> Exception:
-    """Return the error in a form that a future accepts: it rejects StopIteration, and waiters would wait forever."""
+    """Return the error in a form that a future accepts. A future rejects StopIteration, so its waiters would wait
+    forever.
+    """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(repr(error)).with_traceback(error.__traceback__)
 
 
 class Resources:
-    """Open resources of a process by definition; used by the loop's thread only."""
+    """Open resources of a process, by definition; used by the loop's thread only."""
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
@@ -101,7 +104,7 @@ class Resources:
         """Return the resource of a definition, opened if necessary.
 
         Args:
-            key: the digest of the definition, or what else identifies the resource.
+            key: the digest of the definition, or another identifier of the resource.
             open_it: returns the async context manager.
             timeout: seconds until opening fails; None: no limit.
 
@@ -110,7 +113,8 @@ class Resources:
         """
         holder = self._holders.get(key)
         if holder is not None and holder.opened.done() and holder.task.done():
-            # The holder's task has ended, for example because user code cancelled all tasks, so its resource is closed.
+            # The task that holds the resource has ended, for example because user code cancelled all tasks, so the
+            # resource is closed.
             self._drop(key)
             holder = None
         if holder is None:
@@ -120,7 +124,7 @@ class Resources:
             holder.idle.cancel()
             holder.idle = None
         try:
-            # Shielded, because other tasks may wait for the same resource.
+            # Shield the wait, because other tasks may be waiting for the same resource.
             return await asyncio.wait_for(asyncio.shield(holder.opened), timeout)
         except BaseException:
             holder.users -= 1
@@ -129,7 +133,10 @@ class Resources:
             raise
 
     def release(self, key: Hashable, *, broken: bool = False) -> None:
-        """Release a task's use of the resource, which stays open for a while for the next task unless it is broken."""
+        """Release a task's use of the resource.
+
+        The resource stays open for a while for the next task, unless it is broken.
+        """
         holder = self._holders.get(key)
         if holder is None or not holder.users:
             return
@@ -140,7 +147,7 @@ class Resources:
             _LOG.warning("no call reached its destination; the next task opens the resource again")
             self._drop(key)
             return
-        # Keeps the dictionary ordered by the start of the idle time.
+        # Reinsert the resource, so that the dictionary stays ordered by the start of the idle time.
         self._holders[key] = self._holders.pop(key)
         holder.idle = asyncio.get_running_loop().call_later(self._idle_seconds, self._drop, key)
         idle = [name for name, one in self._holders.items() if not one.users]
@@ -148,7 +155,7 @@ class Resources:
             self._drop(name)
 
     async def close(self, *, used: bool = True) -> None:
-        """Close resources and wait for them for a bounded time.
+        """Close resources, and wait for a bounded time until they are closed.
 
         Args:
             used: whether to close resources that tasks use, too.
@@ -176,7 +183,7 @@ class Resources:
 async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
     """Return the plan's resource, None if the plan has none, or a :class:`RowFailure` if opening failed.
 
-    Opening has the attempts and timeouts of a call; no row has been called then.
+    Opening has the same attempts and timeouts as a call. No row is called before the resource is open.
     """
     opener, retry = plan.resource, plan.retry or Retry(attempts=1)
     if opener is None:
@@ -195,7 +202,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
         try:
             is_over = not judge(failed, plan.retry).retryable
         except BaseException as broken:
-            # The user's `on` raised; an uncaught SystemExit would end the loop.
+            # The user's `on` raised an error. An uncaught SystemExit would end the loop.
             failed, is_over = broken, True
         pause = back_off(retry, attempt)
         if is_over or attempt >= retry.attempts or time.monotonic() + pause >= deadline:

@@ -1,8 +1,8 @@
-"""Answers in a store that worker processes share.
+"""Store of answers that worker processes share.
 
 If the store fails or is slow, the engine calls the service; no row fails for this reason. Lookups run one after
-another, so that calls start in order of admission. While a lookup waits for the store, calls for the rows of earlier
-chunks run. Writes that wait for the store are sent together.
+another, so that calls start in the order in which their rows were admitted. While a lookup waits for the store, calls
+for the rows of earlier chunks run. Writes that wait for the store are sent together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Codec", "Pause", "SharedCache"]
 
 T = TypeVar("T")
 
-#: Seconds without access to the store after an error, for all tasks of the worker process.
+#: After an error, no task of the worker process accesses the store for this time, in seconds.
 _PAUSE_SECONDS = 5.0
 _OPEN_SECONDS = 2.0
 _MOST_WRITTEN = 500
@@ -49,7 +49,7 @@ class Codec(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Pause:
-    """Period in which a worker process does not access a failed store."""
+    """Period during which a worker process does not access a store that has failed."""
 
     until: float = 0.0
 
@@ -82,7 +82,7 @@ class SharedCache:
         assert cache.store is not None
         self._open_it = cache.store
         self._cache = cache
-        # Two enrichments of one function may have different stores.
+        # Two enrichments with the same function may have different stores.
         self._place = (definition, cache.store)
         self._prefix = f"{cache.version}:{definition}:"
         self._make_codec = codec
@@ -172,7 +172,7 @@ class SharedCache:
         except Exception as error:
             self._failed("a request has no key", error)
             return {}
-        # Answers that the store does not have yet.
+        # Answers that are not in the store yet.
         late = {**self._writing, **self._pending}
         stored: dict[str, bytes | None] = {key: late[key] for key in keys if key in late}
         rest = [key for key in keys if key not in stored]
@@ -194,7 +194,7 @@ class SharedCache:
         while self._pending:
             keys = list(itertools.islice(self._pending, _MOST_WRITTEN))
             self._writing = answers = {key: self._pending.pop(key) for key in keys}
-            # Only lookups open the store: of two concurrent openings, one would never be closed.
+            # Only lookups open the store, because one of two concurrent openings would never be closed.
             if self._store is not None and not self._is_paused:
                 writing = functools.partial(self._store.set_many, answers, self._cache.ttl)
                 await self._bounded("writing", writing)
@@ -216,9 +216,9 @@ class SharedCache:
         return await self._resources.acquire(self._place, self._open_it, _OPEN_SECONDS)
 
     async def _bounded(self, what: str, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T | None:
-        """Return the result of an access, or None after an error or the time limit.
+        """Return the result of an access; None after an error or the time limit.
 
-        The time limit applies even if the store ignores cancellation.
+        The time limit applies even if the store ignores its cancellation.
         """
 
         async def tried() -> T | None:

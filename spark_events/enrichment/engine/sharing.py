@@ -16,7 +16,7 @@ from spark_events.enrichment.engine.statistics import EngineCounts
 __all__ = ["AnswerCache", "Sharing"]
 
 _MISSING = object()
-#: Kinds of failure that do not depend on the request, regardless of the number of attempts.
+#: Kinds of failure that do not depend on the request, whatever the number of attempts.
 _NOT_ITS_OWN = {"circuit-open", "resource"}
 
 
@@ -115,7 +115,7 @@ class Sharing:
         return needed
 
     def settle(self, batch: RowBatch, index: int, answer: Any, *, is_new: bool = True) -> None:
-        """Store the answer of a called row (or one that is not new), for it and for all rows that wait for it."""
+        """Store the answer of a called row, for this row and for all rows that wait for the same request."""
         requests = batch.chunk.requests
         assert requests is not None
         request = requests[index]

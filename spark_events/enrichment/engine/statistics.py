@@ -1,8 +1,9 @@
 """Counters of an engine, as plain data that can be merged over tasks and batches.
 
-Latencies are counted in sixteen linear buckets per octave, as in HdrHistogram, so a quantile is accurate to 3.2 %. A
-bucket is the first 16 bits of a double: its exponent and four bits of its mantissa. C code sorts thousands of durations
-into buckets; a logarithm for each would cost more than the rest of the engine.
+Latencies are counted in sixteen linear buckets each time the latency doubles, as in HdrHistogram, so a quantile is
+accurate to 3.2 %. The number of a bucket is the first 16 bits of a double: its exponent and four bits of its mantissa.
+C code assigns thousands of durations to buckets at once. Computing a logarithm for each duration would cost more than
+all other work of the engine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _REST_BITS = 48
 
 
 def bucket(seconds: float) -> int:
-    """Return the bucket number of a duration; numbers grow with durations."""
+    """Return the bucket number of a duration; a longer duration never has a lower number."""
     return int(struct.unpack(">H", struct.pack(">d", seconds)[:2])[0])
 
 
@@ -56,7 +57,7 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
     return 0.0
 
 
-#: Bucketing this many durations takes a fraction of a millisecond, which delays every call.
+#: Sorting this many durations into buckets takes a fraction of a millisecond, during which every call waits.
 _MOST_DURATIONS = 1024
 
 
@@ -66,13 +67,13 @@ class EngineCounts:
     Attributes:
         rows: admitted rows.
         retries: attempts after the first attempt of a call.
-        timeouts: attempts without an answer in time, according to the engine or the client.
+        timeouts: attempts that the engine or the client found to be not answered in time.
         throttled: attempts that the destination rejected because it receives too many (429, 503, 529, Retry-After).
         gate_closed: how often a Retry-After closed the gate.
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.
         cache_errors: failed accesses to the cache's store.
-        known: rows whose answer was stored by an earlier run.
+        known: rows whose answer an earlier run has stored.
         durations: seconds of the latest attempts, not yet in buckets.
         begun: started attempts; never decreases, so that any thread may read it.
         flying: attempts in flight.
@@ -86,8 +87,8 @@ class EngineCounts:
         unreachable: attempts that reached no destination, or got no answer from it.
         hints: tasks by warning about the user's resource.
         windows: seconds by size of the window.
-        limited: seconds by what limited the calls in flight, see :func:`counted`.
-        usage: sum of the usage of answered attempts, in units of the budget.
+        limited: seconds by the cause that limited the calls in flight, see :func:`counted`.
+        usage: total usage of answered attempts, in units of the budget.
     """
 
     def __init__(self) -> None:
@@ -144,11 +145,11 @@ class EngineCounts:
 
     @property
     def only_unreachable(self) -> bool:
-        """Whether there were attempts, and none got an answer."""
+        """Whether there were attempts, and none of them was answered."""
         return 0 < self.unreachable == self.begun - self.flying
 
     def stood_still(self, where: str, seconds: float) -> None:
-        """Record how long a line has blocked the loop so far; may be called from any thread."""
+        """Record how long a line of code has blocked the loop so far; may be called from any thread."""
         self.blocked[where] = max(self.blocked.get(where, 0.0), seconds)
 
 
@@ -163,10 +164,11 @@ _TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "win
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
     """Return the counters of one engine; durations are in seconds.
 
-    While the engine runs, the values are from about the same time. ``latency`` contains attempts by bucket,
-    ``failures`` rows by type, ``kinds`` rows by kind, ``blocked`` seconds by line, and ``hot_keys`` rows by the key's
-    ``repr``. ``limited`` contains seconds by cause: the destination (``service``), the user's ``rate_limit``,
-    ``budget``, ``max_in_flight`` or ``max_in_flight_job``, or too few rows (``upstream``).
+    While the engine runs, the values are from nearly the same time. ``latency`` has the number of attempts by bucket,
+    ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line, and ``hot_keys`` the
+    rows by the key's ``repr``. ``limited`` has the seconds by the cause that limited the calls in flight: the
+    destination (``service``), the user's ``rate_limit``, ``budget``, ``max_in_flight`` or ``max_in_flight_job``, or too
+    few rows (``upstream``).
     """
     attempts = counts.begun
     return {

@@ -1,4 +1,4 @@
-"""Classification of failed attempts: whether a retry may help, and the state of the destination."""
+"""Classification of failed attempts: whether a retry may help, and whether the destination is down."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["InvalidAnswerError", "NotAcceptedError", "Verdict", "essence_of", "j
 
 
 class NotAcceptedError(Exception):
-    """``on_result`` rejected the result of a call."""
+    """Error: ``on_result`` rejected the result of a call."""
 
 
 class InvalidAnswerError(NotAcceptedError):
-    """The result of a call does not fit the output, and ``on_invalid`` asks for another attempt."""
+    """Error: the result of a call does not fit the output, and ``on_invalid`` asks for another attempt."""
 
-    # As failures of answers are named that are not retried.
+    # Name of the failure, the same as for invalid answers that are not retried.
     __module__, __qualname__ = "builtins", "OutputError"
 
 
@@ -37,21 +37,21 @@ _TOO_MANY = 429
 #: 529 is used by Anthropic and others for an overloaded service.
 _OVERLOADED = {503, 529}
 _THROTTLED = {_TOO_MANY, *_OVERLOADED}
-#: With Retry-After these are overload: of a gateway, and of GitHub's secondary limit.
+#: With Retry-After, these statuses mean an overload: of a gateway, or GitHub's secondary limit.
 _THROTTLED_IF_ASKED = {403, 502, 504}
-#: A gateway gave up waiting for a service, which may only be slow.
+#: A gateway gave up waiting for a service; the service may only be slow.
 _GATEWAY_TIMEOUT = 504
 _TIMEOUT_STATUSES = {408, _GATEWAY_TIMEOUT}
 _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
-#: Upper bound of Retry-After in seconds. Longer values are hardly intended, and would delay all later batches of the
-#: worker.
+#: Upper bound of Retry-After, in seconds. A longer value is probably a mistake, and would delay all later batches of
+#: the worker.
 _LONGEST_PAUSE = 86_400.0
 _RESETS = "x-ratelimit-reset"
-#: Remaining calls and seconds of a limit in a RateLimit header: of the current draft, ``"hour";r=0;t=30``, and of
-#: earlier ones, ``limit=100, remaining=0, reset=30``.
+#: Remaining calls and seconds of a limit in a RateLimit header, in the current draft, ``"hour";r=0;t=30``, and in
+#: earlier drafts, ``limit=100, remaining=0, reset=30``.
 _IETF = (re.compile(r"^r=(\d+)$|^remaining=(\d+)$"), re.compile(r"^t=(\d+)$|^reset=(\d+)$"))
-#: Values from this one (in 2001) on are seconds since 1970, not durations.
+#: From this value on (a time in 2001), a number is seconds since 1970 and not a duration.
 _FIRST_EPOCH = 1e9
 #: Durations in Go's format: ``6m0s``, ``20ms``.
 _DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
@@ -76,8 +76,8 @@ def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException
 def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
     """Return the decisive exception of an exception group (as of ``asyncio.TaskGroup``), or any other error unchanged.
 
-    It is the first permanent exception, otherwise the first with a retry time, otherwise the first. A group that the
-    user's ``on`` accepts for a retry stays a group.
+    The decisive exception is the first permanent one. Without a permanent exception, it is the first one with a retry
+    time, otherwise the first one. If the user's ``on`` accepts the group itself for a retry, the group is returned.
     """
     if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
         return error
@@ -103,7 +103,7 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
         return Verdict(retryable=True, answered=True)
     nature = _nature(error, wall)
     if retry is None or not isinstance(error, Exception):
-        # CancelledError, SystemExit and KeyboardInterrupt request an end, not a retry.
+        # CancelledError, SystemExit and KeyboardInterrupt ask for an end and not for a retry.
         return dataclasses.replace(nature, retryable=False)
     if retry.on is None:
         return nature
@@ -114,7 +114,7 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
 def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     cause, of_database = error.__cause__, getattr(error, "orig", None)
     if isinstance(cause, Exception) and ("aiohttp", "HttpProcessingError") in families(cause):
-        # The response was not valid HTTP; aiohttp reports that as status 400, which the destination never sent.
+        # The response was not valid HTTP. aiohttp reports this as status 400, which the destination never sent.
         return DOWN
     if isinstance(of_database, Exception) and ("sqlalchemy", "DBAPIError") in families(error):
         return _nature(of_database, wall)
@@ -154,7 +154,7 @@ def _is_connection_error(error: BaseException) -> bool:
         return True
     if not isinstance(error, OSError):
         return False
-    # asyncio joins the connection errors of a name's addresses in one OSError without an errno.
+    # If a name has several addresses, asyncio joins their connection errors in one OSError without an errno.
     return error.errno in _NETWORK_ERRNOS or str(error).startswith("Multiple exceptions: [Errno")
 
 
@@ -173,16 +173,16 @@ def _status(error: BaseException) -> int | None:
 
 
 def _metadata(error: BaseException) -> dict[str, Any]:
-    """Return what botocore says about an HTTP response, or an empty dictionary."""
+    """Return botocore's data about an HTTP response, or an empty dictionary."""
     response = getattr(error, "response", None)
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     return metadata if isinstance(metadata, dict) else {}
 
 
 def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
-    """Return the seconds that a response asks to wait, or None if no header contains a readable value.
+    """Return the seconds that a response asks to wait; None if no header contains a valid value.
 
-    Services send rate-limit headers with every response, so these headers count with status 429 only.
+    Services send rate-limit headers with every response, so these headers count only with status 429.
     """
     if status not in _THROTTLED | _THROTTLED_IF_ASKED:
         return None
@@ -208,8 +208,9 @@ def _headers(error: BaseException) -> dict[str, str]:
 def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
     """Return the seconds until a limit in the ``x-ratelimit-reset`` headers is reset, or None.
 
-    A service may have several limits, for example of requests and of tokens. If some are exhausted according to their
-    ``remaining`` header, the latest of these counts, otherwise the earliest of all.
+    A service may have several limits, for example of requests and of tokens. If some limits are exhausted according to
+    their ``remaining`` header, the latest reset of these limits counts. Otherwise, the earliest reset of all limits
+    counts.
     """
     exhausted: list[float] = []
     others: list[float] = []
@@ -221,11 +222,13 @@ def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | Non
 
 
 def _ietf(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds until the last exhausted limit in the ``RateLimit`` header is reset, otherwise the first."""
+    """Return the seconds until a limit in the ``RateLimit`` header is reset: the last exhausted one, otherwise the
+    first.
+    """
     exhausted: list[float] = []
     others: list[float] = []
     header = headers.get("ratelimit", "")
-    # Earlier drafts have one limit, whose parts are separated by commas.
+    # Earlier drafts have a single limit, whose parts are separated by commas.
     for limit in [header.replace(",", ";")] if "reset=" in header else header.split(","):
         parts = [part.strip() for part in limit.split(";")]
         left, seconds = (
@@ -238,12 +241,15 @@ def _ietf(headers: Mapping[str, str]) -> float | None:
 
 
 def _moment(value: str | None, wall: Callable[[], float]) -> float | None:
-    """Return the seconds until a time given as seconds, a duration, a date or an epoch; None if unreadable."""
+    """Return the seconds until a time; None if the text is invalid.
+
+    The time is given as seconds, a duration, a date, or seconds since 1970.
+    """
     number = _number(value)
     if number is not None:
         if number < _FIRST_EPOCH:
             return number
-        # Large numbers are seconds since 1970; a thousand times larger ones are milliseconds.
+        # Large numbers are seconds since 1970; numbers a thousand times larger are milliseconds.
         return (number if number < 1000 * _FIRST_EPOCH else number / 1000) - wall()
     if not value:
         return None

@@ -1,4 +1,4 @@
-"""Detection of calls that block the event loop, from a separate thread."""
+"""Detection of calls that block the event loop; the detection runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ __all__ = ["BLOCKED_SECONDS", "Watch"]
 
 _LOG = logging.getLogger(__name__)
 
-#: A loop without an iteration for this time counts as blocked: all calls in flight are stalled.
+#: A loop without an iteration for this time, in seconds, counts as blocked; all calls in flight are then stalled.
 BLOCKED_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
-#: Minimum number of consecutive observations, because a process that gets little CPU time observes rarely.
+#: Minimum number of consecutive observations, because a process with little CPU time observes rarely.
 _LEAST_LOOKS = 3
 
 OnBlocked = Callable[[str, float], None]
 
 
 class Watch:
-    """Thread that checks, while there are listeners, whether one call occupies the loop all the time.
+    """Thread that checks whether one call occupies the loop all the time; it checks only while there are listeners.
 
-    A loop without iterations alone is not enough: on a busy machine that happens without a blocking call.
+    It is not enough that the loop makes no iterations, because on a busy machine this also happens without a blocking
+    call.
 
     Args:
         background: the loop. Its user calls :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
@@ -36,7 +37,8 @@ class Watch:
     def __init__(self, background: BackgroundLoop) -> None:
         self._background = background
         self._beat = self._since = time.monotonic()
-        # The frame of the call at the last check; compared by identity, because another call's frame may look the same.
+        # Frame of the call at the last check. It is compared by identity, because the frame of another call may look
+        # the same.
         self._entry: FrameType | None = None
         self._looks = 0
         self._listeners: set[OnBlocked] = set()
@@ -46,7 +48,7 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, report: OnBlocked) -> None:
-        """Register ``report(where, seconds)``, called repeatedly from the watch's thread while the loop is blocked."""
+        """Register ``report(where, seconds)``; the watch's thread calls it repeatedly while the loop is blocked."""
         self.beat()
         self._listeners.add(report)
         if self._thread is None:
@@ -55,7 +57,7 @@ class Watch:
         self._wanted.set()
 
     def remove(self, report: OnBlocked) -> None:
-        """Unregister a listener; without listeners the thread sleeps."""
+        """Unregister a listener; without listeners, the thread sleeps."""
         self._listeners.discard(report)
         if not self._listeners:
             self._wanted.clear()
@@ -72,7 +74,7 @@ class Watch:
     def _run(self) -> None:
         while True:
             if not self._wanted.is_set():
-                # Drop the frame, which references the call's objects.
+                # Drop the frame, because it references the call's objects.
                 self._entry = None
             self._wanted.wait()
             if self._closed:
@@ -83,10 +85,10 @@ class Watch:
     def _look(self) -> None:
         holder = holder_of(frame_of(self._background.thread_id))
         if holder is not None and holder.imports and holder.opens:
-            # A client library is imported once per process, and the loop's thread is the place for that.
+            # Do not report an import: a client library is imported once per process, in the loop's thread.
             holder = None
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
-            # No call, or a different call than before: the loop makes progress, however slowly.
+            # There is no call, or another call than before, so the loop makes progress, even if slowly.
             self._entry = None if holder is None else holder.entry
             self._since = time.monotonic()
             self._looks = 0

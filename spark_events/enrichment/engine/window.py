@@ -1,13 +1,13 @@
 """Number of calls in flight that a destination answers best, found by comparing small and larger windows.
 
 The measure is the goodput of a full window: its size, times the share of answered calls, divided by their latency. A
-window is compared with a slightly larger or smaller one. Growth of the window that hardly increases the goodput is a
-queue at the destination, and growth that decreases it an overload. So no property of the destination has to be known,
-unlike with a base latency (TCP Vegas), which changes with the destination's load.
+window is compared with a slightly larger or smaller window. If a larger window hardly increases the goodput, calls
+queue at the destination. If it decreases the goodput, the destination is overloaded. The comparison needs no knowledge
+about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
 
-Calls of other processes hide the effect of this window: with a fourth of all calls, its share of the goodput grows even
-when the destination is overloaded. So a much higher latency than the lowest one seen, or many rejections, must pay off
-far more.
+Calls of other processes hide the effect of this window: with a quarter of all calls, its share of the goodput grows
+even when the destination is overloaded. Therefore a larger window must increase the goodput far more if there are signs
+of an overload: a latency much higher than the lowest latency so far, or many rejections.
 """
 
 from __future__ import annotations
@@ -18,34 +18,36 @@ from spark_events.enrichment.settings import Auto
 
 __all__ = ["Window"]
 
-#: A round has at least this many calls and at least one window of calls, and at most so many windows if noisy.
+#: A round has at least this number of calls, and at least one window of calls. With noisy latencies, it has at most
+#: this number of windows.
 _LEAST_CALLS, _MOST_WINDOWS = 12, 12
-#: Share of the fastest calls that counts; the rest is the tail, which has causes other than a queue.
+#: Share of the calls, the fastest ones, that counts. The slower calls are the tail, whose causes are not a queue.
 _COUNTED = 0.75
-#: The gain of a window is the growth of goodput relative to the growth of the window, both as logarithms. Least gain of
-#: a larger window: usually, with signs of an overload, and for another growth at once.
+#: The gain of a window is the growth of the goodput relative to the growth of the window, both as logarithms. These are
+#: the minimum gains for a larger window: usually, with signs of an overload, and for a further growth at once.
 _PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
-#: From this gain on, the latency does not depend on the window.
+#: From this gain on, the latency counts as independent of the window.
 _NO_EFFECT = 0.9
-#: Growth of the lowest latency when a smaller window has no effect on a high latency.
+#: Growth of the stored lowest latency, if a smaller window does not lower a high latency.
 _FORGETS = 1.5
-#: Signs of an overload: latency above this multiple of the lowest plus these seconds; share of rejections.
+#: Signs of an overload: a latency above this multiple of the lowest latency plus this number of seconds, or this share
+#: of rejections.
 _SLOW, _SLOW_SECONDS, _MANY_REJECTED = 1.5, 0.005, 0.05
-#: Logarithms of the ratio of compared windows: first, smallest and largest.
+#: Logarithms of the ratio of two compared windows: initial, smallest and largest value.
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
-#: Largest step that follows successful ones.
+#: Largest step after successful steps.
 _CHAINED_STEP = 0.45
-#: Lower bound of a mean latency in seconds, because calls may return at once.
+#: Lower bound of a mean latency in seconds, because calls may return immediately.
 _RESOLUTION = 1e-6
-#: A step is at least this multiple of the standard error of the latency.
+#: A step has at least the size of this multiple of the standard error of the latency.
 _SIGNIFICANT = 3.0
-#: Rounds between two comparisons that changed nothing.
+#: Maximum number of rounds between two comparisons, after comparisons without a change.
 _MOST_REST = 8
-#: Time after an increase of the window in which calls do not count, relative to the latency.
+#: After the window has grown, calls do not count for this time, relative to the latency.
 _SETTLES = 0.25
-#: Multiple of the latency after which the trial of a larger window ends early.
+#: The trial of a larger window ends early after this multiple of the latency.
 _STUCK = 2.0
-#: Change of the cost of a call after which the window is compared at once.
+#: If the cost of a call changes by more than this value, the window is compared at once.
 _JUMP = 0.25
 
 
@@ -61,7 +63,7 @@ class Window:
         latencies: seconds of answered calls of the current round.
         need: number of answered calls that complete the current round.
         latency: mean seconds of the fastest calls of the latest round; 0 before the end of the first one.
-        is_idle: whether something other than the window limited the calls in flight during this round.
+        is_idle: whether the calls in flight had a limit other than the window during this round.
     """
 
     def __init__(self, bounds: Auto) -> None:
@@ -73,15 +75,16 @@ class Window:
         self.since = -math.inf
         self.latency = self._share = 0.0
         self._rejected = self._old = 0
-        #: Size, cost and overload of the window with which the current round is compared; None: this is no trial.
+        #: Size, cost and overload of the window with which the current round is compared; None if the round is no
+        #: trial.
         self._other: tuple[int, float, bool] | None = None
-        #: Logarithm of the seconds of a call and its rejections in the last round without a trial.
+        #: Logarithm of the seconds of a call, and the share of rejections, in the last round without a trial.
         self._cost: float | None = None
         self._is_bad = False
         self._lowest = math.inf
-        #: Size of the next trial as a logarithm, its direction, and whether all trials have been successful so far.
+        #: Size of the next trial as a logarithm, its direction, and whether all trials so far were successful.
         self._step, self._direction, self._starting = _MOST_STEP, 1, True
-        #: Rounds without a trial: wanted and done. Trials without success in a row.
+        #: Rounds without a trial: wanted number, and number so far. Number of consecutive trials without success.
         self._rest = self._rested = self._failed = 0
         self._set(self.size)
 
@@ -91,8 +94,8 @@ class Window:
         return self.size >= self._bounds.max
 
     def begin(self, now: float) -> None:
-        """Begin a round, for calls that start from now on; infinite: the round begins later."""
-        # The calls that fill a larger window at once have a shorter queue before them than later ones.
+        """Begin a round, which counts the calls that start after ``now``; infinite: the round begins later."""
+        # The calls that fill a larger window at once do not count, because they find a shorter queue than later calls.
         later = _SETTLES * self.latency if self.size > self._old and not self._starting else 0.0
         self.since = math.inf if self._is_fixed else now + later
         self._clear()
@@ -103,19 +106,19 @@ class Window:
         self.is_idle = False
 
     def rejected(self, began: float) -> bool:
-        """Count a call that the destination rejected for overload; return whether the window has changed."""
+        """Count a call that the destination rejected because of an overload; return whether the window has changed."""
         if began < self.since:
             return False
         self._rejected += 1
         if self._other is not None and self.size > self._other[0]:
-            # Ends a trial as soon as its rejections outweigh what it may gain.
+            # End a trial as soon as its rejections outweigh its possible gain.
             allowed = self._share + (1 - _PAYS) * math.log(self.size / self._other[0])
             if self._rejected >= max(2, allowed * max(self.size, len(self.latencies) + self._rejected)):
                 return self._give_up()
         return self._rejected >= max(self.need, len(self.latencies)) and self.turn()
 
     def timed_out(self, began: float) -> bool:
-        """Halve the window after a call that was not answered in time, once for all calls in flight."""
+        """Halve the window after a call that was not answered in time; all calls in flight count as one."""
         if began < self.since:
             return False
         self._overloaded()
@@ -125,11 +128,11 @@ class Window:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
         if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
-        # After two latencies, the first calls of a window that is not too large have ended.
+        # After two latencies, the first calls of a window have ended, unless the window is too large.
         return len(self.latencies) <= self.size / 2 and self._give_up()
 
     def _give_up(self) -> bool:
-        """End a trial without success."""
+        """End an unsuccessful trial."""
         self._judge(math.inf, math.inf, 0.0, is_bad=True)
         self._set(self.size)
         self._clear()
@@ -145,7 +148,8 @@ class Window:
         """End a round, unless its latencies differ so much that it needs more calls.
 
         Returns:
-            Whether another round must :meth:`begin`. Otherwise the next round counts calls of this one that are still
+            Whether another round must :meth:`begin`. Otherwise the next round also counts calls of this round that are
+            still
             in flight.
         """
         latencies, rejected, full = self.latencies, self._rejected, not self.is_idle
@@ -166,7 +170,7 @@ class Window:
         if full:
             self._lowest = min(self._lowest, mean)
             is_bad = mean > _SLOW * self._lowest + _SLOW_SECONDS or share > _MANY_REJECTED
-            # A rejected call waits for about one latency, so the calls share the window evenly.
+            # A rejected call waits for about one latency before its retry, so all calls use the window evenly.
             self._judge(math.log(mean / (1 - share)), mean, error, is_bad)
             if self._other is None or old == self._other[0]:
                 self._share = share
@@ -182,7 +186,7 @@ class Window:
         before, self._cost, self._is_bad = self._cost, cost, is_bad
         self._rested += 1
         if before is not None and abs(cost - before) > max(_JUMP, _SIGNIFICANT * error):
-            # The destination has changed: more calls if it is faster, fewer if it is slower.
+            # The destination has changed: try more calls if it has become faster, fewer if slower.
             self._direction = 1 if cost < before else -1
             self._step = max(self._step, min(_MOST_STEP, abs(cost - before) / 2))
             self._rest = self._failed = 0
@@ -210,12 +214,12 @@ class Window:
         if self._starting and gain <= _NO_EFFECT:
             self._starting = False
             if gain > _PAYS:
-                # Measure this window again, without the calls that have filled it.
+                # Measure this window again, without the calls that filled it.
                 self._other, self._old = other, 0
                 return
         least = _PAYS_IN_OVERLOAD if (is_bad if ratio > 0 else was_bad) else _PAYS
         if (gain > least) == (ratio > 0):
-            # Continue in this direction.
+            # Continue in the same direction.
             self._cost, self._is_bad = cost, is_bad
             self._failed = self._rest = 0
             if ratio > 0 and gain < _PAYS_WELL:
@@ -226,7 +230,7 @@ class Window:
             self._try(self._step)
             return
         if ratio < 0 and gain > _NO_EFFECT and is_bad:
-            # The latency does not depend on this window, so it is no sign of an overload.
+            # The latency does not depend on this window, so a high latency is no sign of an overload.
             self._lowest = min(mean, _FORGETS * self._lowest)
         self.size = size
         self._direction = -self._direction

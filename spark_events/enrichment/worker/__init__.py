@@ -1,1 +1,4 @@
-"""Entry of a task. Runs in Spark's Python workers, in the task's thread: from Arrow to the engine and back."""
+"""Entry point of a task in Spark's Python workers: conversion from Arrow to the engine and back.
+
+The code runs in the task's thread.
+"""

@@ -26,7 +26,7 @@ _Turn: TypeAlias = Callable[[Any], Any]
 def by_name(kind: pa.DataType) -> _Turn | None:
     """Return a function that converts tuples for structs to dictionaries; None if the type has no structs.
 
-    The function may leave invalid values unchanged or raise, because Arrow has rejected them already.
+    Arrow has already rejected invalid values, so the function may leave them unchanged or raise.
     """
     if pa.types.is_struct(kind):
         return functools.partial(_struct, {field.name: by_name(field.type) for field in kind})
@@ -45,13 +45,13 @@ def _struct(fields: Mapping[str, _Turn | None], value: Any) -> Any:
 
 
 def _pairs(key: _Turn | None, item: _Turn | None, value: Any) -> Any:
-    # A list of pairs, because a dictionary cannot be a key of another one.
+    # Use a list of pairs, because a dictionary cannot be a key of another dictionary.
     pairs = value.items() if isinstance(value, Mapping) else value
     return [(_turned(key, name), _turned(item, part)) for name, part in pairs]
 
 
 def _elements(element: _Turn, value: Any) -> Any:
-    # Iterators stay unchanged: they can be consumed only once.
+    # Leave iterators unchanged, because they can be consumed only once.
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, Mapping)):
         return value
     return [_turned(element, one) for one in value]
@@ -62,7 +62,7 @@ def _turned(turn: _Turn | None, value: Any) -> Any:
 
 
 #: Maximum size of a record batch of answers. Arrow's 32-bit offsets and Spark's reader cannot address 2 GiB, and every
-#: writer and reader holds the whole batch in memory.
+#: writer and reader keeps the whole batch in memory.
 _MOST_BYTES = 64 << 20
 
 
@@ -89,11 +89,12 @@ class AnswerWriter:
         self._nothing = (None,) * len(self._names)
         self._sure = [surely_fits(field.type) for field in self._fields]
         for field in self._fields:
-            # The first array of a process imports pyarrow modules; import them now instead of during the calls.
+            # The first array of a process imports pyarrow modules. Create it now, so that the imports do not delay the
+            # calls.
             pa.array([], field.type)
 
     def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, RowFailure]]:
-        """Return the output's columns, and failures by row: those among the answers and those found here.
+        """Return the output's columns, and failures by row: the given failures and those that this method finds.
 
         A failed row has nulls.
 
@@ -109,13 +110,14 @@ class AnswerWriter:
         for index, field in enumerate(self._fields):
             arrays.append(self._array(index, field, columns[index], failures))
         if failures:
-            # A failure found in a later column leaves the row's values in the earlier columns; replace them by None.
+            # If a failure is found in a later column, the earlier columns still have the row's values; replace them
+            # with None.
             cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
             arrays = [_array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
         return arrays, failures
 
     def misfit(self, answer: Any) -> RowFailure | None:
-        """Return why an answer does not fit, or None if it fits; common answers need no Arrow array for the check."""
+        """Return the reason why an answer does not fit, or None; for common answers, the check needs no Arrow array."""
         return None if self._is_plain(answer) else self.write([answer])[1].get(0)
 
     def _is_plain(self, answer: Any) -> bool:
@@ -159,14 +161,14 @@ class AnswerWriter:
             yield start, arrays, failures
 
     def _columns(self, answers: Sequence[Any]) -> list[Sequence[Any]] | None:
-        """Return the values by column, extracted by C code only; None if an answer needs a closer check."""
+        """Return the values by column, extracted only by C code; None if an answer needs a closer check."""
         if operator.countOf(map(type, answers), dict) != len(answers):
             return None
         try:
             columns: list[Sequence[Any]] = [list(map(get, answers)) for get in self._getters]
         except KeyError:
             return None
-        # Every answer has all columns, so an equal total length means that none has more.
+        # Every answer has all columns. An equal total length therefore means that no answer has more columns.
         if sum(map(len, answers)) != len(answers) * len(columns):
             return None
         missing = any(value is None for index in self._required for value in columns[index])
@@ -189,7 +191,8 @@ class AnswerWriter:
         try:
             return self._values(row, answer, failures)
         except Exception as error:
-            # A user-defined mapping raised. The message omits the error's text, which may contain the value.
+            # A user-defined mapping raised an error. Omit the text of the error from the message, because it may
+            # contain the value.
             kind = type(answer).__name__
             failures[row] = _misfit(f"the function returned {kind}, whose values cannot be read: {type_of(error)}")
             return self._nothing
@@ -216,13 +219,13 @@ class AnswerWriter:
                 if self._null_below(index, array) is None:
                     return array
         except pa.ArrowCapacityError:
-            # Each answer alone may fit.
+            # Each answer alone may still fit.
             if len(values) > 1:
                 raise
         except Exception:
-            # An Arrow error, or an error that a value of a user-defined class raises.
+            # This is an Arrow error, or an error that a value of a user-defined class raised.
             pass
-        # At least one value does not fit: check them one by one.
+        # At least one value does not fit, so check the values one by one.
         fitting = list(values)
         for row, value in enumerate(values):
             wrong = self._wrong(index, field, value)
@@ -233,7 +236,10 @@ class AnswerWriter:
         return _array_of(fitting, field.type)
 
     def _wrong(self, index: int, field: pa.Field, value: Any) -> str | None:
-        """Return why a value does not fit; Arrow's own message would contain the value, which may be a secret."""
+        """Return the reason why a value does not fit.
+
+        Arrow's own message is not used, because it would contain the value, which may be a secret.
+        """
         check = self._checks[index]
         try:
             complaint = None if check is None else check.complaint(value)
@@ -252,13 +258,14 @@ def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         array = pa.array(values, kind)
     except pa.ArrowTypeError:
-        # Each value may fit: in one array, Arrow accepts either tuples or dictionaries for structs.
+        # Each value alone may fit: in one array, Arrow accepts either tuples or dictionaries for structs, but not both.
         turn = by_name(kind)
         if turn is None:
             raise
         array = pa.array([None if value is None else turn(value) for value in values], kind)
     if isinstance(array, pa.ChunkedArray):
-        # Beyond 2 GiB, pyarrow splits text and bytes into chunks, but raises for types that contain them.
+        # Beyond 2 GiB, pyarrow splits text and bytes into chunks, but raises an error for types that contain text or
+        # bytes.
         raise pa.ArrowCapacityError("more than one array holds")
     return array
 

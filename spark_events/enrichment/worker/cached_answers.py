@@ -1,4 +1,7 @@
-"""Keys and bytes of answers in a shared cache: msgpack by the types of the output, so nothing is unpickled."""
+"""Keys and bytes of answers in a shared cache.
+
+The format is msgpack with the types of the output, so that no data from the cache is unpickled.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _Turn = Callable[[Any], Any]
 
 
 class AnswerCodec:
-    """Conversion of answers of one output to msgpack and back.
+    """Conversion of the answers of one output to msgpack, and back.
 
     Args:
         schema: the output.
@@ -62,7 +65,7 @@ class AnswerCodec:
 
 
 def _python(kind: pa.DataType) -> Any:
-    """Return the Python type of the values of an Arrow type, or None."""
+    """Return the Python type for the values of an Arrow type, or None."""
     if pa.types.is_struct(kind):
         made: Any = tuple[tuple(_python(field.type) for field in kind)]  # type: ignore[misc]
     elif pa.types.is_map(kind):
@@ -89,7 +92,7 @@ _PLAIN: list[tuple[Callable[[pa.DataType], bool], Any]] = [
 
 
 def _turn(kind: pa.DataType) -> _Turn:
-    """Return a function that replaces structs by tuples and maps by pairs, as `_python` says."""
+    """Return a function that replaces structs with tuples and maps with pairs, the types that `_python` returns."""
     if pa.types.is_struct(kind):
         turns = {field.name: _turn(field.type) for field in kind}
         return lambda value: None if value is None else _tuple_of(turns, value)
@@ -112,5 +115,5 @@ def _pairs(value: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
-    """Return a scalar of numpy as Python's."""
+    """Convert a scalar of numpy to a value of Python."""
     return value.item()

@@ -1,8 +1,9 @@
-"""Worker side of the driver channel, over which the driver notifies a task that its calls are no longer wanted.
+"""Worker side of the driver channel, over which the driver stops a task whose calls are no longer needed.
 
-Spark does not notify a Python worker that its job is cancelled: it kills the worker at least two seconds later, and the
-worker continues to call until then. Nor does Spark end a task that a new attempt of its stage has replaced. The driver
-knows of both at once. So it opens a port; every task connects, reports its attempt, and waits.
+Spark does not notify a Python worker that its job is cancelled. It kills the worker at least two seconds later, and the
+worker continues to call until then. Spark also does not end a task that a new attempt of its stage has replaced. The
+driver detects both cases immediately, so it opens a port. Every task connects to the port, reports its attempt, and
+waits.
 
 The channel is optional: if executors cannot reach the port, tasks run until Spark kills them.
 
@@ -11,7 +12,7 @@ If the job has limits, a task also asks for leases over its connection (:mod:`sp
     task:    hello          ask 0              ask 1
     driver:                        lease 0            lease 1      stop
 
-An ask and a lease are a proof, a length and JSON. A stop message is a proof alone.
+An ask and a lease consist of a proof, a length and JSON. A stop message consists of a proof only.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _ATTEMPT = struct.Struct(">qqqq")
 _PROOF_BYTES = 32
 HELLO_BYTES = _ATTEMPT.size + _PROOF_BYTES
 _LENGTH = struct.Struct(">I")
-#: Most bytes of an ask: the slots of a minute take a few thousand.
+#: Maximum size of an ask in bytes; the time slots of a minute take a few thousand bytes.
 _MOST_BYTES = 1 << 16
 
 
 class _ForeignMessageError(OSError):
-    """A message has no valid proof."""
+    """Error: a message has no valid proof."""
 
 
 class TaskAttempt(NamedTuple):
@@ -50,7 +51,7 @@ class TaskAttempt(NamedTuple):
     Attributes:
         partition: the number of the partition.
         stage: the id of the stage, which is the same in all attempts of the stage.
-        number: the attempt number of this task, from 0; it restarts at 0 in a new attempt of the stage.
+        number: the attempt number of this task, from 0; it begins at 0 again in a new attempt of the stage.
         task: Spark's id of this attempt; later attempts have greater ids.
     """
 
@@ -62,8 +63,9 @@ class TaskAttempt(NamedTuple):
     def replaces(self, other: TaskAttempt) -> bool:
         """Return whether Spark has abandoned the stage attempt that the other task attempt belongs to.
 
-        True is certain. Within one attempt of a stage, attempt numbers grow with the ids; two attempts of a task run
-        there at the same time only by speculation, and Spark uses the first result.
+        A result of True is certain. Within one attempt of a stage, attempt numbers grow with the ids. There, two
+        attempts of a task run at the same time only because of speculation, and Spark uses the result of the first one
+        that finishes.
         """
         if self.partition != other.partition or self.task <= other.task:
             return False
@@ -72,13 +74,14 @@ class TaskAttempt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChannelAddress:
-    """Address and secret by which tasks reach the driver.
+    """Address and secret with which tasks reach the driver.
 
     Attributes:
         host: the driver's host.
         port: the port of the channel.
-        secret: known only to the driver and its tasks. It is never sent: messages are proofs derived from it, so a
-            third party that reaches the port cannot stop a task, even after reading every message.
+        secret: known only to the driver and its tasks. The secret is never sent: messages contain proofs derived from
+        it.
+            A third party that reaches the port therefore cannot stop a task, even after reading every message.
     """
 
     host: str
@@ -96,14 +99,14 @@ class ChannelAddress:
         return attempt if hmac.compare_digest(hello, self.hello(attempt)) else None
 
     def stop_message(self, attempt: TaskAttempt) -> bytes:
-        """Return the message that ends a task; it differs for every task."""
+        """Return the message that stops a task; the message is different for every task."""
         return self._proof(b"halt", _ATTEMPT.pack(*attempt))
 
     def _proof(self, what: bytes, packed: bytes) -> bytes:
         return hmac.digest(self.secret, what + packed, "sha256")
 
     def ask(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
-        """Return the message of a task's ask with this number."""
+        """Return the message for a task's ask with this number."""
         return self._sealed(b"asks", attempt, number, body)
 
     def lease(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
@@ -125,7 +128,7 @@ class ChannelAddress:
 
     @staticmethod
     async def _read(reader: asyncio.StreamReader, proof: bytes, expected: Callable[[bytes], bytes]) -> bytes:
-        """Read the rest of a message after its proof."""
+        """Read the part of a message that follows its proof."""
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _MOST_BYTES:
             raise _ForeignMessageError(f"a message of {length:,} bytes")
@@ -149,7 +152,7 @@ class ChannelAddress:
             loop: the loop of the worker process.
             attempt: this task.
             on_stop: called at most once.
-            share: asks for leases over the connection; None: the job has no limits.
+            share: requests leases over the connection; None if the job has no limits.
             alone: runs the share, with the reason, if the driver cannot be reached. Without a share, a lost connection
                 has no effect.
         """
@@ -189,12 +192,12 @@ class ChannelAddress:
         over: threading.Event,
         share: JobShare | None,
     ) -> str:
-        """Use the connection until it ends; return why it ended, or "" after the stop message."""
+        """Use the connection until it ends; return the reason, or "" after the stop message."""
         conversation = _Conversation(self, attempt, writer)
         asking: asyncio.Task[None] | None = None
         try:
             if over.is_set():
-                # The task ended while the connection opened: before Python 3.12, asyncio.wait_for may lose that
+                # The task ended while the connection was opened; before Python 3.12, asyncio.wait_for may lose this
                 # cancellation.
                 return ""
             writer.write(self.hello(attempt))
@@ -207,7 +210,8 @@ class ChannelAddress:
             on_stop()
             return ""
         except (OSError, asyncio.IncompleteReadError) as error:
-            # The driver has exited, or a firewall has closed the connection; Spark detects the former.
+            # The driver has exited, or a firewall has closed the connection. Spark itself detects a driver that has
+            # exited.
             _LOG.debug("driver channel %s:%d: connection lost: %s", self.host, self.port, error)
             return f"lost the connection to {self.host}:{self.port}: {error}"
         finally:
@@ -245,6 +249,6 @@ class _Conversation:
         return self._address.lease(self._attempt, self._number - 1, body)
 
     def answered(self, body: bytes) -> None:
-        """Pass on a lease."""
+        """Deliver a lease to the ask that waits for it."""
         if self._lease is not None and not self._lease.done():
             self._lease.set_result(Lease.from_bytes(body))

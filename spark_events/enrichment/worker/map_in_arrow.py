@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-#: Environment variable that pyspark.daemon reads: whether this process runs further tasks. It does not after a failed
-#: task.
+#: Environment variable of pyspark.daemon. It says whether this process runs further tasks, which it does not after a
+#: failed task.
 _REUSED = "SPARK_REUSE_WORKER"
 
-#: Unpickled plans of this process by their pickled bytes. Unpickling a plan for every task would create a new function
-#: with new module state each time.
+#: Unpickled plans of this process, by their pickled bytes. Unpickling a plan for every task would create a new
+#: function, with new module state, for each task.
 _plans: dict[bytes, Plan] = {}
 _MOST_PLANS = 16
-#: Limit of the pickled bytes in total: if a function references a table, every change of the table adds another plan,
-#: and each plan is in memory twice. The latest plan is kept regardless of its size.
+#: Limit for the total size of the pickled plans. If a function references a table, every change of the table adds a
+#: plan, and each plan is in memory twice. The latest plan is kept even if it exceeds the limit.
 _MOST_BYTES = 64 << 20
-#: Occurs in the pickle of every function that references a Spark accumulator.
+#: Text that occurs in the pickle of every function that references a Spark accumulator.
 ACCUMULATOR = b"_deserialize_accumulator"
 
 
@@ -43,20 +43,21 @@ class Mapper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Enrich the batches of one partition; runs in Spark's task thread."""
-        # Measured before the imports, which take a second in a new process: the wait for the rate limit includes it.
+        # Measure the time before the imports, which take a second in a new process. The wait for the rate limit
+        # includes this second.
         began = time.monotonic()
         from spark_events.enrichment.engine.process import close_unused, current_process
         from spark_events.enrichment.worker.partition import Partition
 
-        # After the imports and before this task creates objects: the process freezes all existing objects for the
-        # garbage collector.
+        # Call this after the imports and before this task creates objects, because it excludes all existing objects
+        # from garbage collection.
         current_process()
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
         attempt, scope = _place()
         if not self.task.settles:
-            # A lazy enrichment is defined once but computed in every micro-batch or action. A destination that was down
-            # before may be available again, so each stage counts as a new batch.
+            # A lazy enrichment is defined once, but computed in every micro-batch or action. A destination that was
+            # down may be up again, so each stage counts as a new batch.
             definition = dataclasses.replace(definition, batch=f"{definition.batch}/{attempt.stage}")
         again = False
         try:
@@ -69,7 +70,7 @@ class Mapper:
 
 def _plan(pickled: bytes) -> Plan:
     if ACCUMULATOR in pickled:
-        # Spark registers an accumulator with the task that unpickles it, and reads it when that task ends.
+        # Spark registers an accumulator with the task that unpickles it, and reads the accumulator when that task ends.
         return pickle.loads(pickled)  # type: ignore[no-any-return]
     found = _plans.pop(pickled, None)
     if found is None:

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from spark_events.enrichment.worker.replay import Recording
     from spark_events.enrichment.worker.task import Task
 
-#: Maximum number of rows in a chunk. For every chunk two threads wake each other, which costs as much as calling a few
-#: hundred rows.
+#: Maximum number of rows in a chunk. For each chunk, two threads have to wake each other, which costs as much as
+#: calling a few hundred rows.
 _MOST_ROWS = 4_000
-#: The buffer counts whole chunks. So chunks are small enough for the buffer to hold `_CHUNKS` of them; a limit in rows
-#: does not reduce them below `_LEAST_ROWS`.
+#: The buffer counts whole chunks, so chunks must be small enough for the buffer to hold `_CHUNKS` of them. A limit in
+#: rows does not make chunks smaller than `_LEAST_ROWS`.
 _CHUNKS, _LEAST_ROWS = 8, 1_000
 
 
@@ -83,7 +83,7 @@ class Partition:
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with their answers; the last batch waits until it can carry the report."""
+        """Yield the batches with their answers; the last batch is held until it can carry the report."""
         held: pa.RecordBatch | None = None
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:
@@ -110,7 +110,7 @@ class Partition:
             yield self._with_report(held) if self._task.settles else held
 
     async def _share_evenly(self, why: str) -> None:
-        """Lease an even share of the job's limits from this process, because the driver leases none."""
+        """Lease an even share of the job's limits from a ledger in this process, because the driver leases none."""
         job, tasks = self._task.job, self._task.tasks
         assert job is not None
         assert self._share is not None
@@ -132,7 +132,7 @@ class Partition:
             batch = self._with_names(given)
             start = 0
             while start < batch.num_rows:
-                # The estimated size of answers improves with each chunk.
+                # The estimate of an answer's size improves with each chunk.
                 rows = _together(self._plan, batch, self._engine.answer_size)
                 chunk = batch.slice(start, max(1, min(rows, self._engine.room)))
                 start += chunk.num_rows
@@ -158,7 +158,7 @@ class Partition:
         key_of = idempotency_keys(self._scope, self._task.identity, batch)
         if self._recording is None:
             return Chunk(rows, key_of, batch.nbytes, keys, requests, None, failed, BatchSlice(batch, first))
-        # The answer depends on the function's input, which may differ for the same row.
+        # The answer depends on the function's input, which may differ even for rows with the same identity.
         asked = dict.fromkeys([*self._task.identity, *self._task.input_cols, *(plan.coalesce_by or ())])
         tag = BatchSlice(batch, first, answer_keys(list(asked), batch))
         known = self._recording.known(tag.answer_keys)
@@ -178,17 +178,17 @@ class Partition:
                 failed = {tag.start + places[start + row]: failure for row, failure in failures.items()}
                 yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures, failed)
         finally:
-            # If the task ends between two batches, record the answers of the remaining ones.
+            # If the task ends between two batches, record the answers of the batches that were not returned.
             if recording is not None:
                 for start, arrays, failures in parts:
                     recording.add(chunk, arrays, failures, places[start : start + len(arrays[0])])
 
     def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
-        """Convert answers of incomplete chunks for the recording."""
+        """Convert the answers of incomplete chunks, so that the recording can store them."""
         try:
             return self._writer.write(answers)
         except pa.ArrowCapacityError:
-            # The recording adds them in parts when the chunk is returned.
+            # The recording stores them in parts when the chunk is returned.
             nothing = [pa.nulls(len(answers), field.type) for field in self._task.output_schema()]
             return nothing, dict.fromkeys(range(len(answers)))
 
@@ -199,13 +199,16 @@ class Partition:
         failures: Mapping[int, RowFailure],
         failed: Mapping[int, RowFailure],
     ) -> pa.RecordBatch:
-        """Return rows with their answers; ``failures`` are by index in the batch, ``failed`` in the partition."""
+        """Return rows with their answers.
+
+        ``failures`` are by index in the batch, ``failed`` by index in the partition.
+        """
         if failed and not self._task.settles and self._plan.on_failure == "fail":
             row, failure = min(failed.items())
             place = position_of(self._number, row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}{hints(self._plan, [failure])}")
         self._tally.add(batch.num_rows, failed)
-        # Keep the batch's own nullability: since 4.1, Spark may check it (validateSchema).
+        # Keep the nullability of the batch's own columns: since Spark 4.1, Spark may check it (validateSchema).
         fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
         columns = [*batch.columns, *arrays]
         if self._task.settles:
@@ -231,8 +234,8 @@ class Partition:
 def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:
     """Return the number of rows of the next chunk, from the estimated size of an answer in bytes.
 
-    While that size is unknown (``answer`` is None), a chunk has as many rows as there are calls in flight: their
-    answers are held in any case.
+    While this size is unknown (``answer`` is None), a chunk has as many rows as there are calls in flight, because the
+    buffer must hold their answers anyway.
     """
     least = min(_LEAST_ROWS, plan.buffer_rows)
     by_rows = min(_MOST_ROWS, max(least, plan.buffer_rows // _CHUNKS))
@@ -261,7 +264,7 @@ def _hidden(failures: pa.Array) -> pa.Array:
 
 def _struct(failures: pa.Array, reports: pa.Array, *, last_is_there: bool) -> pa.Array:
     fields = [HIDDEN_TYPE.field(0), HIDDEN_TYPE.field(1)]
-    # Rows without a failure or report have a null struct, so a filter on the struct alone finds the others.
+    # Rows without a failure or report have a null struct. A filter on the struct alone then finds the rows with one.
     nothing = failures.is_null()
     if last_is_there:
         nothing = pa.concat_arrays([nothing.slice(0, len(nothing) - 1), pa.array([False])])

@@ -1,9 +1,10 @@
 """Stored answers of a batch that is not committed yet, so that its replay makes only the missing calls.
 
-The answers are files in a file system that pyarrow supports and the executors share:
+The answers are files in a file system that pyarrow supports and that the executors share:
 ``<root>/<query>/<batch>/<output>/*.arrow``. A file appears only when it is complete. If the store cannot be written or
-read, no task fails: the calls are made again. Each definition (function, version, output and columns) has its own
-folder, so answers of different definitions never mix. Within it, an answer's key covers all values that it depends on.
+read, no task fails; the calls are made again. Each definition (function, version, output and columns) has its own
+folder, so answers of different definitions never mix. Within the folder, the key of an answer contains all values on
+which the answer depends.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from spark_events.enrichment.worker.rows import BatchSlice
 from spark_events.enrichment.worker.values import named, or_each
 
 _KEY = "__key"
-#: Upper bound of the time until an answer is in the store.
+#: Maximum time until an answer is in the store, in seconds.
 _FLUSH_SECONDS = 1.0
 _FLUSH_ROWS = 10_000
-#: Converts the engine's answers to columns, and returns the failed rows.
+#: Function that converts the engine's answers to columns, and returns the failed rows.
 Write: TypeAlias = Callable[[Sequence[Any]], tuple[list[pa.Array], Mapping[int, object]]]
-#: Returns the chunks that are not returned to Spark yet, with their answers; `PENDING` marks missing answers.
+#: Function that returns the chunks that are not yet returned to Spark, with their answers; `PENDING` marks missing
+#: answers.
 Unfinished: TypeAlias = Callable[[], Iterable[tuple[Chunk, Sequence[Any]]]]
 
 
@@ -60,18 +62,18 @@ class ReplayStore:
 
     @property
     def folder(self) -> str:
-        """The name of the folder with the answers of this definition."""
+        """Name of the folder with the answers of this definition."""
         parts = (self.function.encode(), self.version.encode(), self.output, self.columns.encode())
         return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()[:16]
 
     @property
     def query_folder(self) -> str:
-        """The query's name as a folder name; dots are escaped because "." and ".." would leave the store."""
+        """Query's name as the name of a folder. Dots are escaped, because "." and ".." would lead out of the store."""
         return urllib.parse.quote(self.query, safe="").replace(".", "%2E")
 
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
-        """Yield a recording with the stored answers; it stores new answers however the task ends."""
+        """Yield a recording with the stored answers; the recording stores new answers, however the task ends."""
 
         def opened() -> tuple[fs.FileSystem, str]:
             system, root = open_store(self.root)
@@ -85,13 +87,13 @@ class ReplayStore:
 
 
 class Recording:
-    """One task's access to the store.
+    """Access of one task to the store.
 
-    The task adds the answers of returned rows; a thread adds answers of chunks that are not returned yet.
+    The task adds the answers of returned rows. A thread adds the answers of chunks that are not returned yet.
     """
 
     def __init__(self, root: str, opened: Open, partition: int, schema: pa.Schema) -> None:
-        # Every field is nullable: NOT NULL columns of the output have been checked before.
+        # Every field allows nulls, because NOT NULL columns of the output have already been checked.
         fields = [pa.field(_KEY, pa.string()), *(field.with_nullable(True) for field in schema)]
         self._schema = pa.schema(fields)
         self._files = AnswerFiles(root, opened, partition, self._schema)
@@ -100,7 +102,7 @@ class Recording:
         self._early: dict[Chunk, set[int]] = {}
         self._returned: Counter[Chunk] = Counter()
         self._lock = threading.Lock()
-        # One batch per file, because all answers together may exceed the capacity of one array.
+        # Read one batch per file, because all answers together may exceed the capacity of one array.
         self._stored = self._files.read().to_batches()
         self._positions = {
             key: (number, row)
@@ -133,7 +135,7 @@ class Recording:
     def add(
         self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], places: Sequence[int]
     ) -> None:
-        """Add the answers of a chunk's rows that are returned to Spark, except those that are stored already.
+        """Add the answers of a chunk's rows that are returned to Spark, except answers that are already stored.
 
         Args:
             chunk: the chunk of the rows.
@@ -155,7 +157,7 @@ class Recording:
 
     @contextlib.contextmanager
     def looking_at(self, unfinished: Unfinished, write: Write) -> Iterator[None]:
-        """Store answers of chunks that wait for their slowest call, periodically inside the context and at its end.
+        """Store the answers of chunks that wait for their slowest call, periodically in the context and when it ends.
 
         Args:
             unfinished: returns these chunks; may be called from any thread.
@@ -177,7 +179,7 @@ class Recording:
             self._keep(unfinished, write)
 
     def _keep(self, unfinished: Unfinished, write: Write) -> None:
-        # The lock covers the whole pass: a chunk that is seen here is returned to Spark only afterwards.
+        # Hold the lock for the whole pass, so that a chunk found here is returned to Spark only after the pass.
         with self._lock:
             for chunk, answers in unfinished():
                 early = self._early.setdefault(chunk, set())
@@ -215,7 +217,7 @@ class Recording:
 
 
 def _values(taken: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], set[int]]:
-    """Return columns, and the rows that Python cannot represent, such as UTC timestamps of the year 10000."""
+    """Return columns, and the rows that Python cannot represent, such as UTC timestamps in the year 10000."""
     unreadable: set[int] = set()
 
     def note(_one: pa.Array, row: int, _error: Exception) -> None:

@@ -1,7 +1,7 @@
 """Files of the replay store.
 
-The store only saves calls, so a task continues without the files that it cannot write or read. It records a message for
-each, which the driver logs.
+The store only saves calls, so a task continues without the files that it cannot write or read. The task records a
+message for each error, and the driver logs the messages.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyarrow import fs
 
-#: Opens the file system and returns it with the path of the folder.
+#: Function that opens the file system, and returns it with the path of the folder.
 Open: TypeAlias = Callable[[], tuple[fs.FileSystem, str]]
-#: Consecutive write failures after which a task stops writing, because each may last as long as a network timeout.
+#: Number of consecutive failed writes after which a task stops writing, because each write may last as long as a
+#: network timeout.
 _MOST_FAILURES = 3
 _ROWS = re.compile(r"-(\d+)\.arrow$")
 
 
 def open_store(root: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of an address and the path within it.
+    """Return the file system of an address, and the path within the file system.
 
     Raises:
         ValueError: when the address is invalid or names no folder (pyarrow's own error is also a ValueError).
@@ -90,14 +91,14 @@ class AnswerFiles:
     def _read(self, system: fs.FileSystem, path: str) -> pa.Table:
         with system.open_input_file(path) as file, pa.ipc.open_stream(file) as reader:
             table = reader.read_all()
-        # A file with damaged content may still parse as Arrow.
+        # A damaged file may still be valid Arrow data.
         table.validate(full=True)
         if not table.schema.equals(self._schema):
             raise ValueError("the file has other columns than the answers")
         return table
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> bool:
-        """Write batches as one file, which gets its final name when it is complete.
+        """Write batches as one file; the file gets its final name when it is complete.
 
         Returns:
             Whether the caller can drop the batches: they are stored, or the task has stopped writing.
@@ -117,7 +118,7 @@ class AnswerFiles:
             system.move(f"{path}.part", path)
         except Exception as error:
             self._failures += 1
-            # Replace the file's path by the folder, so that the messages of all tasks are equal and logged once.
+            # Use the folder's path instead of the file's. The messages of all tasks are then equal, and logged once.
             why = f"{type(error).__name__}: {error}".replace(path, folder)
             self._unwritten = f"replay store {self._root} cannot be written, so answers are not stored: {why}"
             with contextlib.suppress(Exception):
@@ -128,7 +129,7 @@ class AnswerFiles:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Messages about errors, one sentence each; an error that a later write repaired is not included."""
+        """Messages about errors, one sentence each, except errors after which a later write succeeded."""
         return (*self._warnings, self._unwritten) if self._unwritten else tuple(self._warnings)
 
     def _warn(self, what: str, why: Exception) -> None:
@@ -136,6 +137,6 @@ class AnswerFiles:
 
 
 def _to_disk(path: str) -> None:
-    """Force the content to disk, because a file system may keep the name but not the content in a power failure."""
+    """Force the content to disk. After a power failure, a file system may have kept the name but not the content."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""Report of a task on its partition, sent in the partition's last row.
+"""Report of a task about its partition; the task sends the report in the partition's last row.
 
-So only the task whose result Spark uses is counted. An accumulator would add counts of lost attempts, and Connect has
-no accumulators.
+Therefore only tasks whose results Spark uses are counted. An accumulator would also count lost attempts, and Connect
+has no accumulators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_events.enrichment.engine.failure import RowFailure
 
-#: The hidden column of a settled DataFrame.
+#: Hidden column of a settled DataFrame.
 COLUMN = "__spark_events_enrichment"
 
 FAILURE_TYPE = pa.struct(
@@ -37,7 +37,7 @@ _SAMPLES = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """A failed row: its partition, its index there from 0, and its failure."""
+    """Failed row: the partition, the row's index in the partition from 0, and the failure."""
 
     partition: int
     row: int
@@ -69,7 +69,7 @@ class PartitionReport:
     stage: int = 0
 
     def to_bytes(self) -> bytes:
-        """Return the report as bytes for the partition's last row."""
+        """Return the report as bytes, for the last row of the partition."""
         return pickle.dumps(self, protocol=4)
 
     @staticmethod
@@ -80,7 +80,7 @@ class PartitionReport:
 
 
 class Tally:
-    """Counts the rows of one partition as they are returned to Spark."""
+    """Counts the rows of one partition while they are returned to Spark."""
 
     def __init__(self, partition: int, stage: int = 0) -> None:
         self._partition = partition

@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches to the rows that the user's function receives, and the keys of these rows."""
+"""Conversion of Arrow batches to the rows that the user's function receives, and to the keys of these rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _NUMBERS = frozenset({int, float})
 def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) -> Callable[[int], str]:
     """Return a function that computes the idempotency key of a row from its index.
 
-    The key is a digest of the scope (query and micro-batch) and of the row's content only, because a replay may
-    distribute the same rows over other partitions and in another order. Rows that are equal in every column have the
-    same key.
+    The key is a digest of the scope (query and micro-batch) and of the row's content. The partition and the order are
+    not part of it, because they may be different in a replay. Rows that are equal in every column have the same key.
 
     Args:
         scope: identity of the batch, stable over restarts.
@@ -65,21 +64,21 @@ def canonical(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{canonical(name)}:{canonical(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list) and _NUMBERS.issuperset(map(type, value)):
-        # Fast path with the same result, for lists of hundreds of numbers such as embeddings.
+        # Fast path, with the same result, for lists of hundreds of numbers such as embeddings.
         return f"[{','.join(map(repr, value))}]"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(canonical, value)) + "]"
     if isinstance(value, bytes):
         return f"b{value.hex()}"
     if isinstance(value, str):
-        # Not repr(), which escapes characters that this Python version does not know yet.
+        # Do not use repr(), which escapes characters that this version of Python does not know yet.
         return f"'{value.encode('utf-8', 'surrogatepass').hex()}"
     return str(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """Rows of one chunk as Spark sent them; used as the chunk's tag.
+    """Rows of one chunk in the form in which Spark sent them; the chunk's tag refers to this object.
 
     Attributes:
         batch: the rows with all columns.
@@ -104,19 +103,19 @@ class RowReader:
         self._type = _row_type(tuple(names))
 
     def read(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[int, RowFailure]]:
-        """Return the rows, and failures by index; a row that Python cannot represent fails and has None there."""
+        """Return the rows, and failures by index; a row that Python cannot represent fails, and None replaces it."""
         failures: dict[int, RowFailure] = {}
         if not self._names:
             return [self._type()] * batch.num_rows, failures
         columns = [_values_or_failures(array, name, failures) for array, name in named(batch, self._names)]
-        # Equivalent to a namedtuple's _make, without its Python code.
+        # Equivalent to a namedtuple's _make, but without Python code.
         rows = map(tuple.__new__, itertools.repeat(self._type), zip(*columns, strict=True))
         return list(rows), failures
 
 
 def _values_or_failures(array: pa.Array, name: str, failures: dict[int, RowFailure]) -> list[Any]:
     def failed(one: pa.Array, row: int, error: Exception) -> None:
-        # The error's own text may contain the value.
+        # Omit the error's own text, because it may contain the value.
         years = "timestamps and dates of the years 1 to 9999, in UTC and in their time zone"
         allowed = "text in UTF-8" if isinstance(error, UnicodeError) else years
         message = f"column {name!r} ({one.type}) has a value that Python cannot represent; allowed: {allowed}"
@@ -126,16 +125,16 @@ def _values_or_failures(array: pa.Array, name: str, failures: dict[int, RowFailu
 
 
 def _row_type(names: tuple[str, ...]) -> Any:
-    # With `rename`, columns may be called `class` or `a b`; the latter is accessible as row["a b"] only.
+    # Because of `rename`, columns may be called `class` or `a b`. A function can access `a b` only as row["a b"].
     make: Any = collections.namedtuple
     base = make("Row", names, rename=True)
     indexes = {name: index for index, name in enumerate(names)}
     renamed = [(index, name) for index, name in enumerate(names) if base._fields[index] != name]
     for index, _ in renamed:
-        # Spark itself names columns _1, _2: such a name must not refer to another column.
+        # Spark itself names columns _1, _2. Such a name must not refer to another column.
         delattr(base, f"_{index}")
     taken = set(dir(base))
-    # Python reserves names with double underscores.
+    # Names with double underscores are reserved by Python.
     hidden = {
         name: _at(index)
         for index, name in renamed

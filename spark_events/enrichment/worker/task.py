@@ -32,7 +32,7 @@ class Task:
         failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
         rate: attempts per second of one task, if the driver does not lease them.
         job: limits of the job, leased by the driver, or divided by ``tasks`` if there is no channel; None: no limits.
-        tasks: number of tasks that share them without a channel.
+        tasks: number of tasks that share the limits if there is no channel.
         replay: the store of the answers until the batch is committed.
         channel: the address of the driver channel.
         names: the original column names if the batches have substitute names; otherwise empty.

@@ -1,6 +1,6 @@
-"""Checks that values fit a type, where Arrow would convert them, and that NOT NULL fields have no nulls.
+"""Checks that values fit a type without a conversion by Arrow, and that NOT NULL fields have no nulls.
 
-Arrow truncates a float for an integer column. Spark does not check nulls in NOT NULL fields, and its task fails later.
+Arrow truncates a float for an integer column. Spark does not check nulls in NOT NULL fields; its task would fail later.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ _NOTHING = type(None)
 
 
 class Check(Protocol):
-    """Check of a column or a nested field; either method may raise any error that Arrow raises for such values."""
+    """Check of a column or a nested field. Either method may raise the errors that Arrow raises for values that do not
+    fit.
+    """
 
     def all_fit(self, values: Sequence[Any]) -> bool:
         """Return whether all values fit; fast for many values."""
 
     def complaint(self, value: Any) -> str | None:
-        """Return why a value does not fit, without its content; None if it fits."""
+        """Return the reason why a value does not fit, without the value itself; None if it fits."""
 
 
 def check_of(kind: pa.DataType, path: str) -> Check | None:
-    """Return the check of a type, or None if Arrow itself rejects every value that does not fit.
+    """Return the check for a type; None if Arrow itself rejects every value that does not fit.
 
     Args:
         kind: the type.
@@ -72,7 +74,7 @@ def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
 
 
 def described(value: Any) -> str:
-    """Describe the type of a value without its content."""
+    """Describe the type of a value, without the value itself."""
     kind = type(value).__name__
     if isinstance(value, datetime.datetime):
         return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
@@ -84,7 +86,7 @@ def described(value: Any) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first few names, quoted, and how many more there are."""
+    """Return the first few names, quoted, and the number of further names."""
     shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
@@ -107,7 +109,7 @@ class _List:
     element: Check | None
 
     def all_fit(self, values: Sequence[Any]) -> bool:
-        # Arrow would treat text as the list of its characters.
+        # Reject text, which Arrow would treat as the list of its characters.
         if not _none_is(values, (str, bytes)):
             return False
         element = self.element
@@ -180,7 +182,7 @@ def _first(check: Check, values: Any) -> str | None:
 
 
 def _has_twins(value: Any) -> bool:
-    """Return whether pairs contain a key twice; Spark accepts such a map and finds the first or the last value."""
+    """Return whether pairs contain a key twice; Spark accepts such a map, but finds only one of its values."""
     if value is None or isinstance(value, Mapping):
         return False
     keys = [hashable(key) for key, _ in value]
@@ -195,18 +197,18 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return lambda values: _none_is(values, (bool,))
     if pa.types.is_string(kind):
-        # Arrow accepts UTF-8 bytes as text, and text as its bytes.
+        # Arrow would accept UTF-8 bytes as text, and text as bytes.
         return lambda values: _none_is(values, _BYTES)
     if pa.types.is_binary(kind):
         return lambda values: _none_is(values, (str,))
     if pa.types.is_date(kind):
-        # A datetime would lose its time; Arrow would convert any object with __int__, also of numpy, to days since
-        # 1970.
+        # A datetime would lose its time of day. Arrow would convert any object with __int__, even of numpy, to days
+        # since 1970.
         return lambda values: _none_is(values, (datetime.datetime,)) and _all_are(values, (datetime.date, pa.Scalar))
     if pa.types.is_duration(kind):
         return lambda values: _all_are(values, (datetime.timedelta, pa.Scalar))
     if pa.types.is_timestamp(kind):
-        # Arrow would read a time without a zone as UTC, which may be wrong.
+        # Arrow would read a time without a time zone as UTC, which may be wrong.
         aware = kind.tz is not None
         return lambda values: all(
             value is None or (isinstance(value, datetime.datetime) and (value.tzinfo is not None) is aware)
@@ -216,8 +218,8 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
 
 
 def _are_whole(values: Sequence[Any]) -> bool:
-    """Return whether all values are None or integers of Python or numpy; Arrow would truncate floats and decimals."""
-    # Checked first, because pa.infer_type inspects containers, and one that contains itself would crash the process.
+    """Return whether all values are None, or integers of Python or numpy; Arrow would truncate floats and decimals."""
+    # Check this first: pa.infer_type inspects containers, and a container that contains itself would crash the process.
     if not _none_is(values, (list, tuple, dict, set, frozenset)):
         return False
     kind = pa.infer_type(values)
@@ -231,7 +233,7 @@ def _are_in_range(values: Sequence[Any]) -> bool:
     """
     there = [value for value in values if value is not None]
     try:
-        # With "<", because Python does not check the range in the native format.
+        # Use "<", because Python does not check the range in the native format.
         struct.pack(f"<{len(there)}f", *there)
     except (struct.error, OverflowError):
         return False
@@ -260,13 +262,13 @@ def has_required(kind: pa.DataType) -> bool:
 
 
 def null_below(array: pa.Array, path: str) -> str | None:
-    """Return the path of a nested NOT NULL field that contains a null, or None.
+    """Return the path of a nested NOT NULL field that contains a null; None if there is no such field.
 
     Args:
         array: a new array, not a slice of another one.
         path: the path of the array itself.
     """
-    # Nulls inside a null value do not count.
+    # Nulls within a null value do not count.
     there = array.filter(array.is_valid()) if array.null_count else array
     for part, (name, below) in zip(_parts(there), _fields(array.type), strict=True):
         if part.null_count and not below.nullable:
@@ -278,7 +280,7 @@ def null_below(array: pa.Array, path: str) -> str | None:
 
 
 def _fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """Return the direct child fields, named as in Spark's paths."""
+    """Return the direct child fields, with the names that Spark uses in paths."""
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return [(field.name, field) for field in fields]

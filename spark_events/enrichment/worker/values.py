@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Memoryview formats of the types that Arrow stores as plain numbers; to_pylist() would create a scalar object for
-#: each.
+#: Memoryview formats of the types that Arrow stores as plain numbers. For these types, to_pylist() would create a
+#: scalar object per value.
 _PLAIN: dict[pa.DataType, Any] = {
     pa.int8(): "b",
     pa.int16(): "h",
@@ -22,16 +22,16 @@ _PLAIN: dict[pa.DataType, Any] = {
     pa.float32(): "f",
     pa.float64(): "d",
 }
-#: Errors of pyarrow for timestamps and dates beyond Python's calendar, and for invalid text.
+#: Errors of pyarrow for timestamps and dates that Python's calendar lacks, and for invalid text.
 _UNREADABLE = (OverflowError, ValueError)
-#: Offsets as Java writes them, including ``GMT+5`` and ``UTC+05:30``; offsets with seconds do not match.
+#: Time zone offsets as Java writes them, including ``GMT+5`` and ``UTC+05:30``. Offsets with seconds do not match.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
 
 
 def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
-    """Return the values of columns, by name, to distinguish rows.
+    """Return the values of columns by name, to distinguish rows.
 
-    A value that Python cannot represent is replaced by its underlying number or bytes.
+    If Python cannot represent a value, its underlying number or bytes replace it.
     """
     return [or_each(array, lambda one, _row, _error: values_of(_bare(one))[0]) for array, _ in named(batch, names)]
 
@@ -61,16 +61,16 @@ def values_of(array: pa.Array) -> list[Any]:
 
 
 def hashable(value: Any) -> Hashable:
-    """Return a hashable form that is equal for values that are equal in Spark."""
+    """Return a hashable form of a value; equal values in Spark have equal forms."""
     if isinstance(value, dict):
         return tuple((name, hashable(part)) for name, part in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(hashable, value))
     if isinstance(value, datetime.datetime) and (offset := value.utcoffset()) is not None:
-        # Within one zone Python compares the clock time, which occurs twice at the end of daylight saving time.
+        # Within one time zone, Python compares the clock time, which occurs twice at the end of daylight saving time.
         return value.replace(tzinfo=datetime.timezone(offset))
     if isinstance(value, float) and math.isnan(value):
-        return math.nan  # math.nan is found by identity; another NaN object would not be
+        return math.nan  # found by identity: no other NaN object would be equal
     return value  # type: ignore[no-any-return]  # what Arrow makes otherwise is hashable
 
 
@@ -81,7 +81,10 @@ def named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, s
 
 
 def or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any]) -> list[Any]:
-    """Return all values; if the bulk conversion fails, convert one by one and call ``instead`` for those that raise."""
+    """Return all values; if the bulk conversion fails, convert the values one by one.
+
+    ``instead`` is called for each value whose conversion raises.
+    """
     with contextlib.suppress(*_UNREADABLE):
         return values_of(array)
     values: list[Any] = []
@@ -95,7 +98,7 @@ def or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any])
 
 
 def _with_known_zones(kind: pa.DataType) -> pa.DataType:
-    """Return the type with time zones that Python knows; Java, which provides the zone, knows more."""
+    """Return the type with time zones that Python knows; Java, from which the zone comes, knows more time zones."""
     if not kind.num_fields and not pa.types.is_timestamp(kind):
         return kind  # skips the cache for the most frequent types
     return _found_known_zones(kind) or kind
@@ -119,7 +122,7 @@ def _is_known(zone: str) -> bool:
     try:
         pa.array([0], pa.timestamp("us", zone)).to_pylist()
     except Exception:
-        # The exception depends on the time zone library that pyarrow uses.
+        # The type of the exception depends on pyarrow's time zone library.
         return False
     return True
 
@@ -142,7 +145,7 @@ def _mapped_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 
 
 def _bare_type(kind: pa.DataType) -> pa.DataType:
-    """Replace timestamps by microseconds, dates by days since 1970, and text by bytes."""
+    """Replace timestamps with microseconds, dates with days since 1970, and text with bytes."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
@@ -153,7 +156,10 @@ def _bare_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that converts maps inside a value, which pyarrow returns as pairs; None if there are none."""
+    """Return a function that converts the maps in a value; None if the type has no maps.
+
+    pyarrow returns a map as pairs.
+    """
     if pa.types.is_map(kind):
         item = _nested(kind.item_type)
         if pa.types.is_nested(kind.key_type):
