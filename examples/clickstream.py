@@ -1,6 +1,6 @@
 """Streaming job that counts clicks per minute and page, from files, with event time and a watermark.
 
-Usage: spark-submit clickstream.py INPUT OUTPUT. The job is plain PySpark without any reference to spark-events.
+Usage: spark-submit clickstream.py INPUT OUTPUT. The job is plain PySpark and does not mention spark-events.
 """
 
 import sys

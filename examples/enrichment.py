@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Enrich a stream with a slow HTTP service that sometimes rejects a call.
 
-Usage: python enrichment.py [--dir DIR]. The example starts the service on loopback. Requirements: spark-events, pyspark
-and aiohttp.
+Usage: python enrichment.py [--dir DIR]. The example starts the service on this machine. Requirements: spark-events,
+pyspark and aiohttp.
 """
 
 import argparse
@@ -45,11 +45,11 @@ class Countries(BaseHTTPRequestHandler):
 
 
 def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[aiohttp.ClientSession]]:
-    """Return the function that opens the client once per Python worker. Micro-batches share the client."""
+    """Return a function that opens the client once per Python worker. All micro-batches share the client."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[aiohttp.ClientSession]:
-        # aiohttp allows 100 connections by default; with 0, only enrich_batch limits the connections.
+        # By default, aiohttp allows 100 connections. With 0, only enrich_batch limits the calls.
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
             yield session
 
@@ -57,7 +57,7 @@ def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[aiohttp.Clie
 
 
 async def country_of(row: Row, ctx: Context) -> dict[str, str]:
-    """Enrich one row. Each task runs up to 20 of these calls at the same time."""
+    """Enrich one row. Each task makes up to 20 of these calls concurrently."""
     headers = {"Idempotency-Key": ctx.idempotency_key}
     async with ctx.resource.get(f"/users/{row.user_id}", headers=headers) as answer:
         answer.raise_for_status()

@@ -1,10 +1,10 @@
 """Events in a notebook: display them, wait for them and react to them.
 
-Editors and Jupytext recognize cells by ``# %%``. As a script, the notebook runs from top to bottom:
-``python examples/notebook.py``. Requirements: pyspark and spark-events in this Python.
+Editors and Jupytext recognize cells by ``# %%``. To run all cells as a script: ``python examples/notebook.py``.
+Requirements: pyspark and spark-events in this Python.
 """
 
-# %% Create a session with the listener and without a sidecar: events stay in this Python process.
+# %% Create a session with the listener and without a sidecar; events stay in this Python process.
 from pyspark.sql import SparkSession
 
 import spark_events
@@ -14,7 +14,7 @@ spark = spark_events.configure(builder, sidecar=False).getOrCreate()
 events = spark_events.start(spark)
 
 
-# %% Register a callback for failures. Running this cell again replaces the previous callback.
+# %% Register a callback for failures. If this cell runs again, the new callback replaces the previous callback.
 @events.on("JobFailureEvent", min_severity="ERROR")
 def show(failure: spark_events.Event) -> None:
     print("FAILED:", failure.attributes["failure.root_cause"])
@@ -27,14 +27,14 @@ commit = events.wait_for("BatchCommitEvent", timeout=300)
 commit  # noqa: B018 (a notebook displays its value)
 print(commit)
 
-# %% Run a job that fails: spark-events calls show(), and the event names the cause.
+# %% Run a job that fails: spark-events calls show(), and the event contains the cause.
 try:
     spark.range(3).rdd.map(lambda row: 1 // row.id).collect()
 except Exception as error:
     print("raised:", type(error).__name__)
 failure = events.wait_for("JobFailureEvent", timeout=300)
 
-# %% Add a custom event; it is in order with the other events.
+# %% Add a custom event, which is in order with all other events.
 event = spark_events.EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12)
 spark_events.add_event(event.set_body("12 orders were imported"))
 print(events.wait_for("OrdersImported", timeout=300))

@@ -1,8 +1,8 @@
 """Batch job that computes yesterday's turnover.
 
-Strict parsing of the file fails, and the job repeats the work with tolerant parsing.
+Strict parsing of the file fails, so the job parses the file again with tolerant parsing.
 
-Usage: spark-submit orders.py INPUT. The job is plain PySpark without any reference to spark-events.
+Usage: spark-submit orders.py INPUT. The job is plain PySpark and does not mention spark-events.
 """
 
 import sys

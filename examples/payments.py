@@ -1,6 +1,6 @@
 """Streaming job that fails because its foreachBatch reads a payment without a currency.
 
-Usage: spark-submit payments.py INPUT OUTPUT. The job is plain PySpark without any reference to spark-events.
+Usage: spark-submit payments.py INPUT OUTPUT. The job is plain PySpark and does not mention spark-events.
 """
 
 import sys
@@ -28,4 +28,4 @@ query = (
     .trigger(availableNow=True)
     .start()
 )
-query.awaitTermination()  # raises the query's error, which ends the job
+query.awaitTermination()  # raises the error of the query, which ends the job

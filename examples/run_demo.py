@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run three real spark-submit jobs that contain no spark-events code, and display their events.
+"""Run three real spark-submit jobs whose code does not mention spark-events, and display their events.
 
 Usage: run_demo.py [--dir DIR]. Requirements: the packages spark-events and pyspark in this Python's environment, and
 Java
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 JOB_TIMEOUT_SECONDS = 300
-# The caller's Spark and Python settings must not affect the demo's Spark.
+# The caller's Spark and Python settings must not affect the Spark of the demo.
 FOREIGN = ("SPARK_", "PYSPARK_", "PYTHONPATH", "PYTHONHOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "HIVE_CONF_DIR")
 
 
@@ -113,7 +113,7 @@ def prepare(wanted: Path | None) -> Path:
 
 
 def write_configuration(base: Path, events_file: Path) -> list[str]:
-    """Write a configuration directory like a cluster's directory, and return the lines that configure events."""
+    """Write a configuration directory like the directory of a cluster. Return the lines that configure spark-events."""
     from spark_events.cli import conf
     from spark_events.errors import SparkEventsError
 
@@ -133,7 +133,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         "spark.master                    local[2]",
         "spark.ui.enabled                false",
         "spark.sql.shuffle.partitions    1",
-        # These jobs take seconds, so full JIT compilation would cost more time than it saves.
+        # The jobs take seconds, so full JIT compilation would take longer than it saves.
         "spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     ]
     lines = ["# events", *settings, "", "# a small Spark", *small, ""]
@@ -143,7 +143,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
 
 def write_input(base: Path) -> None:
     clicks = [[(f"10:0{minute}:{second:02}", "/shop") for second in range(0, 60, 10)] for minute in range(3)]
-    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # At this time, the watermark has passed 10:02.
+    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # At this time, the watermark is later than 10:02.
     write_files(
         base / "input" / "clickstream",
         [
@@ -162,7 +162,10 @@ def write_input(base: Path) -> None:
 
 
 def write_files(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
-    """Write one file per batch, each a second newer, because a file source reads the oldest file first."""
+    """Write one file per batch, each one second newer than the previous file.
+
+    A file source reads the oldest file first.
+    """
     folder.mkdir()
     now = time.time()
     for number, batch in enumerate(batches):
@@ -181,7 +184,7 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=base,  # Spark writes folders such as spark-warehouse to this directory.
+            cwd=base,  # Spark writes folders such as spark-warehouse to its working directory.
             env=environment(base, spark_home),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -219,7 +222,7 @@ def environment(base: Path, spark_home: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[float], None]]:
-    """Display elapsed seconds on a terminal, and clear the line at the end."""
+    """Display elapsed seconds on a terminal. At the end, clear the line."""
     if not sys.stdout.isatty():
         yield lambda seconds: None
         return
@@ -257,7 +260,7 @@ def show(events_file: Path) -> list[str]:
 
 
 def complaints(log: Path) -> list[str]:
-    """Return the warnings and errors of the shim and the sidecar in a driver's log."""
+    """Return the warnings and errors of the shim and the sidecar in the log of a driver."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if "spark-events: " in line and (" WARN " in line or " ERROR " in line)]
 
@@ -271,7 +274,7 @@ def judge_exit(result: Result) -> list[str]:
 
 
 def judge_events(events_file: Path, base: Path) -> list[str]:
-    """Compare the events with the expected behavior and with Spark's checkpoints, and return the differences."""
+    """Compare the events with the expected behavior and with Spark's checkpoints. Return the differences."""
     events = [json.loads(line) for line in events_file.read_text(encoding="utf-8").splitlines()]
 
     def found(job: str, name: str, **wanted: Any) -> list[dict[str, Any]]:

@@ -1,9 +1,8 @@
 """Stop a streaming query when its sibling fails.
 
 Usage: python examples/stop_sibling.py. Assume that both queries write to the same table, and that output of only one
-query
-would be worse than no output. The callback runs in its own thread in the driver, so it can stop the query; a reporter
-in the sidecar could only report the failure.
+query would be worse than no output. The callback runs in the driver, in its own thread, so it can stop the query. A
+reporter in the sidecar can only report the failure.
 """
 
 from pyspark.sql import SparkSession

@@ -1,8 +1,7 @@
 """Tests that wait for an event instead of a fixed time: ``pytest examples/test_waiting.py``.
 
-``processAllAvailable`` shows that a query has processed its input. Events also contain the result, including failures.
-A
-wait that times out lists the events that arrived.
+``processAllAvailable`` shows that a query has processed its input. Events also show the result, including failures. If
+a wait times out, its error lists the events that arrived.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ def events(spark: SparkSession) -> Iterator[spark_events.EventStream]:
 
 
 def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.EventStream, tmp_path: Path) -> None:
-    """Two files make two batches, and each commit reports its number of rows."""
+    """Two files are two batches, and each commit event contains the number of rows."""
     for number, lines in enumerate(['{"id": 1}\n{"id": 2}\n', '{"id": 3}\n']):
         (tmp_path / f"{number}.json").write_text(lines)
     orders = spark.readStream.schema("id int").option("maxFilesPerTrigger", 1).json(str(tmp_path))
@@ -43,7 +42,7 @@ def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.E
 
 
 def test_a_failure_names_its_cause(spark: SparkSession, events: spark_events.EventStream) -> None:
-    """The event contains the same error message as the log."""
+    """The event contains the same error message as the driver's log."""
     rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     rates.selectExpr("assert_true(value < 0, 'no negative orders')").writeStream.format("noop").queryName("bad").start()
     failure = events.wait_for("JobFailureEvent", min_severity="ERROR", timeout=300)

@@ -1,1 +1,1 @@
-"""Published files in dist/: sdist, wheel, Maven artifacts, bill of materials and checksums (``make release``)."""
+"""Build the published files in dist/: sdist, wheel, Maven artifacts, SBOM and checksums (``make release``)."""

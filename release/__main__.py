@@ -1,6 +1,6 @@
 """Build all published files twice and compare them: ``python -m release [--once] [DIR]``.
 
-The second build runs in another folder, from the sdist of the first one. Equal checksums show that the build is
+The second build runs in another folder, from the sdist of the first build. Equal checksums prove that the build is
 reproducible and that the sdist is complete.
 """
 
@@ -44,17 +44,17 @@ def build(folder: Path, epoch: int) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in the folder by the file's relative path."""
+    """Return the SHA-256 of each file in the folder, by the relative path of the file."""
     files = [path for path in _files(folder, "*") if path.is_file() and path.name not in (_SUMS, ".gitignore")]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def differences(folder: Path, epoch: int) -> list[str]:
-    """Build again from the sdist in ``folder``, and return the files that differ."""
+    """Build again from the sdist in ``folder``, and return the paths of files that differ."""
     (sdist,) = folder.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(sdist) as archive:
-            # Debian 12's Python 3.11.2 has no filters.
+            # Python 3.11.2, the version in Debian 12, has no extraction filters.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(scratch)
         (source,) = Path(scratch).iterdir()

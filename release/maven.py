@@ -1,4 +1,4 @@
-"""Maven repository in a folder with ``io.sparkevents:spark-events``: pom, jar, sources and javadoc."""
+"""Maven repository in a folder, with pom, jar, sources and javadoc of ``io.sparkevents:spark-events``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _DESCRIPTION = (
 
 
 def pom(version: str) -> str:
-    """Return the text of the pom."""
+    """Return the text of the pom file."""
     return _POM.format(group=GROUP, artifact=ARTIFACT, version=version, home=HOME, description=escape(_DESCRIPTION))
 
 
@@ -86,7 +86,7 @@ def write_repository(folder: Path, *, documented: bool = True) -> Path:
             _javadoc(Path(scratch))
             shim.write_jar(target / f"{stem}-javadoc.jar", _entries(Path(scratch)))
     for path in list(target.iterdir()):
-        for name in ("md5", "sha1"):  # Every Maven client reads these two checksums.
+        for name in ("md5", "sha1"):  # Maven clients read these two checksums.
             digest = hashlib.new(name, path.read_bytes(), usedforsecurity=False).hexdigest()
             path.with_name(f"{path.name}.{name}").write_text(digest, encoding="ascii")
     return target
@@ -103,7 +103,7 @@ def _license() -> bytes:
 
 
 def _javadoc(target: Path) -> None:
-    """Write the javadoc of the public classes of ``io.sparkevents``, whose subpackages are internal."""
+    """Write the javadoc of the public classes. The classes in subpackages of ``io.sparkevents`` are internal."""
     command = [
         *(str(shim.find_jdk() / "bin" / "javadoc"), "-quiet", "-notimestamp", "-encoding", "UTF-8"),
         *("-docencoding", "UTF-8", "-charset", "UTF-8", "-Xdoclint:none", "-locale", "en_US"),

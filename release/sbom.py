@@ -1,4 +1,4 @@
-"""Bill of materials (CycloneDX 1.6) of the published files and their dependencies."""
+"""Software bill of materials (SBOM, CycloneDX 1.6) of the published files and their dependencies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
 def bill_of_materials(version: str, files: Iterable[Path], requirements: Sequence[str], epoch: int) -> dict[str, Any]:
-    """Return the bill of materials as a JSON document.
+    """Return the SBOM as a JSON document.
 
-    The package requires ranges of versions, from which an installer chooses. Therefore a dependency has no version, and
-    its
-    range is a property.
+    The package allows a range of versions of each dependency, and an installer chooses the version. Therefore a
+    dependency in the SBOM has no version, but a property with the range.
 
     Args:
         version: version of this project.

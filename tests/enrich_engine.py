@@ -1,4 +1,4 @@
-"""Helpers that run the enrichment engine without Spark."""
+"""Run the enrichment engine in tests without Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chunks_of(
 
 
 def rows_of(answered: Chunk | Part) -> list[Any]:
-    """Return the rows of a chunk or of a part of one."""
+    """Return the rows of a chunk, or of a part of a chunk."""
     if isinstance(answered, Chunk):
         return list(answered.rows)
     return [answered.chunk.rows[row] for row in answered.rows]
@@ -72,7 +72,7 @@ class Run:
         self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
 
     def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk | Part, list[Any]], None, None]:
-        """Return an iterator over the answers; a test may close it early."""
+        """Return an iterator over the answers. A test may close the iterator early."""
         answers = self.engine.run(chunks)
         assert isinstance(answers, Generator)
         return answers

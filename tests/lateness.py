@@ -1,4 +1,4 @@
-"""Measurement of delays, excluding delays that a busy machine causes.
+"""Measure delays, but exclude delays that a busy machine causes.
 
     with Witness() as witness:
         deadline = time.monotonic() + 0.5
@@ -72,7 +72,7 @@ while True:
 
 
 class Witness:
-    """Process that records when the machine stalls, while the context is active."""
+    """Process that records stalls of the machine while the context is active."""
 
     def __enter__(self) -> Witness:
         self._process = subprocess.Popen(
@@ -88,11 +88,11 @@ class Witness:
             self._process.stdin.close()
 
     def watch(self, process: int, thread: int | str = "*") -> None:
-        """Also count the time that a process's threads (default: all) and its children wait for a processor."""
+        """Also count the time for which threads of a process (default: all) and its children wait for a processor."""
         self._ask(f"/proc/{process}/task/{thread}/schedstat")
 
     def late(self, deadline: float) -> float:
-        """Return the seconds since the deadline (``time.monotonic``) minus stalls, which may be negative."""
+        """Return the seconds since the deadline (``time.monotonic``) minus stalls. The result may be negative."""
         return self.took(deadline, time.monotonic())
 
     def took(self, began: float, ended: float | None = None) -> float:

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from spark_events import Event
 from spark_events.reporters.file.reporter import FileReporter
 
-# Disable existing loggers and remove the root logger's handlers, as some programs do on import.
+# Like some programs, disable existing loggers on import and remove the handlers of the root logger.
 logging.config.dictConfig({"version": 1, "root": {"level": "WARNING", "handlers": []}})
 
 
 class ReconfiguresLogging(FileReporter):
-    """Reporter that also reconfigures logging in every call."""
+    """Reporter that reconfigures logging again in every call."""
 
     def report(self, events: Sequence[Event]) -> None:
         logging.basicConfig(level=logging.WARNING, force=True)
@@ -34,7 +34,7 @@ class DisablesLogging(FileReporter):
 
 
 class LogsBadMessages(FileReporter):
-    """Reporter that delivers and then logs two messages, which cannot be formatted or encoded."""
+    """Reporter that delivers its events, and then logs two messages: one cannot be formatted, one cannot be encoded."""
 
     def report(self, events: Sequence[Event]) -> None:
         super().report(events)

@@ -1,4 +1,4 @@
-"""Faulty reporters by kind of fault, which any process can import by name."""
+"""Faulty reporters of several kinds, which any process can import by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BlocksPlain(Reporter):
 
 
 class BlocksAsync(Reporter):
-    """Reporter with a blocking call in an ``async def``, which is a common error."""
+    """Reporter with a blocking call in an ``async def``, a common mistake."""
 
     async def report(self, events: Sequence[Event]) -> None:
         time.sleep(_LONG)  # noqa: ASYNC251
@@ -52,7 +52,7 @@ class RaisesAlways(Reporter):
 
 
 class NoException(BaseException):
-    """Exception that ``except Exception`` does not catch, as in some libraries."""
+    """Exception that ``except Exception`` does not catch, as some libraries raise it."""
 
     def __str__(self) -> str:
         return "odd"
@@ -66,7 +66,7 @@ class UnprintableError(PermanentError):
 
 
 class RaisesOddThings(Reporter):
-    """Reporter that raises errors that do not derive from Exception, or cannot be formatted or encoded."""
+    """Reporter that raises errors outside of Exception, and errors that cannot be formatted or encoded."""
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -175,7 +175,7 @@ class Spins(Reporter):
 
 
 class HoldsTheLock(Reporter):
-    """Reporter with a C library call that never releases the GIL, so no other Python code runs in this process."""
+    """Reporter with a C library call that never releases the GIL, so no other Python code runs in its process."""
 
     def report(self, events: Sequence[Event]) -> None:
         ctypes.PyDLL(None).sleep(int(_LONG))
@@ -222,7 +222,7 @@ class EndsAProgram(FileReporter):
 
 
 class LeavesAChild(FileReporter):
-    """Reporter that leaves a child process running and writes the child's id to a file next to the reporter's file."""
+    """Reporter that leaves a child process running, and writes the child's id to a file next to its own file."""
 
     def open(self) -> None:
         super().open()
@@ -277,7 +277,7 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Write invalid bytes to the pipe to the sidecar, and wait until the sidecar reacts."""
+    """Write invalid bytes to the pipe to the sidecar, and wait for the sidecar's reaction."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -312,13 +312,13 @@ ORDERS: dict[str, Callable[[Event], Coroutine[Any, Any, None]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """Kind of fault, with the reporter class and its isolation."""
+    """Kind of fault: the class of the reporter and its isolation."""
 
     reporter: type[Reporter]
     isolation: str = "thread"
 
     def settings(self, name: str) -> dict[str, str]:
-        """Return the settings of this reporter with the given name."""
+        """Return the settings of this reporter under the given name."""
         prefix = f"events.reporter.{name}"
         return {
             f"{prefix}.type": f"{self.reporter.__module__}:{self.reporter.__qualname__}",
@@ -353,7 +353,7 @@ KINDS = {
 
 
 def pipeline_with(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
-    """Build a pipeline with a ``file`` reporter ``good`` and one faulty reporter per kind, each with ``config``."""
+    """Build a pipeline with a ``file`` reporter ``good`` and one faulty reporter of each kind, each with ``config``."""
     settings = {
         "events.dispatcher.type": "async-queued",
         "events.reporter.good.type": "file",
@@ -366,7 +366,7 @@ def pipeline_with(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
 
 
 def release() -> None:
-    """Release all blocked threads and free leaked resources."""
+    """Release all blocked threads, and free leaked resources."""
     RELEASE.set()
     LeaksMemory.kept.clear()
     while LeaksDescriptors.kept:

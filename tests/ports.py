@@ -1,4 +1,4 @@
-"""Free loopback ports for servers that must know their port in advance or restart on the same port."""
+"""Find free ports for servers that must know their port in advance, or restart on the same port."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FIRST = 15_000
 
 
 def free_port() -> int:
-    """Return a port that has no listener and that the kernel does not assign to outgoing connections.
+    """Return a port without a listener, outside the range that the kernel assigns to outgoing connections.
 
-    The kernel may assign an ephemeral port to another connection before the server uses it. A client that uses an
-    ephemeral port while the server is down may even connect to itself.
+    The kernel may assign an ephemeral port to another connection before the server uses the port. A client that
+    connects to an ephemeral port while the server is down may even connect to itself.
     """
     end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     while True:

@@ -1,4 +1,4 @@
-"""Spools for tests, with real files and threads and with a database whose faults the test controls."""
+"""Spools for tests, with real files and threads, and with a database whose faults the test controls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CORRUPT = sqlite3.DatabaseError("database disk image is malformed")
 
 
 class Disk:
-    """Current faults of the disk."""
+    """Faults of the disk that are active."""
 
     def __init__(self) -> None:
         self.opening: Exception | None = None
@@ -33,7 +33,7 @@ class Disk:
         self.reading: Exception | None = None
         #: The next commit succeeds but is reported as failed.
         self.lies = False
-        #: Function that is called in the middle of each write and may block the write.
+        #: Function that is called during each write, and may block the write.
         self.hang: Callable[[], object] = lambda: None
 
     def database(self) -> type[SpoolDatabase]:
@@ -60,7 +60,7 @@ class Disk:
             def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
                 if type(disk.reading) is sqlite3.DatabaseError:
                     raise disk.reading
-                # Let SQLite fail instead of this class.
+                # Let SQLite itself fail, not this class.
                 self._db.set_progress_handler(None if disk.reading is None else lambda: 1, 1)
                 try:
                     return super().read(after, most)
@@ -86,7 +86,7 @@ class Gate:
 
 
 class Owner:
-    """Spool with its writer thread, whose methods act as the reporter's worker and as the driver."""
+    """Spool with its writer thread. The methods act as the reporter's worker and as the driver."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Owner:
         eventually(lambda: self.spool.files or self.spool.is_failing)
 
     def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
-        """Add events with these numbers to the spool, each from its own record."""
+        """Add events with these numbers to the spool, each with its own record."""
         made = [event(n, severity, **attributes) for n in which]
         self.spool.put(Entries([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)]))
         self._record += len(which)
@@ -139,13 +139,13 @@ class Owner:
         return taken
 
     def counts(self) -> Counts:
-        """Return the counts, and assert that they balance."""
+        """Return the counters, and assert that they balance."""
         counts = self.spool.counts()
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled + counts.held
         return counts
 
     def hang(self) -> Gate:
-        """Block the next write, and return when the spool has detected the hanging disk."""
+        """Block the next write, and return when the spool has detected that the disk hangs."""
         gate = Gate(self.disk)
         self.put(-1)
         assert gate.entered.wait(PATIENCE)
@@ -158,7 +158,7 @@ class Owner:
 
     @property
     def file(self) -> Path:
-        """Return the spool's own database file."""
+        """Return the database file that the spool owns."""
         return eventually(lambda: self.spool.files)[-1].folder.path
 
 

@@ -1,4 +1,4 @@
-"""Event loop whose clock jumps to the next timer, so waiting takes no time and runs are deterministic."""
+"""Event loop whose clock jumps to the next timer. Waiting takes no time, and runs are deterministic."""
 
 from __future__ import annotations
 

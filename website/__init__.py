@@ -1,1 +1,1 @@
-"""Documentation site: hooks of mkdocs and pictures."""
+"""Hooks of the documentation site (mkdocs), and pictures for the documentation."""

@@ -1,7 +1,8 @@
 """Hooks of the documentation site (mkdocs.yml).
 
-The pages are written for GitHub: links are relative paths, also to files that are not pages of the site. The hooks turn
-the files in ``_PAGES`` into pages, rewrite links to other files of the repository, and complete the navigation.
+The pages are written for GitHub: all links are relative paths, even links to files that are not pages of the site. The
+hooks turn the files in ``_PAGES`` into pages, rewrite links to other files of the repository, and complete the
+navigation.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 _ROOT = Path(__file__).resolve().parents[1]
 _DOCS = _ROOT / "docs"
-#: Files outside docs/ that are pages of the site.
+#: Files outside docs/ that become pages of the site.
 _PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -27,20 +28,20 @@ _PAGES = {
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
 }
-#: Pictures by website/screenshots.py, below the first paragraph of these pages, if the picture exists.
+#: Pictures that website/screenshots.py renders. If a picture exists, it is added below the first paragraph of its page.
 _PICTURES = {
     "tutorial.md": "tail.png",
     "report.md": "report.png",
     "guides/see-uptime.md": "report-terminal.png",
     "cli.md": "check.png",
 }
-#: Width and font size for diagrams of up to 120 columns.
+#: Width and font size of diagrams with up to 120 columns.
 _STYLE = ".md-grid { max-width: 76rem } .md-typeset pre { font-size: 0.65rem }"
 _LINK = re.compile(r"(?P<code>```.*?```|`[^`\n]*`)|(?<=\]\()(?P<target>[^)\s]+)(?=\))", re.DOTALL)
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Set the repository's address from the package metadata, the only place that contains it."""
+    """Set the address of the repository from the package metadata, the only place that contains this address."""
     urls = importlib.metadata.metadata("spark-events").get_all("Project-URL") or []
     config.repo_url = next(url.partition(", ")[2] for url in urls if url.startswith("Homepage"))
     config.repo_name = "GitHub"
@@ -66,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def _expanded(entries: Any, pages: list[str]) -> Any:
-    """Replace ``folder/*`` by the pages of the folder, without its index."""
+    """Replace ``folder/*`` by the pages of the folder, except its index."""
     if isinstance(entries, dict):
         return {title: _expanded(below, pages) for title, below in entries.items()}
     if not isinstance(entries, list):
@@ -81,7 +82,7 @@ def _expanded(entries: Any, pages: list[str]) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite the links of a page, parse Markdown inside ``<details>``, and add the page's picture."""
+    """Rewrite the links of a page, parse Markdown inside ``<details>``, and add the picture of the page."""
     source = Path(page.file.abs_src_path or _DOCS / page.file.src_uri)
 
     def rewritten(match: re.Match[str]) -> str:
@@ -101,7 +102,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _address(linked: Path, page: str, config: MkDocsConfig) -> str:
-    """Return the link from a page of the site to a file of the repository."""
+    """Return the link from a page of the site to a file in the repository."""
     in_repository = linked.relative_to(_ROOT).as_posix()
     if in_repository in _PAGES:
         uri = _PAGES[in_repository]
@@ -112,5 +113,5 @@ def _address(linked: Path, page: str, config: MkDocsConfig) -> str:
     elif linked.exists():
         return f"{config.repo_url}/{'tree' if linked.is_dir() else 'blob'}/main/{in_repository}"
     else:
-        uri = in_repository  # mkdocs reports this link.
+        uri = in_repository  # mkdocs itself reports this link.
     return posixpath.relpath(uri, posixpath.dirname(page) or ".")

@@ -1,7 +1,6 @@
 """Render the pictures of the documentation: ``make screenshots``.
 
-The report shows the invented day of the tests (``tests/report/stories.py``), and the terminal shows real jobs
-(``make demo``).
+The report shows sample events of the tests (``tests/report/stories.py``). The terminal shows real jobs (``make demo``).
 The script writes the site's pictures to build/screenshots, and README.md's picture to docs/images.
 """
 
@@ -46,7 +45,7 @@ def browser() -> Iterator[Any]:
 
 
 def generated_day(target: Path) -> None:
-    """Write the events of the tests' busy day."""
+    """Write the sample events of one day."""
     from report.stories import busy_day
 
     target.write_bytes(encode_lines(busy_day().events))
@@ -55,7 +54,7 @@ def generated_day(target: Path) -> None:
 def page_picture(
     chromium: Any, events: Path, target: Path, height: int, *, width: int = 1200, scheme: str = "light"
 ) -> None:
-    """Take a picture of the report's page; a height of 0 is the whole page."""
+    """Take a picture of the report's page. The height 0 means the whole page."""
     page = events.with_suffix(".html")
     command = [sys.executable, "-c", _CLI, "report", str(events), "--sla", "60s", "--html", str(page)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -66,7 +65,7 @@ def page_picture(
 
 
 def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path, lines: int) -> None:
-    """Take a picture of the first lines of a ``spark-events`` command's output in a terminal."""
+    """Take a picture of a terminal with the first lines that a ``spark-events`` command prints."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color", "TZ": "UTC"}
     command = [sys.executable, "-c", _CLI, *words]

@@ -1,4 +1,4 @@
-"""Airflow: each event of the application names its DAG, task and run.
+"""Airflow: each event of the application contains its DAG, task and run.
 
 With the OpenLineage provider, also add ``openlineage.parent.run_id:{{ macros.OpenLineageProviderPlugin.lineage_run_id(
 task_instance) }}`` to the variables. OpenLineage's Spark listener receives the same run id as its parent.

@@ -1,4 +1,4 @@
-"""Dagster: each event of the application names its job, asset and run."""
+"""Dagster: each event of the application contains its job, asset and run."""
 
 import subprocess
 
@@ -17,7 +17,7 @@ def scope_variables(context: AssetExecutionContext) -> str:
 
 @asset
 def orders(context: AssetExecutionContext) -> None:
-    """Run a Spark job. A failed job fails the asset."""
+    """Run a Spark job. If the job fails, the asset fails."""
     setting = f"spark.events.reporter.audit.scope.variables.additional={scope_variables(context)}"
     subprocess.run(["spark-submit", "--conf", setting, "/opt/jobs/load_orders.py"], check=True)
 

@@ -1,4 +1,7 @@
-"""Read items by key from a store like DynamoDB, with at most 100 keys per request and unprocessed keys."""
+"""Read items by key from a store like DynamoDB, with at most 100 keys per request.
+
+The store may return some keys as unprocessed; these keys are requested again.
+"""
 
 import asyncio
 import contextlib

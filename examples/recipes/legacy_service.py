@@ -1,4 +1,4 @@
-"""Call a slow service through a blocking client, with few threads, a long limit, and one call for equal rows."""
+"""Call a slow service through a blocking client: a few threads, a long timeout, one call for equal rows."""
 
 import asyncio
 import json

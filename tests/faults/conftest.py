@@ -1,4 +1,4 @@
-"""Shared fixtures of the fault tests."""
+"""Fixtures of the fault tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system whose size is ``DISK_BYTES`` of the test's module, which requires root."""
+    """Mount a file system whose size is ``DISK_BYTES`` of the test module. Mounting requires root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     size = request.module.DISK_BYTES
@@ -30,7 +30,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 
 @pytest.fixture
 def freezing_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
-    """Mount an ext4 file system, and return its path and a function that freezes (``-f``) or thaws (``-u``) it.
+    """Mount an ext4 file system. Return its path and a function that freezes (``-f``) or thaws (``-u``) it.
 
     Writes to a frozen file system hang.
     """

@@ -1,4 +1,4 @@
-"""Read the events that killed processes wrote, drop partial lines, and compare repeated events."""
+"""Read the events that killed processes wrote, drop incomplete lines, and compare repeated events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Event = dict[str, Any]
 
 
 def whole_lines(data: bytes, deaths: int) -> list[Event]:
-    """Return the events of all complete lines, where each partial line must also occur later as a complete line.
+    """Return the events of all complete lines. Each incomplete line must occur again later as a complete line.
 
-    Each killed process may leave one partial line, because the kernel may end a write at a page boundary.
+    Each killed process may leave one incomplete line, because the kernel may end a write at a page boundary.
     """
     whole: list[Event] = []
     behind: list[bytes] = []
@@ -24,7 +24,7 @@ def whole_lines(data: bytes, deaths: int) -> list[Event]:
             whole.append(json.loads(line))
             behind.append(line)
         except ValueError:
-            # Compare the texts up to the sequence number, because a repeated event may have another number.
+            # Compare the texts up to the sequence number, because the number of a repeated event may differ.
             begins = line.partition(b',"sequence":')[0]
             assert any(other.startswith(begins) for other in behind), (
                 f"partial line without a later complete one: {line!r}"
@@ -35,7 +35,7 @@ def whole_lines(data: bytes, deaths: int) -> list[Event]:
 
 
 def facts(events: Iterable[Event]) -> dict[str, Event]:
-    """Map ids to events in order of the first delivery.
+    """Map ids to events, in the order of their first delivery.
 
     Repeated events may differ only in their sequence number.
     """

@@ -23,9 +23,9 @@ __all__ = ["Outcome", "reported", "run_with_faults"]
 
 STORM_SECONDS = 25
 LEAST_ROUNDS = 2
-#: Seconds between two faults. With 0, the second fault hits the next sidecar during its start.
+#: Pause between two faults, in seconds. With 0, the second fault hits the next sidecar during its start.
 PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
-#: Seconds for which a process stays stopped.
+#: Time for which a process stays stopped, in seconds.
 STOPS = (0.05, 0.5, 2.0)
 ANSWERS = (Answer(500), Answer(429, headers={"Retry-After": "1"}), Answer(cut=True), Answer(hang=True), Answer(301))
 REPORTERS = ("audit", "alone", "hook")
@@ -33,7 +33,7 @@ REPORTERS = ("audit", "alone", "hook")
 
 @dataclass
 class Storm:
-    """Application with its destination and the faults of both."""
+    """Application with its destination, and the faults that affect them."""
 
     lab: Lab
     seed: int
@@ -52,7 +52,7 @@ class Storm:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings with short timeouts and back-offs, so retries happen within seconds."""
+        """Settings with short timeouts and back-offs, so that retries occur within seconds."""
         of_each = {
             f"events.reporter.{name}.{key}": value
             for name in REPORTERS
@@ -121,7 +121,7 @@ class Storm:
         self.answer = answer
 
     def arrived(self) -> list[Event]:
-        """Return the events that the webhook has received, which are always complete."""
+        """Return the events that the webhook has received. These events are always complete."""
         return [event for batch in self.receiver.bodies() for event in batch]
 
     def delivered(self) -> dict[str, list[Event]]:
@@ -170,13 +170,13 @@ class Outcome:
 
 
 def run_with_faults(lab: Lab, seed: int, *, dies: bool) -> Outcome:
-    """Run an application with faults, stop the application or kill its driver, and run the application again."""
+    """Run an application with faults, then stop it or kill its driver, and then run the application again."""
     storm = Storm(lab, seed)
     with storm.receiver:
         run = lab.start("stream.py", defaults=storm.settings)
         run.wait_until_announced("streaming")
         storm.inject_faults(run)
-        # Wait for new commits. If the test killed driver and sidecar together, the last commits would stay unreported.
+        # Wait for new commits: if the test kills driver and sidecar together, the last commits stay unreported.
         known = reported(storm.arrived())
         run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2)
         seen = len(reported(storm.arrived()))

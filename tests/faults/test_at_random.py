@@ -18,7 +18,7 @@ from spark.harness import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
-#: Events of the dispatcher, which no record causes and which are therefore not sent again.
+#: Events of the dispatcher. No record causes these events, so they are not sent again.
 OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
 
 
@@ -38,14 +38,14 @@ def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) 
 
 
 def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
-    """Faults of event delivery do not change the result of the job."""
+    """Faults in the delivery of events do not change the result of the job."""
     assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
     assert (outcome.run.folder / "stopping").exists() != outcome.dies, outcome
 
 
 def test_no_commit_is_missing(outcome: Outcome) -> None:
-    """After a normal end, every commit is reported. For a killed driver, the reported commits have no gap."""
-    # Spark keeps only the last hundred commit files, so the test derives the earlier batches.
+    """After a normal end, every commit is reported. If the driver was killed, the reported commits have no gap."""
+    # Spark keeps only the last hundred commit files, so the test computes the earlier batch ids.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
     for name, events in outcome.delivered.items():
         found = reported(events)

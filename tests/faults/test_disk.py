@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pyte
 DISK_BYTES = 32 * 1024
 
 
-#: Paths that can never be written, and the system's error message for each.
+#: Paths that can never be written, and the error message of the system for each path.
 UNWRITABLE = {
     "nowhere": ("/nowhere/events.jsonl", "No such file or directory: '/nowhere/events.jsonl'"),
     "folder": ("{folder}/conf", "Is a directory: '"),
@@ -24,7 +24,7 @@ UNWRITABLE = {
 
 @pytest.fixture(scope="module", params=["sync", "async-queued"])
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Return the finished job with one working reporter and three reporters that always fail."""
+    """Return the finished job with one working reporter, and three reporters that always fail."""
     return runs[request.param].result()
 
 
@@ -37,7 +37,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
         lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
         for name, (path, _) in UNWRITABLE.items():
             lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
-            # The open time exceeds the duration of the job on a slow machine, so a breaker opens only once.
+            # The open time is longer than the job, even on a slow machine. Therefore each breaker opens only once.
             lines[f"events.reporter.{name}.circuit-breaker.open.initial"] = "5min"
         lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
         started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
@@ -45,7 +45,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_the_job_succeeds_despite_unwritable_files(run: Run) -> None:
-    """An unwritable file delays the job by a bounded time and has no other effect on the job."""
+    """An unwritable file delays the job by a limited time, and has no other effect on the job."""
     assert run.process.returncode == 0, run.tail()
 
 
@@ -58,7 +58,7 @@ def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
-    """The driver's log contains the reporter, path and reason once, and one message about the opened breaker."""
+    """The driver's log contains reporter, path and reason once, and one message about the opened breaker."""
     message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert all("circuit breaker is open" in repeated for repeated in further)
     assert len(further) <= 1
@@ -68,7 +68,7 @@ def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_lost_events_are_counted(run: Run, name: str) -> None:
-    """The driver's log contains the number of events that were unwritten when the application ended."""
+    """The driver's log contains the number of events that were not written before the application ended."""
     lost = [
         re.search(rf"reporter {name}: (\d+) events were not delivered before the shutdown timeout", m)
         for m in run.own_messages
@@ -77,10 +77,10 @@ def test_lost_events_are_counted(run: Run, name: str) -> None:
 
 
 def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Path) -> None:
-    """A full disk leaves only complete lines in the file. When the disk has space, all held events are written."""
+    """While the disk is full, the file has only complete lines. When space is free, all held events are written."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
-    # The breaker stays closed, because an open breaker would only delay this test.
+    # The breaker stays closed, because an open breaker would only slow down this test.
     patient = {"events.reporter.audit.circuit-breaker.failures": "1000"}
     run = lab.start("stream.py", defaults={**two_lines(), **file_reporter(events, "async-queued"), **patient})
     run.wait_for("the disk to be full", lambda: "No space left on device" in run.log)

@@ -1,4 +1,4 @@
-"""Tests of a real sidecar with reporters in their own process, which end with the sidecar and do not delay its end."""
+"""Tests of a real sidecar with reporters in their own processes, which end with the sidecar without delaying it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lateness import Witness
 
 pytestmark = pytest.mark.faults
 
-#: Kernel functions (wchan) of a sleeping process: in a C library call, and in ``time.sleep`` of Python 3.10.
+#: Kernel functions (wchan) in which a process sleeps: in a C library call, and in ``time.sleep`` of Python 3.10.
 ASLEEP = ("hrtimer_nanosleep", *(["poll_schedule_timeout"] if sys.version_info < (3, 11) else []))
 
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Iterator[Callable[..., FakeDriver]]:
-    """Return a function that starts a sidecar with reporter ``good`` in a thread and reporter ``bad`` in a process."""
+    """Return a function that starts a sidecar with two reporters: ``good`` in a thread and ``bad`` in a process."""
     made: list[FakeDriver] = []
 
     def make(kind: str, **bad: str) -> FakeDriver:
@@ -61,7 +61,7 @@ def its_process(driver: FakeDriver) -> psutil.Process:
 
 
 def works(process: psutil.Process) -> bool:
-    """Return whether the process runs its reporter, which uses the processor or hangs in a C library call."""
+    """Return whether the process runs its reporter: it uses the processor or hangs in a C library call."""
     return process.cpu_times().user > 1 or Path(f"/proc/{process.pid}/wchan").read_text().startswith(ASLEEP)
 
 
@@ -70,7 +70,7 @@ def works(process: psutil.Process) -> bool:
 def test_the_process_dies_with_the_sidecar(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, stopped_first: bool
 ) -> None:
-    """After SIGKILL of the sidecar, the kernel ends the reporter's process, in any state of the reporter."""
+    """After SIGKILL of the sidecar, the kernel ends the reporter's process, regardless of the reporter's state."""
     path = tmp_path / "bad.jsonl"
     driver = drivers(kind, **({"path": str(path)} if kind == "file" else {}))
     process = its_process(driver)
@@ -89,7 +89,7 @@ def test_the_process_dies_with_the_sidecar(
 def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, witness: Witness
 ) -> None:
-    """A sidecar exits at most 100 ms after the driver's deadline and leaves no reporter process."""
+    """A sidecar exits at most 100 ms after the driver's deadline, and leaves no process of a reporter."""
     driver = drivers(f"misbehaving:{kind}")
     process = its_process(driver)
     driver.send_records(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
@@ -102,12 +102,12 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     assert eventually(lambda: is_gone(process.pid), within=5, what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
-    # The dispatcher's report is sent in the last tenth of the time, which a stalled machine may prevent.
+    # The final report is sent in the last tenth of the time. If the machine stalls, the report may be missing.
     assert names[-1] == "DispatcherReportEvent" or witness.took(deadline - 0.2, deadline) < 0.1
 
 
 def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> None:
-    """A crash of the reporter's process causes one line in the driver's log and one count. The sidecar continues."""
+    """If a reporter's process crashes, one line is logged and one failure is counted. The sidecar continues."""
     driver = drivers("misbehaving:Segfaults")
     logged = driver.await_answer("log", level="ERROR")
     assert logged["message"] == (
@@ -155,7 +155,7 @@ os._exit(0)
 
 
 def test_other_reporters_survive_exhausted_descriptors(tmp_path: Path) -> None:
-    """If no process can replace a failed process, an error is logged, and the other reporter delivers every event."""
+    """If no process can replace a failed process, an error is logged. The other reporter delivers every event."""
     path = tmp_path / "events.jsonl"
     command = [sys.executable, "-c", _EXHAUSTED, str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=sidecar_environment(), timeout=100)

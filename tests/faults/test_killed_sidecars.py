@@ -1,4 +1,4 @@
-"""Test of at-least-once delivery while sidecars are killed at random during a stream with short triggers."""
+"""Test of at-least-once delivery: sidecars are killed at random during a stream with short triggers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = [
 
 KILLS = 6
 BATCHES = 301
-#: Seconds between two kills; not a wait for a condition.
+#: Pause between two kills, in seconds. This sleep does not wait for a condition.
 PAUSES = (0.2, 1.0, 3.0)
 
 
 def kill_sidecars(run: Run, seed: int) -> None:
-    """Kill several sidecars, each at a random time after the previous kill."""
+    """Kill several sidecars, each a random time after the previous kill."""
     chance = random.Random(seed)
     for _ in range(KILLS):
         time.sleep(chance.choice(PAUSES))
@@ -58,12 +58,12 @@ def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
     missing = set(range(BATCHES)) - reported
     assert max(run.commits("checkpoint")) >= BATCHES - 1
     assert len(missing) <= lost, (seed, sorted(missing), lost)
-    # The queue of 1,024 records is large enough for pauses of up to 5 s, so no record is lost.
+    # The queue of 1,024 records is large enough for pauses of up to 5 s. Therefore no record is lost.
     assert not missing, (seed, sorted(missing), lost)
 
 
 def reported_and_lost(path: Path) -> tuple[set[int], int]:
-    """Return the batch ids of the reported commits and the value ``lost`` of the last report."""
+    """Return the batch ids of the reported commits, and the value ``lost`` of the last report."""
     batches: set[int] = set()
     lost = 0
     for line in path.read_text(encoding="utf-8").splitlines():

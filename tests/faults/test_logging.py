@@ -1,4 +1,4 @@
-"""Tests of reporters that reconfigure logging: no event is lost, and the driver's log stays connected."""
+"""Tests of reporters that reconfigure logging: no event is lost, and the driver's log still receives messages."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
         assert driver.await_exit(within=20) == 0
     lines = [one["message"] for one in driver.answers if one["kind"] == "event"]
     assert sum(line.startswith("JobStatusChangeEvent: ") for line in lines) == _EVENTS + 1
-    # The dispatcher's report is sent in the last tenth of the time, which a stalled machine may prevent. The report
-    # also counts the event of an opened circuit breaker.
+    # The final report is sent in the last tenth of the time. If the machine stalls, the report may be missing. The
+    # report also counts the event of an opened circuit breaker.
     reports = [line for line in lines if line.startswith("DispatcherReportEvent: ")]
     logged = len(lines) - len(reports)
     reported = any("rude 21 of " in line and f"lines {logged} of {logged} delivered" in line for line in reports)
@@ -52,7 +52,7 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_logging_error_does_not_fail_the_delivery(tmp_path: Path, isolation: str) -> None:
-    """An error in a reporter's log call is not raised, so a delivered batch is not repeated."""
+    """If a reporter's log call fails, no error is raised, so a delivered batch is not repeated."""
     with driver_of(tmp_path, "logs_badly:LogsBadMessages", isolation) as driver:
         driver.send_records(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         driver.send(goodbye(10_000))

@@ -1,4 +1,4 @@
-"""Tests with killed drivers and killed or stopped sidecars: the job continues, and the events are correct."""
+"""Tests with killed drivers, and with killed or stopped sidecars: the job continues, and the events are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.harness import REPORTERS, Lab, Run, file_reporter, two_lines, wait_fo
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-#: Attributes that identify a status change or commit.
+#: Attributes that identify a status change or a commit.
 IDENTITY = ("spark.entity", "spark.job.id", "spark.status.new", "spark.batch.id")
 PATH = Path("{folder}/events.jsonl")
 SYNC = {**two_lines(), **file_reporter(PATH)}
@@ -36,7 +36,7 @@ def commits_reported(run: Run) -> list[int]:
 
 
 def wait_for_more(run: Run, batches: int) -> None:
-    """Wait until ``batches`` more batches are in the file."""
+    """Wait until the file contains ``batches`` further batches."""
     target = len(set(commits_reported(run))) + batches
     run.wait_for(f"{batches} more commits to be reported", lambda: len(set(commits_reported(run))) >= target)
 
@@ -48,7 +48,7 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Kill a driver, and return the run and the seconds until LOST was in the file and until the sidecar ended.
+    """Kill a driver. Return the run, the seconds until LOST was in the file, and the seconds until the sidecar ended.
 
     Both durations exclude stalls of the machine (see Witness).
     """
@@ -121,7 +121,7 @@ def killed_in_the_drain(lab: Lab) -> Run:
 
 
 def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
-    """Stop the sidecar (SIGSTOP) before the driver ends, and return the duration of the driver's end."""
+    """Stop the sidecar (SIGSTOP) before the driver ends, and return how long the driver takes to end."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
     wait_for_more(run, 1)
     run.signal(run.sidecar(), signal.SIGSTOP)
@@ -187,13 +187,13 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
 
 
 def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Two seconds after the driver is killed, LOST is in the file."""
+    """Two seconds after the driver was killed, LOST is in the file."""
     _, seconds, _ = driver_killed.result()
     assert seconds < 2
 
 
 def test_the_sidecar_ends_after_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The sidecar ends within two seconds after its driver is killed."""
+    """The sidecar ends within two seconds after its driver was killed."""
     _, _, gone = driver_killed.result()
     assert gone < 2
 
@@ -207,18 +207,18 @@ def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run
 
 
 def test_the_job_succeeds(run: Run) -> None:
-    """The job succeeds despite every sidecar fault."""
+    """The job succeeds, whatever the fault of the sidecar."""
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "truth.json").exists()
 
 
 def test_no_commit_is_missing(run: Run) -> None:
-    """The reported batches are exactly the batches with a file in the checkpoint's commits/."""
+    """The reported batches are exactly the batches in the checkpoint's commits/."""
     assert sorted(set(commits_reported(run))) == run.commits("steady")
 
 
 def test_no_status_is_missing(run: Run) -> None:
-    """All status changes of the application and the query are reported despite every sidecar fault."""
+    """All status changes of the application and the query are reported, whatever the fault of the sidecar."""
     messages = [
         (
             event["attributes"]["spark.entity"],
@@ -250,13 +250,13 @@ def test_a_repeated_event_is_identical(run: Run) -> None:
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """The events of all sidecars of a driver are numbered 1, 2, 3 and so on without a gap."""
+    """The events of all sidecars of a driver have the numbers 1, 2, 3 and so on, without a gap."""
     sequences = sorted({event["sequence"] for event in run.events()})
     assert sequences == list(range(1, len(sequences) + 1))
 
 
 def test_every_event_names_its_application(run: Run) -> None:
-    """Events of a restarted sidecar also name the application and the query."""
+    """Events of a restarted sidecar also contain the application and the query."""
     truth = run.truth()
     for event in run.events():
         assert event["attributes"]["spark.app.id"] == truth["app_id"]
@@ -274,7 +274,7 @@ def test_every_killed_sidecar_is_logged_once(runs: dict[str, Future[Run]], fault
 
 
 def test_a_paused_sidecar_is_not_logged(runs: dict[str, Future[Run]]) -> None:
-    """A sidecar that is stopped and continued causes no warning."""
+    """A sidecar that was stopped and then continued causes no warning."""
     assert runs["stopped"].result().own_messages == []
 
 
@@ -299,14 +299,14 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
 
 
 def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
-    """A full queue drops status changes last, so the ends of query and application are reported."""
+    """A full queue drops status changes last. Therefore the ends of query and application are reported."""
     run = flooded.result()
     assert run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="FINISHED")
     assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
 
 
 def test_a_stuck_sidecar_does_not_delay_the_driver(stuck: Future[tuple[Run, float]]) -> None:
-    """If its sidecar is stopped, a driver ends with its own exit code soon after the shutdown timeout."""
+    """If its sidecar is stopped, a driver ends soon after the shutdown timeout, with its own exit code."""
     run, took = stuck.result()
     assert run.process.returncode == 0, run.tail()
     assert took < 2 + 8

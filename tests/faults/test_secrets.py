@@ -1,4 +1,4 @@
-"""Tests that secrets of a reporter's settings appear in no message and no event."""
+"""Tests that secrets in the settings of a reporter appear in no message and no event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PagesConfig:
 
 
 class Pages(Reporter):
-    """Reporter whose errors and log messages quote its URL, as libraries do."""
+    """Reporter whose errors and log messages contain its URL, as in many libraries."""
 
     Config = PagesConfig
 
@@ -39,7 +39,7 @@ class Pages(Reporter):
 
 
 class CannotBeMade(Pages):
-    """Reporter whose constructor raises an error that quotes its URL."""
+    """Reporter whose constructor raises an error that contains its URL."""
 
     def __init__(self, config: PagesConfig) -> None:
         raise ValueError(f"unknown url type: {config.url!r}")
@@ -63,7 +63,7 @@ def outputs(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str) -> None:
-    """Error messages contain the reference to a secret instead of the secret."""
+    """Error messages contain the reference to a secret instead of the secret itself."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     url = "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type="faults.test_secrets:Pages", isolation=isolation, url=url)
@@ -75,7 +75,7 @@ def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A constructor's error contains no secret, in the driver's log and in the events of other reporters."""
+    """If a constructor raises an error, neither the driver's log nor events of other reporters contain the secret."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     kind, url = "faults.test_secrets:CannotBeMade", "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type=kind, url=url)

@@ -1,4 +1,4 @@
-"""Tests of a real sidecar with a spool and these faults: SIGKILL, SIGSTOP, a failing disk, a clock that jumps."""
+"""Tests of a real sidecar with a spool and faults: SIGKILL, SIGSTOP, a failing disk, and a clock that jumps."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DISK_BYTES = 512 * 1024
 
 
 def job(number: int) -> list[dict[str, Any]]:
-    """Return the two records of a successful job, which make two events."""
+    """Return the two records of a successful job. They cause two events."""
     about = {"job_id": number, "time": START + number, "at": START + number}
     return [{"kind": "job_start", **about, "properties": {}}, {"kind": "job_end", **about, "failure": None}]
 
 
 class Application:
-    """Driver that keeps unacknowledged records and sends them to the next sidecar, as the shim does."""
+    """Driver that keeps unacknowledged records and sends them to the next sidecar, like the shim."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Application:
         return self.driver
 
     def send(self, *records: dict[str, Any]) -> None:
-        """Send numbered records and keep them until they are acknowledged."""
+        """Send numbered records, and keep each record until it is acknowledged."""
         for record in records:
             self.records.append({"seq": len(self.records) + 1, **record})
         self.driver.send(*self.records[-len(records) :])
@@ -101,8 +101,8 @@ class Application:
     def restore_destination(self) -> None:
         """Make the destination available, and wait until the sidecar delivers or has delivered all events.
 
-        If a reporter fails when the goodbye message arrives, it gets one more second, and its spooled events stay on
-        disk.
+        If a reporter still fails when the goodbye message arrives, the sidecar gives it one more second, and spooled
+        events stay on disk.
         """
         self.away.unlink(missing_ok=True)
 
@@ -141,7 +141,7 @@ Begin = Callable[..., Application]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Return a function that starts an application without its destination, and kill all its sidecars at the end."""
+    """Return a function that starts an application without its destination. At the end, kill all its sidecars."""
     begun: list[Application] = []
 
     def _begin(**settings: str) -> Application:
@@ -163,7 +163,7 @@ def application(begin: Begin) -> Application:
 
 
 def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
-    """If the sidecar is killed at any time, with or without its destination, every event is delivered in order."""
+    """If the sidecar is killed at any time, every event is delivered in order, with or without its destination."""
     dice = random.Random(4)
     application.start(ready=False)
     application.send(application_start(app_name="shop"))
@@ -174,7 +174,7 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
             jobs += 1
         if dice.random() < 0.5:
             application.driver.await_answer("ready")
-        # Wait for a random time, so that the kill hits the sidecar's start, a write or a delivery.
+        # Wait for a random time, so that the kill occurs during the sidecar's start, a write or a delivery.
         time.sleep(dice.random() ** 2 * 0.3)
         application.kill()
         application.away.unlink(missing_ok=True)
@@ -191,7 +191,7 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
 
 
 def test_the_next_run_delivers_the_rest(application: Application, begin: Begin) -> None:
-    """After driver and sidecar are killed, the next run with the same name delivers the remaining events in order."""
+    """After driver and sidecar are killed, the next run of this name delivers the remaining events in order."""
     application.start()
     application.send(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
     application.await_acknowledged_all()
@@ -209,7 +209,7 @@ def test_the_next_run_delivers_the_rest(application: Application, begin: Begin) 
 
 
 def test_events_of_an_outage_are_acknowledged_and_delivered_later(application: Application) -> None:
-    """Thousands of events for an unavailable destination are acknowledged immediately and delivered later."""
+    """Thousands of events for an unavailable destination are acknowledged at once and delivered later."""
     application.start()
     application.send(application_start(app_name="shop"), *[record for n in range(3_000) for record in job(n)])
     application.await_acknowledged_all()
@@ -221,10 +221,10 @@ def test_events_of_an_outage_are_acknowledged_and_delivered_later(application: A
 
 
 def test_a_stopped_sidecar_resumes(application: Application) -> None:
-    """A sidecar that is paused while records arrive loses no event and reports no hanging disk."""
+    """If a sidecar is paused while records arrive, no event is lost, and no hanging disk is reported."""
     driver = application.start()
     application.send(application_start(app_name="shop"))
-    # Send in a thread, because the call blocks if the pipe to the stopped sidecar is full.
+    # Send in a thread: the call blocks if the pipe to the stopped sidecar is full.
     sender = threading.Thread(target=application.send, args=[record for n in range(400) for record in job(n)])
     sender.start()
 
@@ -245,7 +245,7 @@ def test_a_stopped_sidecar_resumes(application: Application) -> None:
 
 
 def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
-    """Events that exceed the disk stay in memory, with one log message, and are delivered after the outage."""
+    """Events that do not fit on the disk stay in memory, with one log message, and are delivered after the outage."""
     application = begin(**{"events.reporter.audit.spool.directory": str(small_disk)})
     application.start()
     application.send(application_start(app_name="shop"))
@@ -259,7 +259,7 @@ def test_events_survive_a_full_disk(begin: Begin, small_disk: Path) -> None:
         application.send(*[record for n in range(jobs, jobs + 50) for record in job(n)])
         jobs += 50
         eventually(lambda: full() or application.acknowledged == len(application.records))
-    # These events exceed the disk but fit in memory.
+    # These events are larger than the disk, but fit into memory.
     application.send(*[record for n in range(jobs, jobs + 200) for record in job(n)])
     jobs += 200
     application.away.unlink()
@@ -295,7 +295,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
     application.away.touch()
     application.send(*[record for n in range(200, 250) for record in job(n)])
     eventually(lambda: application.stats["accepted"] >= count + 100, meanwhile=application.read_answers)
-    # If a process hangs in a write that cannot be interrupted, the kernel ends it only after the write returns.
+    # If a process hangs in a write that cannot be interrupted, the process ends only after the write returns.
     application.driver.process.kill()
     freeze("-u")
     application.kill()
@@ -309,7 +309,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
 
 
 def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> None:
-    """A write that exceeds the file size limit is handled like a write to a full disk, without a mounted disk."""
+    """If a write exceeds the limit of the file size, the spool acts as on a full disk. This test needs no mount."""
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.send(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
@@ -327,8 +327,8 @@ def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> No
 
 
 def test_a_process_without_descriptors_still_delivers(application: Application, tmp_path: Path) -> None:
-    """While the spool cannot be opened, events bypass it. When descriptors are free, events are acknowledged."""
-    # Use all descriptors before the sidecar reads its first settings, so that no spool file is open yet.
+    """While the spool cannot be opened, events bypass it. As soon as descriptors are free, events are acknowledged."""
+    # Use all descriptors before the sidecar reads its settings, so that no spool file is open yet.
     application.driver = driver = FakeDriver(tmp_path / "stderr", greet=False)
     (tmp_path / "spool").touch()
     driver.send(hello(application.settings, application="shop"))
@@ -363,7 +363,7 @@ main()
 
 
 def test_clock_jumps_change_nothing(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the clock jumps by years while events are written, held and delivered, no event is lost or reordered."""
+    """If the clock jumps by years, no event is lost or reordered, whether it is written, held or delivered."""
     clock = tmp_path / "clock"
     monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
     application.start()

@@ -1,4 +1,4 @@
-"""Tests of sidecars that die repeatedly or never become ready: the job continues, and the log has one message."""
+"""Tests of sidecars that die repeatedly or never become ready: the job continues, and one message is logged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASYNC = {"events.dispatcher.type": "async-queued"}
 
 
 def without_further_restarts(lab: Lab, name: str, how: str, **settings: str) -> Run:
-    """Run a job whose sidecars fail until no restart is left."""
+    """Run a job whose sidecars fail until no restart remains."""
     lines = {**two_lines(), **make(lab.folder / name, how), **settings}
     run = lab.start("ending.py", "wait", defaults=lines)
     run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
@@ -38,13 +38,13 @@ def poisoned_once(lab: Lab) -> Run:
 
 
 def poisoned_in_the_drain(lab: Lab) -> Run:
-    """Run a job that ends before its third sidecar receives the record at which two sidecars died."""
+    """Run a job that ends before its third sidecar receives the record at which two sidecars have died."""
     folder = lab.folder / "drain"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
 
 
 def starting_badly(lab: Lab) -> Run:
-    """Run a job in which all sidecars except two are killed during their start or fail to start."""
+    """Run a job in which all sidecars except two fail to start, or are killed during their start."""
     folder = lab.folder / "badly"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "starts badly")})
 
@@ -57,7 +57,7 @@ def never_starting_again(lab: Lab) -> Run:
 
 
 def hanging(lab: Lab) -> tuple[Run, float]:
-    """Run a job whose sidecar hangs, and return the duration of the application's end."""
+    """Run a job whose sidecar hangs, and return how long the application takes to end."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
     run = lab.start("ending.py", defaults={**lines, **ASYNC})
     run.wait_until_announced("counted")
@@ -108,7 +108,7 @@ def test_the_job_succeeds(runs: dict[str, Future[Run]], fault: str) -> None:
 
 @pytest.mark.parametrize(("fault", "most"), [("poisoned", 3), ("poisoned-once", 0)])
 def test_restarts_are_limited(lab: Lab, runs: dict[str, Future[Run]], fault: str, most: int) -> None:
-    """A sidecar that always dies at the same record is restarted until the limit is reached."""
+    """A sidecar that always dies at the same record is restarted until the limit of restarts is reached."""
     run = runs[fault].result()
     folder = lab.folder / fault.removeprefix("poisoned-")
     assert starts(folder) == most + 1
@@ -127,10 +127,10 @@ def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("fault", ["poisoned", "poisoned-once", "never-starting-again"])
 def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
-    """The driver's last message contains the number of lost records by kind."""
+    """The last message of the driver contains the number of lost records by kind."""
     run = runs[fault].result()
     assert "Lost records that no event reports" in run.own_messages[-1]
-    # Without a sidecar, the end of the application is lost as well.
+    # Without a sidecar, the application's end is also lost.
     assert "application_end=1" in run.own_messages[-1]
 
 
@@ -145,12 +145,13 @@ def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, 
 
 
 def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """A sidecar that fails to start after other sidecars is also replaced, and the last sidecar gets every record."""
+    """If a later sidecar fails to start, it is also replaced, and the last sidecar receives every record."""
     run = runs["starting-badly"].result()
     folder = lab.folder / "badly"
     assert starts(folder) == 5
     kinds = [record["kind"] for record in records(folder) if record["kind"] != "sql_execution_start"]
-    # The last sidecar gets the acknowledged records as restore state, then the record at which the second sidecar died.
+    # The last sidecar receives the acknowledged records as restore state, and then the record at which the second
+    # sidecar died.
     assert kinds[:4] == ["application_start", "job_start", "restored", "job_start"]
     assert kinds[-2:] == ["application_end", "goodbye"]
     what = [re.sub(r"; restarting it in .*", "", one.partition("the sidecar ")[2]) for one in run.own_messages]
@@ -163,7 +164,7 @@ def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str
 
 
 def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """Failed starts count against the same limit as deaths after the start."""
+    """Failed starts and deaths after the start count against the same limit."""
     run = runs["never-starting-again"].result()
     assert starts(lab.folder / "broken") == 4
     (error,) = [message for message in run.own_messages if " ERROR " in message]
@@ -173,17 +174,17 @@ def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> No
 
 
 def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[Run, float]]) -> None:
-    """The end of the application waits for the shutdown timeout, which is 1 s here, and then kills the sidecar."""
+    """The application's end waits for the shutdown timeout, here 1 s, and then kills the sidecar."""
     run, took = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Most of the 15 s are for Spark's shutdown on a busy machine; the start timeout would take 30 s.
+    # Most of the 15 s are for Spark's shutdown on a busy machine. The start timeout alone would take 30 s.
     assert took < 15
     (message,) = run.own_messages
     assert "The application ended before the sidecar was ready" in message
 
 
 def test_a_hanging_start_is_logged_once(runs: dict[str, Future[Run]]) -> None:
-    """After the start timeout, the sidecar is killed, and the log names the setting."""
+    """After the start timeout, the sidecar is killed, and the log contains the name of the setting."""
     (message,) = runs["hanging-for-a-while"].result().own_messages
     assert "no answer within 500 ms (spark.events.sidecar.start-timeout)" in message
     assert "the job continues without them" in message

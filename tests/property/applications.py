@@ -1,4 +1,4 @@
-"""Generated applications as records that the shim may send, and the invariants of their events."""
+"""Generated applications, as records that the shim may send, and invariants of their events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class _Query:
     def watermark_now(self) -> int:
         """Compute the watermark as Spark does.
 
-        The watermark is the policy over each source's newest event time minus 10 s, and never decreases.
+        The watermark is the minimum or maximum (by policy) over the sources' newest event times, minus 10 s. It never
+        decreases.
         """
         each = [max(0, newest - 10_000) for newest in self.newest]
         self.now_at = max(self.now_at, min(each) if self.policy == "min" else max(each))
@@ -48,7 +49,7 @@ class _Query:
 
 
 class Application:
-    """Builder of an application's records in order, where each step advances the application's clock."""
+    """Builder of an application's records in order. Each step advances the clock of the application."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -66,7 +67,7 @@ class Application:
         self.now += millis
 
     def job(self, properties: dict[str, str], fails: bool, retries: int) -> None:
-        """Add a job with one stage, which has ``retries`` retried attempts."""
+        """Add a job with one stage, including ``retries`` retried attempts."""
         self._jobs += 1
         self._stages += 1
         self._add({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
@@ -97,7 +98,7 @@ class Application:
         self._add({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
 
     def trigger(self, which: int, rows: list[int], jobs: int, took: int) -> None:
-        """Add a micro-batch of a query, and start the query before if it does not run."""
+        """Add a micro-batch of a query. If the query does not run, start it first."""
         query = self._queries[which]
         if not query.run:
             query.runs += 1
@@ -174,7 +175,7 @@ class Application:
 
 @st.composite
 def applications(draw: st.DrawFn) -> Application:
-    """Generate whole applications, with records in order."""
+    """Generate complete applications, with records in order."""
     application = Application()
     queries = st.integers(0, 2)
     for what in draw(
@@ -208,7 +209,7 @@ def check(events: Iterable[Event]) -> None:
         subject, table = _subject(event)
         old, new = event.attributes.get("spark.status.old"), event.attributes["spark.status.new"]
         assert new in table
-        # The first status of a query run names the last status of the previous run.
+        # The first status of a query run contains the last status of the previous run.
         restart = event.attributes.get("spark.streaming.query.restart", False)
         if old is not None and not restart:
             assert new in table[str(old)], event

@@ -12,7 +12,7 @@ from simulated_service import Service, Steps, outcome
 
 
 def noise() -> Steps:
-    """Return a random number of concurrent calls by other clients."""
+    """Return a random number of concurrent calls of other clients."""
     source, now, steps = random.Random(7), 0.0, [(0.0, 0.0)]
     while now < 60:
         now += source.uniform(0.5, 2)
@@ -21,7 +21,7 @@ def noise() -> Steps:
 
 
 TWENTY = ((0, 20),)
-#: Service, rows, worker processes, and the minimum goodput relative to the best fixed window.
+#: The service, the number of rows and of worker processes, and the minimum goodput relative to the best fixed window.
 CASES = {
     "collapses": (Service(capacity=TWENTY), 5000, 1, 0.9),
     "loses capacity": (Service(capacity=((0, 40), (3, 10))), 5000, 1, 0.9),
@@ -44,7 +44,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> None:
-    """The window loses no row, causes few rejected calls, and is nearly as good as the best fixed window."""
+    """With an adaptive window, no row is lost, few calls are rejected, and the goodput is close to the best."""
     service, rows, processes, least = CASES[name]
     best = max(
         outcome(dataclasses.replace(service), rows, processes=processes, seconds=60, max_in_flight=size // processes)
@@ -69,7 +69,7 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
 def test_any_limit_of_concurrency_is_found(
     latency: float, capacity: int, beyond: str, exponent: float, spread: float, tail: tuple[float, float], seed: int
 ) -> None:
-    """The goodput is compared with a window that equals the capacity, including the time to find the limit."""
+    """The goodput is compared with a window of the service's capacity, and includes the time to find this window."""
     service = Service(((0, latency),), ((0, capacity),), beyond, exponent, spread, tail, seed=seed)
     rows = 200 * capacity
     best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)
@@ -80,12 +80,12 @@ def test_any_limit_of_concurrency_is_found(
 
 
 def test_without_a_limit_the_window_exceeds_the_former_default() -> None:
-    """The window exceeds the former default of 100 calls in flight, including the time to grow."""
+    """The window grows above 100 calls in flight. The goodput includes the time to grow."""
     before = outcome(Service(), 5000, max_in_flight=100)
     assert outcome(Service(), 5000).goodput > 0.9 * before.goodput
 
 
-#: Service, rows, and the allowed rows per second over the whole run.
+#: The service, the number of rows, and the allowed rows per second over the whole run.
 RATES = {
     "bucket": (Service(rate=((0, 200),)), 2000, 200),
     "bucket, header": (Service(rate=((0, 200),), retry_after=1), 2000, 200),
@@ -101,7 +101,7 @@ RATES = {
 
 @pytest.mark.parametrize("name", RATES)
 def test_the_allowed_rate_is_found(name: str) -> None:
-    """The allowed rate is found with and without Retry-After, without lost rows and with few rejections."""
+    """With and without Retry-After, the engine finds the allowed rate without lost rows, and with few rejections."""
     service, rows, allowed = RATES[name]
     found = outcome(dataclasses.replace(service), rows)
     assert found.goodput >= 0.9 * allowed
@@ -111,7 +111,7 @@ def test_the_allowed_rate_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("retry_after", [None, 1])
 def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
-    """Processes settle on a common rate without communication; they share only the destination."""
+    """Processes converge to a common rate without communication: they share only the destination."""
     found = outcome(Service(rate=((0, 200),), retry_after=retry_after), 2000, processes=2)
     assert found.goodput >= 0.9 * 200
     assert found.calls <= 1.2
@@ -119,7 +119,7 @@ def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
 
 
 def test_a_limit_per_minute_loses_no_row() -> None:
-    """Rows wait for the next minute, as long as total_timeout allows."""
+    """Rows wait for the next minute as long as total_timeout allows."""
     found = outcome(Service(rate=((0, 10),), period=60, retry_after=60), 1000)
     assert found.failed == 0
     assert found.calls <= 1.2

@@ -1,4 +1,4 @@
-"""Tests in virtual time: what the workers of a job use together never exceeds its limits."""
+"""Tests in virtual time that the workers of a job together never exceed the job's limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE = 60.0
 
 
 def most_in_a_window(uses: list[tuple[float, float]], seconds: float) -> float:
-    """Return the most that was used within any window."""
+    """Return the largest amount that was used within any window."""
     most, used, first = 0.0, 0.0, 0
     for moment, amount in (ordered := sorted(uses)):
         used += amount
@@ -40,7 +40,7 @@ def most_in_a_window(uses: list[tuple[float, float]], seconds: float) -> float:
 
 @dataclasses.dataclass
 class Job:
-    """Workers that lease from one ledger, over a network with delays, and crash."""
+    """Workers that lease from one ledger over a network with delays, and that may crash."""
 
     limits: JobLimits
     workers: int
@@ -70,7 +70,7 @@ class Job:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _slot(self, names: Any) -> None:
-        """Run one worker after another; each lives until it crashes."""
+        """Run one worker after another. Each worker runs until it crashes."""
         while True:
             life = self.random.expovariate(self.crashes) if self.crashes else 1e9
             with contextlib.suppress(asyncio.TimeoutError):
@@ -97,7 +97,7 @@ class Job:
                     calls.add(task := asyncio.ensure_future(self._call(share)))
                     task.add_done_callback(calls.discard)
         finally:
-            # The driver notices the end of the connection.
+            # The driver detects the end of the connection.
             self.ledger.leave(name)
             for task in (running, *calls):
                 task.cancel()
@@ -146,7 +146,7 @@ def test_no_minute_exceeds_the_limits(
     latency: float,
     seed: int,
 ) -> None:
-    """Whatever crashes, is delayed, or is used less than estimated; only excess above estimates comes in addition."""
+    """Whatever crashes, is delayed, or uses less than estimated, only use above the estimates exceeds the limit."""
     limit = 6000.0
     costs = (least * 60, 60.0)
     job = Job(JobLimits(per_second, limit), workers, calls, costs, error, delay, crashes, latency, seed)
@@ -154,12 +154,12 @@ def test_no_minute_exceeds_the_limits(
     assert most_in_a_window(job.uses, MINUTE) <= limit + most_in_a_window(job.excess, MINUTE + latency * 2) + 1e-6
     if per_second is not None:
         assert most_in_a_window(job.starts, max(MINUTE, 10 / per_second)) <= max(MINUTE * per_second, 10) + 1e-6
-    # Debts are paid: over minutes, what was used above the estimates does not come in addition.
+    # Later grants are reduced by use above the estimates. Over several minutes, this use does not exceed the limit.
     assert sum(amount for _, amount in job.uses) <= limit * 180 / MINUTE + limit / 2
 
 
 def test_more_than_the_limit_is_found() -> None:
-    """The control: the same measure with leases of twice the limit."""
+    """Control: with leases of twice the limit, the same check detects the excess."""
     job = Job(JobLimits(None, 12000.0), 2, 10, (30.0, 60.0), (1.0, 1.0), 0.0, 0.0, 0.1, 0)
     run(job.run(120.0))
     assert most_in_a_window(job.uses, MINUTE) > 6000
@@ -171,11 +171,11 @@ def test_calls_in_flight_never_exceed_the_limit_and_use_it(crashes: float, delay
     job = Job(JobLimits(in_flight=10), 4, 100, (1, 1), (1, 1), delay, crashes, 0.5, 3)
     run(job.run(60.0))
     assert job.most_in_flight <= 10
-    # Ten calls in flight of 0.625 s on average are 16 a second; calls of crashed workers are lost.
+    # Ten calls in flight with a mean duration of 0.625 s are 16 calls per second. Calls of crashed workers are lost.
     assert job.done >= (0.8 if crashes else 0.9) * 16 * 60
 
 
-#: Seconds of a run, tokens a minute, and worker processes.
+#: Duration of a run in seconds, tokens per minute, and number of worker processes.
 SECONDS, QUOTA, PROCESSES = 180, 60_000, 4
 
 
@@ -189,7 +189,7 @@ MEAN = sum(tokens(row) for row in range(200)) / 200
 @pytest.mark.parametrize("guess", [1.0, 0.5, 3.0])
 @pytest.mark.parametrize("retry_after", [None, 5.0])
 def test_the_throughput_is_that_of_the_quota(guess: float, retry_after: float | None) -> None:
-    """With more rows than the quota allows, and estimates that are wrong by a factor; the service counts actual use."""
+    """More rows than the quota allows, with estimates that are wrong by a factor. The service counts the actual use."""
     service = Service(latency=((0, 1.0),), quota=QUOTA, tokens=tokens, retry_after=retry_after)
     rows = int(QUOTA / MEAN * SECONDS / 60)
     budget = Budget(QUOTA, cost=lambda row: guess * tokens(row), usage=tokens)
@@ -201,14 +201,14 @@ def test_the_throughput_is_that_of_the_quota(guess: float, retry_after: float | 
 
 
 def test_without_a_budget_the_quota_rejects_calls() -> None:
-    """The control: the same service without a budget."""
+    """Control: the same service without a budget."""
     service = Service(latency=((0, 1.0),), quota=QUOTA, tokens=tokens)
     outcome(service, 2000, processes=PROCESSES, total_timeout=600)
     assert service.rejections > 100
 
 
 def test_below_the_quota_no_call_is_rejected_and_none_waits() -> None:
-    """At 80 % of the quota, limited by the calls in flight."""
+    """The calls in flight limit the job to 80 % of the quota."""
     in_flight = int(0.8 * QUOTA / 60 / MEAN)
     service = Service(latency=((0, 1.0),), quota=QUOTA, tokens=tokens)
     budget = Budget(QUOTA, cost=tokens, usage=tokens)
@@ -222,7 +222,7 @@ def test_below_the_quota_no_call_is_rejected_and_none_waits() -> None:
 
 @pytest.mark.parametrize("per_second", [3, 20, 200])
 def test_a_leased_rate_is_used_and_not_exceeded(per_second: float) -> None:
-    """A service with a token bucket of one second sees at most a few calls too many."""
+    """A service with a token bucket of one second receives at most a few calls above its limit."""
     rows = int(60 * per_second)
     service = Service(rate=((0, per_second),))
     found = outcome(service, rows, processes=PROCESSES, rate_limit=per_second)
@@ -232,7 +232,7 @@ def test_a_leased_rate_is_used_and_not_exceeded(per_second: float) -> None:
 
 
 def test_calls_in_flight_of_a_job_protect_a_small_service() -> None:
-    """A service that rejects more than twelve calls at the same time gets no more."""
+    """A service that rejects more than twelve concurrent calls receives at most twelve."""
     service = Service(capacity=((0, 12),), beyond="reject")
     found = outcome(service, 3000, processes=PROCESSES, max_in_flight_job=12)
     assert service.most_in_flight <= 12
@@ -241,7 +241,7 @@ def test_calls_in_flight_of_a_job_protect_a_small_service() -> None:
 
 
 def test_a_call_above_the_budget_fails_at_once() -> None:
-    """It could never start; other rows are answered."""
+    """A call larger than the whole limit could never start, so its row fails. All other rows are answered."""
     service = Service()
     found = outcome(service, 3, budget=Budget(100, cost=lambda row: 1000 if row == 1 else 1))
     assert found.failed == 1
@@ -275,13 +275,13 @@ def test_rate_and_number_are_the_same() -> None:
 
 
 async def granted(limit: float, large: float, seconds: float, small_workers: int = 1) -> tuple[list[float], Job]:
-    """Return the waits of one worker's successive large calls, while other workers make small ones at full load."""
+    """Return the waits of one worker's successive large calls, while other workers make small calls at full load."""
     job = Job(JobLimits(None, limit), small_workers, 40.0, (300, 300), (1, 1), 0.0, 0.0, 0.5, 1)
     clock = asyncio.get_running_loop().time
     waits: list[float] = []
 
     async def worker() -> None:
-        # After the other workers have used the limit.
+        # Begin after the other workers have used the limit.
         await asyncio.sleep(MINUTE)
         share = JobShare(job.limits, Budget(limit, cost=float), clock)
         running = asyncio.ensure_future(share.run(lambda ask: leased(job.ledger, "large", ask)))
@@ -306,12 +306,12 @@ async def granted(limit: float, large: float, seconds: float, small_workers: int
 
 @pytest.mark.parametrize(("part", "longest"), [(0.05, 10), (0.5, 65), (1.0, 130)])
 def test_a_large_call_does_not_starve(part: float, longest: float) -> None:
-    """A call waits until its room is free, however many small calls other workers make."""
+    """A call starts as soon as the limit has capacity for it, however many small calls other workers make."""
     limit, seconds = 90_000.0, 330.0
     (waits, job), _ = run(granted(limit, part * limit, seconds, small_workers=2))
     assert waits
     assert max(waits) <= longest
     assert most_in_a_window(job.uses, MINUTE) <= limit + 1e-6
-    # Small calls use the room that a large one cannot use yet; a call of the whole limit leaves none.
+    # Small calls use capacity that is too small for a large call. A call of the whole limit leaves no capacity.
     if part < 1:
         assert sum(amount for _, amount in job.uses) >= 0.9 * limit * seconds / MINUTE

@@ -1,4 +1,4 @@
-"""Tests that every event is delivered in order or counted as dropped, for any faults of a reporter."""
+"""Tests that every event is delivered in order or counted as dropped, whatever the faults of a reporter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent, partly(0), 
 def test_every_event_is_delivered_or_dropped_exactly_once(
     script: list[Step], opening: list[Step], puts: list[int], batch: int, capacity: int
 ) -> None:
-    """When all events are settled, accepted = delivered + dropped by reason, and events are delivered in order."""
+    """When all events are settled, accepted = delivered + dropped by reason, and events were delivered in order."""
     reporter = FaultyReporter(script, opening=opening)
     config = DeliveryConfig(batch_size=batch, retry_initial=0.0005, retry_max=0.001)
     delivery = Delivery("r", lambda: reporter, config, capacity, breaker=BreakerConfig(failures=1000))

@@ -33,14 +33,14 @@ outcomes = st.builds(
     failures=st.integers(0, _ATTEMPTS),
     end=st.sampled_from(["answer"] * 8 + ["mistake", "cancel"]),
 )
-#: The timeout far exceeds the duration of an answer, even on a busy machine. A row that hangs takes three timeouts. One
-#: schedule in five has such a row.
+#: The timeout is far longer than an answer takes, even on a busy machine. A row that hangs takes three timeouts. One
+#: schedule in five has a row that hangs.
 _TIMEOUT = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Batch with the outcome of each row and the settings of its run."""
+    """Batch with the outcome of each row, and the settings of its run."""
 
     rows: list[RowOutcome]
     keys: list[int]
@@ -50,7 +50,7 @@ class Schedule:
 
 
 def with_hanging_row(rows: list[RowOutcome], index: int) -> list[RowOutcome]:
-    """Return the rows, where a row that hangs replaces the row at ``index``."""
+    """Return the rows. The row at ``index`` is replaced by a row that hangs."""
     return [dataclasses.replace(outcome, end="hang") if n == index else outcome for n, outcome in enumerate(rows)]
 
 
@@ -131,7 +131,7 @@ def run_of(world: World, **plan: Any) -> Run:
 
 
 def check(world: World, run: Run, answers: list[Any]) -> None:
-    """Assert the invariants of a run that was not stopped."""
+    """Assert the invariants of a complete run."""
     schedule = world.schedule
     assert len(answers) == len(schedule.rows)
     for row, (outcome, answer) in enumerate(zip(schedule.rows, answers, strict=True)):
@@ -156,7 +156,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_rows_are_answered_in_order_without_additional_calls(schedule: Schedule) -> None:
-    """Rows are answered in order after the expected number of calls, even if calls fail, hang or overtake others."""
+    """Rows are answered in order, after the expected number of calls, even if calls fail, hang or overtake others."""
     world = World(schedule)
     run = run_of(world)
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))
@@ -179,7 +179,7 @@ def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedul
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans())
 def test_unordered_rows_leave_once_and_in_order_of_their_key(schedule: Schedule, keyed: bool) -> None:
-    """Without order, each row leaves exactly once with its own outcome, and rows of one key leave in their order."""
+    """Without order, each row leaves exactly once with its own outcome. Rows of one key leave in their order."""
     world = World(schedule)
     run = run_of(world, ordered=False, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None
@@ -242,7 +242,7 @@ def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, 
     answers.close()
     begun = len(world.begun)
     assert world.flying == 0
-    # Another run keeps the event loop busy, so that remaining calls of the first run would be detected.
+    # Another run keeps the event loop active, so that the test would detect remaining calls of the first run.
     assert len(Run(_pause).of(range(3))) == 3
     assert len(world.begun) == begun
     assert max(world.attempts.values(), default=0) <= _ATTEMPTS

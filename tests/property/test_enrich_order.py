@@ -1,4 +1,4 @@
-"""Tests of the order in which rows leave the engine, in virtual time: conservation, order per key, held rows."""
+"""Tests in virtual time of the order in which rows leave the engine: no row lost, order per key, held rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spark_events.enrichment.settings import Retry
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """Result of a run: rows with their answers in the order in which they left, their times, and the rows held."""
+    """Result of a run: the rows with answers in the order in which they left, their times, and the held rows."""
 
     pairs: list[tuple[int, Any]]
     times: list[float]
@@ -37,7 +37,7 @@ class Left:
 
 
 class Caller:
-    """The part of :meth:`.Engine.run` that pulls chunks and returns rows, without its thread."""
+    """The part of :meth:`.Engine.run` that pulls chunks and returns rows, without a thread."""
 
     def __init__(self, plan: Plan, chunks: Iterator[Chunk]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class Caller:
         self._loop.call_soon(self.go)
 
     def go(self) -> None:
-        """Pull chunks and take rows as far as possible."""
+        """Pull chunks and take rows as long as possible."""
         while self._more or self.held.batches:
             if self._more and self.buffer.has_room and self.pool.feed.waiting <= self._plan.window.max:
                 chunk = next(self._chunks, None)
@@ -114,7 +114,7 @@ def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> Left:
 def test_each_row_leaves_once(
     seed: int, rows: int, chunk: int, buffer: int, width: int, keys: int | None, failing: int
 ) -> None:
-    """Each row leaves once, with its own answer or failure; rows of one key leave in order, known ones included."""
+    """Each row leaves once, with its own answer or failure. Rows of one key, even with known answers, leave in order."""
     random.seed(seed)
     delays = [random.choice([0.001, 0.001, 0.01, 1.0]) for _ in range(rows)]
 
@@ -146,7 +146,7 @@ async def _heavy_tail(row: int) -> int:
 
 
 def test_unordered_rows_free_the_buffer() -> None:
-    """With a heavy tail and a small buffer, the unordered run ends sooner: slow rows do not hold up the others."""
+    """With a few slow calls and a small buffer, the unordered run ends sooner: slow rows delay no other rows."""
     options: dict[str, Any] = {"max_in_flight": 20, "buffer_rows": 200, "retry": Retry()}
     ordered = left(_heavy_tail, chunks_of(range(5_000), 25), **options)
     unordered = left(_heavy_tail, chunks_of(range(5_000), 25), ordered=False, **options)
@@ -156,7 +156,7 @@ def test_unordered_rows_free_the_buffer() -> None:
 
 
 def test_unordered_runs_hold_fewer_rows() -> None:
-    """One slow row keeps all later rows in an ordered run, and only itself in an unordered one."""
+    """In an ordered run, one slow row delays all later rows. In an unordered run, it delays only itself."""
 
     async def first_is_slow(row: int) -> int:
         await asyncio.sleep(10.0 if row == 0 else 0.001)

@@ -1,4 +1,4 @@
-"""Tests of the invariant of a mailbox: accepted = delivered + dropped + waiting + in flight."""
+"""Tests of an invariant of the mailbox: accepted = delivered + dropped + waiting + in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.dispatch.mailbox import Mailbox
 
 
 class Held(NamedTuple):
-    """Event in the representation of the model."""
+    """Event in the model."""
 
     number: int
     severity: Severity
@@ -29,7 +29,7 @@ def _weight(all_of: Sequence[Held]) -> int:
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """State machine that enqueues, dequeues and settles events in any order, with lists as the model."""
+    """State machine that enqueues, dequeues and settles events in any order. Lists are the model."""
 
     @initialize(capacity=st.integers(4, 8))
     def begin(self, capacity: int) -> None:
@@ -48,7 +48,7 @@ class MailboxMachine(RuleBasedStateMachine):
         )
     )
     def put(self, events: list[tuple[Severity, int, int]]) -> None:
-        """Enqueue events with non-decreasing record numbers, some of which are large."""
+        """Enqueue events with non-decreasing record numbers; some events are large."""
         entries = []
         for severity, step, weight in events:
             self.number += 1
@@ -56,7 +56,7 @@ class MailboxMachine(RuleBasedStateMachine):
             entries.append(Entry(self.record, event(self.number, severity), weight))
             self.waiting.append(Held(self.number, severity, self.record, weight))
         while _weight([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
-            # Shed the oldest of the least severe events, which min() returns.
+            # Shed the oldest of the least severe events. min() returns the first minimum, which is the oldest.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
             self.shed += 1
         self.box.put(Entries(entries))

@@ -1,4 +1,4 @@
-"""Tests that the successor of a sidecar that dies at any record makes the same events with the same ids."""
+"""Tests that after the death of a sidecar at any record, the next sidecar creates the same events with the same ids."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
 def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """The events after a sidecar's restart equal the events without the restart."""
+    """After a restart of the sidecar, the events equal the events without a restart."""
     cut = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(AT_ONCE), story)
     before = translate(Translator(AT_ONCE), story[:cut])
@@ -70,11 +70,11 @@ def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str,
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
 def test_resent_records_make_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """Records that were reported but not acknowledged are sent again and make events with the same ids."""
+    """Records that were reported but not acknowledged are sent again, and cause events with the same ids."""
     acknowledged = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(AT_ONCE), story)
     successor = Translator(AT_ONCE)
-    # The driver keeps the records that a successor needs, and only the running jobs (`RestoreState.java`).
+    # The driver keeps the records that the next sidecar needs, but of jobs only the running ones (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
         if record.get("job_id") in over:

@@ -1,8 +1,9 @@
 """Tests of the invariants of a spool under random faults of the disk and the processes.
 
-Some rules run the writer in the test's thread. The files are real. The disk fails in calls of the database: while
-opening, before a write, or after a commit, which is then reported as failed. During a hanging write, the worker
-dequeues events from the mailbox. Rules also corrupt and delete files and kill processes.
+Some rules run the writer in the test's thread. The files are real. Faults of the disk occur in calls of the database:
+while it opens a file, before a write, or after a commit. A failure after a commit reports a successful commit as
+failed. During a hanging write, the worker dequeues events from the mailbox. Rules also corrupt and delete files and
+kill processes.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import Event
 
 _MEMORY = "/dev/shm"
-#: The spool is so small that it holds at most 64 events for the reporter.
+#: The spool is small: it holds at most 64 events for the reporter.
 _MAX_BYTES = 1 << 20
 
 
 class WriterOnDemand(SpoolWriter):
-    """Spool writer without a thread, whose ``join`` runs the writer in the caller's thread until its end."""
+    """Spool writer without a thread. ``join`` runs the writer in the thread of the caller until the writer ends."""
 
     def start(self) -> None:
         return
@@ -42,11 +43,11 @@ class WriterOnDemand(SpoolWriter):
 
 
 class SpoolMachine(RuleBasedStateMachine):
-    """State machine that enqueues, dequeues, settles, kills and restarts in any order; event lists are the model."""
+    """State machine that enqueues, dequeues, settles, kills and restarts in any order. Event lists are the model."""
 
     @initialize()
     def begin(self) -> None:
-        # Use files in memory if possible, because only this state machine should cause hangs and failures.
+        # If possible, use files in memory, so that only this state machine causes hangs and failures.
         self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.path.isdir(_MEMORY) else None))
         self.disk = Disk()
         self.disk.hang = self._in_a_write
@@ -55,7 +56,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.delivered: list[int] = []
         self.taken: list[int] = []
         self.dropped: set[int] = set()
-        # Numbers of acknowledged events in a file that was corrupted or deleted.
+        # Numbers of the acknowledged events in a file that was corrupted or deleted.
         self.at_risk: set[int] = set()
         self.is_ordered = True
         self.others: list[Spool] = []
@@ -79,7 +80,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return writer
 
     def _in_a_write(self) -> None:
-        """Hang inside a write while the worker delivers events."""
+        """Hang in a write while the worker delivers events."""
         count, self.hangs = self.hangs, None
         if count is None or self.spool._closing:
             return
@@ -111,7 +112,8 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.taken)
     @rule(most=st.integers(1, 20))
     def take(self, most: int) -> None:
-        # If the spool cannot be opened, its files may contain events of an earlier run, which are delivered later.
+        # If the spool cannot be opened, its files may contain events of an earlier run. These events are delivered
+        # later.
         if not self.spool.files:
             self.is_ordered = False
         self.taken = numbers(self.spool.take(most))
@@ -170,10 +172,10 @@ class SpoolMachine(RuleBasedStateMachine):
             found.unlink()
 
     def _put_at_risk(self) -> None:
-        # Files of other drivers contain newer events, which this spool may not have read yet.
+        # Files of other drivers contain newer events that this spool may not have read yet.
         oldest = self.number + 1 if self.others else self.spool.oldest_record() or self.number + 1
         self.at_risk.update(range(1, oldest))
-        # After a loss, the driver sends events again that may have been delivered before.
+        # After a loss, the driver sends events again that may already have been delivered.
         self.is_ordered = False
 
     # --- the processes ----------------------------------------------------------------------------
@@ -208,7 +210,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.opening is None and self.disk.writing is None and len(self.others) < 3)
     @rule(count=st.integers(0, 10))
     def end_another_driver_of_the_same_name(self, count: int) -> None:
-        """End another driver with the same name, whose events this driver delivers in no defined order."""
+        """End another driver of the same name. This driver delivers its events, in no defined order."""
         lies, self.disk.lies = self.disk.lies, False
         hangs, self.hangs = self.hangs, None
         other = self._spool()
@@ -216,7 +218,7 @@ class SpoolMachine(RuleBasedStateMachine):
         other.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
         self.number += count
         self.is_ordered = False
-        # The other driver, like the next run of this application, may use a file that this application has released.
+        # Another driver may use a file that this application has released, like the next run of this application.
         other.close(time.monotonic() + 20)
         self.disk.lies, self.hangs = lies, hangs
 
@@ -242,7 +244,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return set(range(1, self.number + 1)) - set(self.delivered) - self.dropped
 
     def teardown(self) -> None:
-        """Check that, with a working disk and reporter, all events are delivered and no file remains."""
+        """Check that with a working disk and reporter, all events are delivered and no file remains."""
         if not hasattr(self, "folder"):
             return
         try:
@@ -265,7 +267,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
 
 def event_of(number: int) -> Event:
-    """Build the event with this number, where repeated calls build equal events."""
+    """Build the event with this number. Repeated calls build equal events."""
     return msgspec.structs.replace(event(number), event_id=f"{number:032x}")
 
 

@@ -45,7 +45,7 @@ def test_invariants_hold_for_any_records(
     application: Application, config: TranslateConfig, data: st.DataObject
 ) -> None:
     """The invariants hold for any selection of records in any order, with ticks at any time between them."""
-    # A record that a driver sends again keeps its number.
+    # A record keeps its number if the driver sends it again.
     records = [{"seq": number, **record} for number, record in enumerate(application.records, 1)]
     chosen = data.draw(st.lists(st.sampled_from(records), max_size=2 * len(records)))
     if data.draw(st.booleans()):
@@ -64,12 +64,12 @@ def test_invariants_hold_for_any_records(
 @settings(max_examples=60, deadline=None)
 @given(application=applications(), config=st.sampled_from([EVERYTHING, COALESCED]), data=st.data())
 def test_ticks_change_no_event(application: Application, config: TranslateConfig, data: st.DataObject) -> None:
-    """Ticks between records, even frequent ticks, do not change the events or their order."""
+    """Ticks between records, however frequent, change neither the events nor their order."""
     plain = translate(application.records, Translator(config))
     translator, events, now = Translator(config), [], START
     for record in application.records:
         for moment in sorted(data.draw(st.lists(st.integers(now, record["at"]), max_size=3))):
-            # A tick may precede or follow records of its own time, but not records of later times.
+            # A tick may precede or follow records of the same time, but must not follow records of a later time.
             if moment < began(record):
                 events += translator.tick(moment)
         now = record["at"]
@@ -78,7 +78,7 @@ def test_ticks_change_no_event(application: Application, config: TranslateConfig
 
 
 def began(record: dict[str, Any]) -> int:
-    """Return the earliest time at which a fact in the record can have happened."""
+    """Return the earliest possible time of a fact in the record."""
     if record["kind"] != "query_progress":
         return int(record["at"])
     took = record["progress"]["durationMs"].get("triggerExecution", 0)
@@ -86,7 +86,7 @@ def began(record: dict[str, Any]) -> int:
 
 
 def test_the_generator_covers_every_event() -> None:
-    """The generated applications of these tests cause every kind of event."""
+    """Control: the generated applications of these tests cause every kind of event."""
     application = Application()
     for second in range(30):
         application.passes(1_000)
@@ -112,7 +112,7 @@ def test_the_generator_covers_every_event() -> None:
 
 @pytest.mark.parametrize("jobs", [0, 4])
 def test_a_stream_of_360_batches_has_360_commits_a_start_and_a_stop(jobs: int) -> None:
-    """A stream has one event per commit, a start and a stop. Jobs and stages of batches are not reported."""
+    """A stream has one event per commit, a start and a stop. Jobs and stages of its batches are not reported."""
     application = Application()
     for _ in range(360):
         application.passes(10_000)
@@ -128,12 +128,12 @@ def test_a_stream_of_360_batches_has_360_commits_a_start_and_a_stop(jobs: int) -
         ("query", "FINISHED"),
         ("application", "FINISHED"),
     ]
-    # Each source has one partition without data, which is reported once instead of every minute.
+    # Each source has one partition without data, which is reported once and not every minute.
     assert len(partitions) == 2
 
 
 def test_settings_report_jobs_and_stages_of_batches() -> None:
-    """events.streaming-jobs.enabled and events.streaming-stages.enabled are independent of each other."""
+    """events.streaming-jobs.enabled and events.streaming-stages.enabled do not depend on each other."""
     application = Application()
     application.trigger(0, [4, 4], 3, 10)
     application.over()

@@ -371,7 +371,8 @@ def test_a_shuffle_that_changes_the_order_must_be_requested(spark: SparkSession,
 def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkSession) -> None:
     """With a key, the result of a repartition needs no shuffle, but the result of other shuffles does.
 
-    Spark may split or repeat other shuffles."""
+    Spark may split or repeat other shuffles.
+    """
 
     async def same(row: Any) -> dict[str, Any]:
         return {"name": None, "score": None}

@@ -116,7 +116,8 @@ def test_a_cancelled_job_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
 def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str) -> None:
     """A replay has the same severities as the live run.
 
-    If the event log does not contain the outcome, the job or query is the alarm."""
+    If the event log does not contain the outcome, the job or query is the alarm.
+    """
     run = runs[how].result()
     live, replay = run.events(), replayed(run)
     assert len(alarms(replay)) == len(alarms(live))

@@ -46,7 +46,8 @@ def edges(run: Run) -> list[dict[str, Any]]:
 def run(lab: Lab) -> Run:
     """Return the finished job.
 
-    During the job, the test killed the executor of a finished task of the first stage."""
+    During the job, the test killed the executor of a finished task of the first stage.
+    """
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))

@@ -1,6 +1,7 @@
 """Tests with Spark Connect, where the listener runs in the server.
 
-A client receives only the events of its own queries."""
+A client receives only the events of its own queries.
+"""
 
 from __future__ import annotations
 

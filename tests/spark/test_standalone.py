@@ -146,7 +146,8 @@ def test_a_driver_without_its_worker_has_failed(
 ) -> None:
     """A driver that exits because its worker was killed is FAILED.
 
-    Only a driver that detects the worker's death exits; a killed worker cannot stop its driver."""
+    Only a driver that detects the worker's death exits; a killed worker cannot stop its driver.
+    """
     cluster.submit(tmp_path, "wait")
     wait_for("the driver", (tmp_path / "ready").exists)
     worker.kill()

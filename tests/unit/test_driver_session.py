@@ -146,8 +146,7 @@ def conversing(
 
 
 def test_a_disabled_reporter_causes_an_event_for_other_reporters(caplog: pytest.LogCaptureFixture) -> None:
-    """A disabled reporter causes one event for the other reporters, after the start; the event is equal in each
-    sidecar."""
+    """A disabled reporter causes one event for the other reporters, after the start and equal in each sidecar."""
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):

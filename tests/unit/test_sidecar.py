@@ -103,7 +103,8 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
     """The final report adds the driver's drops and the settled events of earlier sidecars.
 
-    The driver sends held events again."""
+    The driver sends held events again.
+    """
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:

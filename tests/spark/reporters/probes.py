@@ -50,8 +50,10 @@ class FileWithSigns(FileReporter):
 
 
 class GatedFile(FileWithSigns):
-    """Reporter that blocks at the end of the application: the reporter creates the file ``held`` and waits for the file
-    ``go``."""
+    """Reporter that blocks at the end of the application.
+
+    The reporter creates the file ``held``, and waits for the file ``go``.
+    """
 
     async def report(self, events: Sequence[Event]) -> None:
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"

@@ -87,8 +87,9 @@ def test_released_record_is_not_acknowledged_before_delivery(recording: Recordin
 
 
 def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingPipe) -> None:
-    """Records that the driver can no longer send again are removed. The next sidecar starts with the oldest remaining
-    one.
+    """Records that the driver can no longer send again are removed.
+
+    The next sidecar starts with the oldest remaining record.
     """
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
     for record in range(1, 101):

@@ -82,8 +82,9 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
 def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late reporter delays the dispatcher for one timeout and is logged once. Then the dispatcher does not wait for
-    it.
+    """A late reporter delays the dispatcher for one timeout and is logged once.
+
+    Afterwards, the dispatcher does not wait for this reporter.
     """
     other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
     both = deliveries(gated, other)

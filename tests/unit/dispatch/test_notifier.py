@@ -104,8 +104,7 @@ def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) 
 
 
 def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification after the loop has closed raises no error, because the notifying thread cannot know the loop's
-    state."""
+    """A notification after the end of the loop raises no error: the notifying thread cannot know the loop's state."""
     notifier.wait_in_loop()
     loop.close()
     notifier.notify()

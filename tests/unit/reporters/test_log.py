@@ -154,8 +154,7 @@ def test_a_terminal_gets_colour_for_warnings_and_errors(variables: dict[str, str
 
 
 def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCaptureFixture) -> None:
-    """With destination log4j, the reporter sends events through Python's logging to the driver, whose log adds the
-    time."""
+    """With destination log4j, the reporter sends events through Python's logging to the driver, which logs them."""
     reporter = LogReporter(LogConfig(destination="log4j"))
     reporter.open()
     reporter.report([event(1, "DEBUG"), event(2, "FATAL"), spoilt_event()])

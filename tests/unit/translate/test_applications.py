@@ -1,4 +1,4 @@
-"""Tests of the start and end of an application, whose outcome is reported only if it is known."""
+"""Tests of the start and end of an application. The outcome is reported only if it is known."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_start_has_the_known_scope_variables() -> None:
 
 
 def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
-    """The start event contains the application's attempt if the cluster numbers attempts, as YARN does."""
+    """If the cluster manager numbers attempts, as YARN does, the start event contains the application's attempt."""
     (event,) = translate(application_start(attempt_id="2"))
     assert event.attributes["spark.app.attempt_id"] == "2"
 
@@ -75,7 +75,7 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
     ],
 )
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
-    """The driver's ending determines the status and is reported as the reason. A failure also has its own event."""
+    """The way in which the driver ends determines the status and the reason. A failure also has its own event."""
     event = ending(application_end(how))
     assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", status)
     assert event.severity is severity
@@ -84,7 +84,7 @@ def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -
 
 
 def test_an_exit_by_the_program_names_its_caller() -> None:
-    """For an exit by the program, the body and an attribute contain the frame that called System.exit."""
+    """If the program exits by System.exit, the body and an attribute contain the frame that called System.exit."""
     caller = "com.acme.Job.main(Job.java:12)"
     event = ending(application_end("EXITED", exit_caller=caller))
     assert event.attributes["spark.app.exit_caller"] == caller
@@ -93,7 +93,7 @@ def test_an_exit_by_the_program_names_its_caller() -> None:
 
 @pytest.mark.parametrize("how", ["STOPPED", "EXITED", "SIGTERM"])
 def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
-    """A nonzero exit code of a program is a failure, because a program sets such a code on purpose."""
+    """An exit code other than 0 is a failure, because programs set such codes on purpose."""
     event = ending(application_end(how, exit_code=3))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == ("FAILED", 3)
     assert event.severity is Severity.INFO
@@ -111,20 +111,20 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     ],
 )
 def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: str) -> None:
-    """An exit code that the shim observed in the program determines the status, unlike Spark's own exit code 0."""
+    """An exit code that the shim observed determines the status. Spark's own exit code 0 does not."""
     event = ending(application_end(how, exit_code=0, program_exit_code=code))
     assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == (status, code)
 
 
 def test_failure_after_stop_is_reported_as_such() -> None:
-    """The body reports that a program failed after stopping its SparkContext, although Spark recorded a success."""
+    """If a program fails after it stopped its SparkContext, the body says so, although Spark recorded a success."""
     event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
 
 @pytest.mark.parametrize(("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")])
 def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
-    """If Python is killed, the end is a warning: the outcome is unknown, but the kill was not intended."""
+    """If Python is killed, the end is a warning: the outcome is unknown, but a kill is not a normal end."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.WARN)
     assert event.attributes.get("spark.app.exit_signal") == name
@@ -133,7 +133,7 @@ def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
 
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
-    """A provisional end is held and reported once, when the outcome is known or the driver has exited."""
+    """A provisional end is held and reported once: when the outcome is known, or when the driver has exited."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
@@ -147,7 +147,7 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
 
 @pytest.mark.parametrize("code", [0, None])
 def test_exit_code_zero_is_not_known(code: int | None) -> None:
-    """Exit code 0 is not reported as known, because Spark also uses it for an unknown exit code."""
+    """Exit code 0 is not reported as known, because Spark also uses 0 for an unknown exit code."""
     event = ending(application_end("GATEWAY_CLOSED", exit_code=code))
     assert event.attributes["spark.status.new"] == "ENDED"
     assert "spark.app.exit_code" not in event.attributes
@@ -162,10 +162,7 @@ def test_a_failed_application_has_a_failure_event() -> None:
 
 
 def test_hints_do_not_change_the_status() -> None:
-    """A failed query or a failed last job is a hint in the event of the application's end.
-
-    It does not change the status.
-    """
+    """A failed query or a failed last job is a hint in the application's end event, and does not change the status."""
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
     assert event.attributes["spark.status.new"] == "FINISHED"
     assert event.attributes["spark.app.outcome_hint"] == "query 'clicks' failed; job 4 failed"
@@ -173,7 +170,7 @@ def test_hints_do_not_change_the_status() -> None:
 
 
 def test_running_queries_are_named_at_the_end() -> None:
-    """The event of an application's end names the running queries, because Spark ends them without a callback."""
+    """The application's end event names the running queries, because Spark posts no end event for them."""
     over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
     assert event.body.endswith("its own code stopped it while running query 'clicks'")
@@ -185,7 +182,7 @@ def job_start(number: int = 4, properties: dict[str, str] | None = None) -> dict
 
 
 def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
-    """A job that runs at the end of its application is reported as cancelled, because Spark sends no callback."""
+    """A job that still runs at its application's end is reported as cancelled, because Spark posts no end event."""
     start = job_start(4, {"spark.job.description": "nightly"})
     *_, job, end = translate(application_start(), start, application_end("STOPPED"))
     assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
@@ -196,7 +193,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
-    """If the end of a job follows the end of its application, as in an event log, no second event is made."""
+    """If the end of a job follows the end of its application, as in an event log, no second event is reported."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
@@ -205,7 +202,7 @@ def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> Non
 
 
 def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
-    """A running job of a micro-batch is not reported at the application's end, because its query is reported."""
+    """A micro-batch's job that runs at the application's end is not reported, because its query is reported."""
     stream = job_start(4, {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     *_, before, end = translate(application_start(), query_started(), stream, application_end("STOPPED"))
     assert before.attributes["spark.entity"] == "query"
@@ -213,7 +210,7 @@ def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
 
 
 def test_no_running_job_is_named_after_dropped_records() -> None:
-    """After dropped records, no running job is named, because a dropped record may contain the end of the job."""
+    """After dropped records, the end event names no running job: a dropped record may contain the job's end."""
     lost = {"kind": "dropped", "at": START, "records": {"job_end": 1}}
     events = translate(application_start(), job_start(), lost, application_end("STOPPED"))
     assert [e.attributes["spark.status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == [
@@ -223,7 +220,7 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
 
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
-    """The event of a lost driver names at most ten jobs that were running."""
+    """The event of a lost driver names at most ten of the jobs that were running."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), *map(job_start, range(12))):
         translator.translate(decoded(record))
@@ -245,7 +242,7 @@ def test_an_end_without_a_known_start_has_no_old_status() -> None:
 
 
 def test_a_repeated_start_or_end_makes_no_event() -> None:
-    """A second start, a second end or a loss after the end makes no event."""
+    """A second start, a second end, or a loss after the end causes no event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), application_end()):
         assert len(translator.translate(decoded(record))) == 1
@@ -256,7 +253,7 @@ def test_a_repeated_start_or_end_makes_no_event() -> None:
 
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
-    """The loss of a driver is FATAL, and its body names the running queries and jobs."""
+    """The loss of a driver is FATAL, and the body names the running queries and jobs."""
     translator = Translator(AT_ONCE)
     for record in (
         application_start(),
@@ -274,7 +271,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 
 def test_a_jvm_that_shut_down_in_order_is_not_lost() -> None:
-    """If the JVM announced its shutdown, the status of a driver without an end is ENDED instead of LOST."""
+    """If the JVM announced its shutdown, a driver without an end is ENDED instead of LOST."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
@@ -283,7 +280,7 @@ def test_a_jvm_that_shut_down_in_order_is_not_lost() -> None:
 
 
 def test_an_application_that_never_started_is_not_lost() -> None:
-    """A driver that dies before the start of its application makes no event."""
+    """A driver that dies before the start of its application causes no event."""
     assert Translator(AT_ONCE).driver_lost(START, orderly=False) == []
 
 
@@ -298,5 +295,5 @@ def test_an_uncaught_exception_is_diagnosed() -> None:
 
 @pytest.mark.parametrize(("code", "status"), [(0, "FINISHED"), (None, "ENDED"), (1, "FAILED")])
 def test_a_spark_sql_shell_s_exit_code_is_true(code: int | None, status: str) -> None:
-    """The spark-sql shell sets its exit code itself, so its exit code 0 is known."""
+    """The spark-sql shell sets its own exit code, so its exit code 0 is known."""
     assert ending(application_end("SPARK_SQL", exit_code=code)).attributes["spark.status.new"] == status

@@ -1,4 +1,4 @@
-"""Tests that the table of events for each kind of record agrees with the translation."""
+"""Tests that the table of events by kind of record agrees with the translation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
 def events(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[str, Event]]:
-    """Return every event with the kind of its record, excluding events that time causes."""
+    """Return every event with the kind of its record, except events that a timer causes."""
     translator = Translator(config)
     found = []
     for number, record in enumerate(records, 1):
@@ -68,7 +68,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
     longest: float | None,
     patience: float,
 ) -> None:
-    """A record makes only events and severities of the table, which the driver uses to wait for guaranteed events."""
+    """A record causes only the events and severities in the table. The driver uses the table to decide when to wait."""
     config = dataclasses.replace(
         AT_ONCE,
         batch_commit=BatchCommitConfig(min_interval=interval, max_duration=longest),
@@ -89,14 +89,14 @@ def test_no_record_makes_an_event_that_is_not_listed(
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """The table lists the kinds that make events. Three other kinds update state, one kind occurs only in logs."""
+    """The table lists the kinds that cause events. Three other kinds only update state; one occurs only in logs."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
     assert translated - set(CAUSES) == {*("batch_started", "sql_execution_start", "stage_submitted", "stage_waited")}
     assert not set(CAUSES) - translated
 
 
 def test_every_listed_kind_makes_an_event() -> None:
-    """Every listed kind makes an event. A kind without events would cause needless round trips of the driver."""
+    """Every kind in the table causes an event. A kind without events would make the driver wait for no reason."""
     config = dataclasses.replace(
         AT_ONCE, watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True
     )

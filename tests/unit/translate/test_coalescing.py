@@ -1,4 +1,4 @@
-"""Tests of coalesced commits: at most one event per query and interval, with sums, except for slow batches."""
+"""Tests of coalesced commits: per query and interval at most one event with sums, except for slow batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at(second: float) -> str:
 
 
 def batch(number: int, second: float, took: int = 10, **progress: Any) -> dict[str, Any]:
-    """Return a batch that is committed the given number of seconds after the start."""
+    """Return a batch that is committed at the given number of seconds after the start."""
     durations = {"addBatch": 5, "triggerExecution": took}
     fields = {"numInputRows": 5, "durationMs": durations, **progress}
     return query_progress(number, timestamp=at(second - took / 1000), **fields)
@@ -64,7 +64,7 @@ def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
-    """The first commit of an interval is reported immediately, the other commits as one event at the interval's end."""
+    """The first commit of an interval is reported at once, and all others as one event at the end of the interval."""
     stream = Stream()
     assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000
@@ -75,10 +75,7 @@ def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -
 
 
 def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
-    """A merged event sums rows, durations and state changes.
-
-    Watermark, state and end offsets are from the last batch.
-    """
+    """A coalesced event adds up rows, durations and state changes. All other values are those of the last batch."""
     operator = {"numRowsTotal": 7, "numRowsUpdated": 2, "numRowsRemoved": 1, "numRowsDroppedByWatermark": 3}
     stream = Stream()
     for n in range(4):
@@ -115,7 +112,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
 
 
 def test_slow_batch_is_reported_at_once_and_separately() -> None:
-    """A slow batch has its own event after the events of held batches, so its warning identifies the batch."""
+    """A slow batch has its own event after the event of the held batches, so the warning identifies the slow batch."""
     stream = Stream(limit=1.0)
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), batch(3, 9, took=1_001), batch(4, 10))
     assert reported(events) == [(None, 0, 1), (1, 2, 2), (None, 3, 1)]
@@ -126,7 +123,7 @@ def test_slow_batch_is_reported_at_once_and_separately() -> None:
 
 @pytest.mark.parametrize("end", [query_terminated(exception="a.B: x"), query_terminated(), application_end()])
 def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
-    """Held batches are reported before every kind of end of their query or application."""
+    """Held batches are reported before the end of their query or application, whatever the kind of end."""
     stream = Stream()
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), end)
     assert reported(events) == [(None, 0, 1), (1, 2, 2)]
@@ -142,7 +139,7 @@ def test_a_lost_driver_s_held_commits_are_reported() -> None:
 
 
 def test_disabled_commits_keep_the_batch_of_failures() -> None:
-    """events.batch-commit.enabled=false disables commit events only."""
+    """events.batch-commit.enabled=false disables only commit events."""
     stream = Stream(enabled=False)
     events = stream.send(batch(0, 0), batch(1, 1), query_terminated(exception="a.B: x"))
     assert [event.name for event in events] == ["JobStatusChangeEvent", "JobFailureEvent"]
@@ -168,7 +165,7 @@ def test_record_of_a_held_event_is_not_acknowledged() -> None:
 
 
 def test_a_clock_set_back_does_not_delay_held_commits() -> None:
-    """After the clock was set back, a held event does not wait for the previous deadline."""
+    """If the clock is set back, a held event does not wait for its former deadline."""
     stream = Stream()
     assert reported(stream.send(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
     assert reported(stream.tick(70)) == [(None, 2, 1)]
@@ -176,7 +173,7 @@ def test_a_clock_set_back_does_not_delay_held_commits() -> None:
 
 @given(st.lists(st.integers(0, 40)))
 def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
-    """`Batches` reports each number as new exactly once, in any order."""
+    """`Batches` reports each number as new exactly once, in any order of the numbers."""
     known: set[int] = set()
     batches = Batches()
     for number in numbers:
@@ -185,7 +182,7 @@ def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
 
 
 def test_a_set_of_batches_with_gaps_stays_small() -> None:
-    """If every second number is missing, `Batches` fills its oldest gaps and keeps the newest gaps."""
+    """If every second number is missing, `Batches` fills the oldest gaps and keeps the newest gaps."""
     batches = Batches()
     assert all(batches.add(number) for number in range(0, 10_000, 2))
     assert not batches.add(1)

@@ -1,4 +1,4 @@
-"""Tests of committed batches, each of which makes one event with Spark's numbers."""
+"""Tests of committed batches: each causes one event with Spark's numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
 
 
 def test_one_row_is_one_row() -> None:
-    """The body has ``1 row``, not ``1 rows``, for one batch and for several batches."""
+    """For one row, the body has ``1 row``, not ``1 rows``, for one batch and for several batches."""
     assert commit(numInputRows=1).body == "shop: query 'clicks' committed batch 41 in 100 ms: 1 row"
     assert counted(0, "row") == "0 rows"
     assert counted(1_204, "row", ("was", "were")) == "1,204 rows were"
@@ -62,19 +62,19 @@ def test_one_row_is_one_row() -> None:
 
 
 def test_the_time_of_a_commit_is_the_end_of_its_trigger() -> None:
-    """The time of a commit event is the end of its trigger; Spark's timestamp is the start of the trigger."""
+    """The time of a commit event is the end of its trigger. Spark's timestamp is the start of the trigger."""
     assert commit().observed_ts_millis == 1_795_263_271_000 + 100
 
 
 def test_a_trigger_without_a_batch_is_not_a_commit() -> None:
-    """An idle trigger is not a commit: its progress repeats the last batch id without an addBatch phase."""
+    """An idle trigger is not a commit: its progress repeats the last batch id and has no addBatch phase."""
     idle = query_progress(41, numInputRows=0, durationMs={"latestOffset": 2, "triggerExecution": 2})
     assert commits(idle) == []
     assert len(commits(query_progress(40), idle, query_progress(41))) == 2
 
 
 def test_a_batch_without_data_is_a_commit() -> None:
-    """Spark commits a batch without data to advance the watermark or to expire state."""
+    """A batch without data, which Spark runs to advance the watermark or to expire state, is a commit."""
     event = commit(numInputRows=0)
     assert event.attributes["spark.batch.no_data"] is True
     assert event.attributes["spark.batch.rows_input"] == 0
@@ -82,13 +82,13 @@ def test_a_batch_without_data_is_a_commit() -> None:
 
 
 def test_batch_is_reported_once() -> None:
-    """A repeated or late progress makes no second event for its batch."""
+    """A repeated or late progress causes no second event for its batch."""
     reported = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
     assert [event.attributes["spark.batch.id"] for event in reported] == [0, 1]
 
 
 def test_a_new_run_may_commit_a_batch_again() -> None:
-    """If a run ends before a commit, the next run may commit the batch."""
+    """If a run ends before a batch is committed, the next run may commit this batch."""
     reported = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
     assert [event.attributes["spark.streaming.query.run_id"] for event in reported] == ["r1", "r2"]
     assert reported[0].event_id != reported[1].event_id
@@ -109,7 +109,7 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
     ids=["kafka", "files", "string", "json-string", "empty", "number", "list", "null"],
 )
 def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None) -> None:
-    """The attribute of an offset is its JSON text from the checkpoint; a null offset is omitted."""
+    """The attribute of an offset is the JSON text in the checkpoint. A null offset is omitted."""
     event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
     (source,) = json.loads(str(event.attributes["spark.batch.sources"]))
     offsets = {} if shown is None else {"offset_from": shown, "offset_to": shown}
@@ -117,7 +117,7 @@ def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None)
 
 
 def test_a_huge_offset_is_truncated_with_a_mark() -> None:
-    """An offset of more than about 2,000 characters is truncated and marked at the truncation."""
+    """An offset of more than about 2,000 characters is truncated, with a mark at the truncation."""
     (source,) = json.loads(str(commit(sources=[{"endOffset": "x" * 5_000}]).attributes["spark.batch.sources"]))
     shown = source["offset_to"]
     assert len(shown) < 2_200
@@ -125,7 +125,7 @@ def test_a_huge_offset_is_truncated_with_a_mark() -> None:
 
 
 def test_each_source_has_its_entry() -> None:
-    """All sources form one JSON text in the query's order, so a backend indexes a single attribute."""
+    """All sources are one JSON text, in the query's order, so a backend indexes only one attribute."""
     sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
     left, right = json.loads(str(commit(sources=sources).attributes["spark.batch.sources"]))
     assert (left, right) == ({"description": "left", "rows": 2}, {"description": "right", "rows": 3})
@@ -140,20 +140,20 @@ def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
 
 
 def test_rows_are_summed_if_spark_has_no_sum() -> None:
-    """If a progress has only the rows of each source, the event contains their sum."""
+    """If a progress has only the rows of each source, the event contains the sum of these rows."""
     sources = [{"numInputRows": 2}, {"numInputRows": 3}]
     assert commit(sources=sources, numInputRows=None).attributes["spark.batch.rows_input"] == 5
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (12, 12)])
 def test_rows_that_a_sink_does_not_count_are_omitted(rows: int, shown: int | None) -> None:
-    """If a sink reports -1 rows, which means unknown in Spark, the attribute is omitted."""
+    """If a sink reports -1 rows, which means unknown, the attribute is omitted."""
     attributes = commit(sink={"description": "noop", "numOutputRows": rows}).attributes
     assert attributes.get("spark.batch.rows_output") == shown
 
 
 def test_progress_without_a_sink_or_sources_is_not_an_error() -> None:
-    """Fields that a progress omits are omitted from the event."""
+    """Fields that are missing in a progress are missing in the event."""
     record = query_progress(41)
     for field in ("sink", "sources", "stateOperators", "eventTime", "name"):
         del record["progress"][field]
@@ -164,7 +164,7 @@ def test_progress_without_a_sink_or_sources_is_not_an_error() -> None:
 
 
 def test_state_is_summed_over_the_operators() -> None:
-    """The rows, memory and late rows of all stateful operators are summed."""
+    """The rows, memory and late rows of all stateful operators are added up."""
     attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
     expected = {
         "spark.state.operators": 2,
@@ -187,7 +187,7 @@ def test_state_is_summed_over_the_operators() -> None:
     ],
 )
 def test_the_checkpointed_size_is_reported_if_it_is_measured(stores: list[Any], size: int | None) -> None:
-    """The event contains the size that a batch copies to the checkpoint if the state store measures this size."""
+    """If the state store measures the size that a batch copies to the checkpoint, the event contains this size."""
     event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
     assert event.attributes.get("spark.state.checkpointed_bytes") == size
 
@@ -203,7 +203,7 @@ def test_watermark_is_the_text_of_the_progress() -> None:
 def test_observed_metrics_become_attributes_of_plain_values() -> None:
     """Observed metrics become attributes.
 
-    Numbers are kept, nested values become JSON, NaN becomes text, nulls are omitted.
+    Numbers stay numbers, nested values become JSON, NaN becomes text, and nulls are omitted.
     """
     row = {"n": 3, "mean": 1.5, "on": True, "who": "ada", "none": None, "nan": "NaN", "list": [1, 2], "row": {"a": 1}}
     attributes = commit(observedMetrics={"m": row}).attributes
@@ -220,17 +220,17 @@ def test_observed_metrics_become_attributes_of_plain_values() -> None:
 
 
 def test_an_observed_metric_may_be_a_plain_value() -> None:
-    """An observed metric may be any JSON value, not only a row."""
+    """An observed metric may be any JSON value, not only an object."""
     assert commit(observedMetrics={"m": 7}).attributes["spark.observed.m.value"] == 7
 
 
 def test_commits_can_be_switched_off() -> None:
-    """With events.batch-commit.enabled=false, no commit event is made."""
+    """With events.batch-commit.enabled=false, commits cause no event."""
     assert commits(query_progress(0), query_progress(1), config=BatchCommitConfig(enabled=False)) == []
 
 
 def test_a_slow_batch_is_a_warning() -> None:
-    """A batch is slow if it exceeds events.batch-commit.max-duration, but not if it equals the limit."""
+    """A batch is slow if its duration exceeds events.batch-commit.max-duration, but not if it equals the limit."""
     slow, just = commits(
         query_progress(0, durationMs={"addBatch": 1, "triggerExecution": 101}),
         query_progress(1, durationMs={"addBatch": 1, "triggerExecution": 100}),
@@ -245,7 +245,7 @@ def at(second: int, batch: int, **progress: Any) -> dict[str, Any]:
 
 
 def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
-    """Commits of an interval make one event with their number, their sums and the range of their offsets."""
+    """The commits of an interval are one event with their number, their sums and the range of their offsets."""
     source = {"description": "S", "numInputRows": 5}
     records = [
         at(30, 0, sources=[{**source, "startOffset": 0, "endOffset": 10}]),
@@ -268,7 +268,7 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
 
 
 def test_held_commits_are_reported_before_a_failure() -> None:
-    """When a query fails, its held commits are reported before the failure."""
+    """If a query fails, its held commits are reported before the failure."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=60.0)))
     reported = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
@@ -278,12 +278,12 @@ def test_held_commits_are_reported_before_a_failure() -> None:
 
 
 def test_without_an_interval_a_clock_set_back_delays_no_commit() -> None:
-    """Without an interval, each commit is reported immediately, even if the clock was set back."""
+    """Without an interval, each commit is reported at once, even if the clock is set back."""
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 
 def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    """After the clock was set back, a held commit is reported when an idle report of its query has the new time."""
+    """If the clock is set back, a held commit is reported when an idle report of its query has the new time."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def reported(seq: int, record: dict[str, Any]) -> list[object]:
@@ -305,7 +305,7 @@ def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
 
 
 def test_held_commit_is_unacknowledged_until_its_deadline() -> None:
-    """The driver keeps the record of a held event until the event's deadline."""
+    """The driver keeps the record of a held event until the deadline of this event."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
     for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
         translator.translate(decoded({"seq": seq, **record}))

@@ -1,6 +1,6 @@
-"""Tests that compare problems of stages with DataFlint's rules, as docs/guides/why-slow.md states them.
+"""Tests that compare problems of stages with DataFlint's rules, as docs/guides/why-slow.md describes them.
 
-The rules here read the tasks of an event log on their own, without the code of spark-events.
+This module implements DataFlint's rules on the tasks of an event log, without the code of spark-events.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def by_dataflint(path: Path) -> dict[int, set[str]]:
 
 
 def by_us(path: Path) -> dict[int, set[str]]:
-    """Return the kinds of problems by stage, of the kinds that DataFlint also detects or shows."""
+    """Return the problems of each stage whose kinds DataFlint also detects or shows."""
     (log,) = find_logs(path)
     found: dict[int, set[str]] = {}
     for events in replayed(EventLogReader(log, pytest.fail), Translator(TranslateConfig(streaming_stages=True))):
@@ -99,7 +99,7 @@ def log_of(path: Path, stages: list[tuple[int, list[tuple[int, dict[str, Any]]]]
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_both_find_nothing_in_short_jobs(path: Path) -> None:
-    """In the logs of short real jobs, neither DataFlint's rules nor spark-events find a problem."""
+    """In the event logs of short real jobs, neither DataFlint's rules nor spark-events find a problem."""
     theirs, ours = by_dataflint(path), by_us(path)
     assert ours
     assert not any(theirs.values())
@@ -113,7 +113,7 @@ def test_both_find_nothing_in_short_jobs(path: Path) -> None:
         pytest.param(20, [task(100)] * 5_001, {"tiny-tasks"}, {"tiny-tasks"}, id="tiny tasks"),
         pytest.param(20, [task(9_000, read=6 * GIB)], {"one-big-partition"}, {"one-big-partition"}, id="big partition"),
         pytest.param(20, [task(9_000)] * 9, set(), set(), id="nothing"),
-        # The documented differences.
+        # The differences that docs/guides/why-slow.md documents.
         pytest.param(30, [*[task(6_000)] * 10, task(30_000)], set(), {"skew"}, id="a factor of 5"),
         pytest.param(20, [*[task(500)] * 10, task(8_000)], {"skew"}, set(), id="a slowest task below 30 s"),
         pytest.param(5, [task(100)] * 5_001, {"tiny-tasks"}, set(), id="a stage below 10 s"),
@@ -124,7 +124,7 @@ def test_both_find_nothing_in_short_jobs(path: Path) -> None:
 def test_problems_and_documented_differences(
     tmp_path: Path, duration: int, tasks: list[tuple[int, dict[str, Any]]], theirs: set[str], ours: set[str]
 ) -> None:
-    """On the same tasks, both find the same problems except for the differences in docs/guides/why-slow.md."""
+    """For the same tasks, both find the same problems, except for the differences in docs/guides/why-slow.md."""
     path = log_of(tmp_path / "app-1", [(duration * SECOND, tasks)])
     assert (by_dataflint(path), by_us(path)) == ({0: theirs}, {0: ours})
 

@@ -1,4 +1,4 @@
-"""Tests of deadlines: overdue work is reported once with its location, and work on time is not reported."""
+"""Tests of deadlines: overdue work is reported once with its location; work on time is not reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def iso(millis: int) -> str:
 
 
 class Driver:
-    """Simulated driver with its own clock, which records the events and answers the questions of the sidecar."""
+    """Simulated driver with its own clock. The driver records the events and answers the sidecar's queries."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, translator: Translator | None = None) -> None:
         self.config = read(Settings.of(LIMIT if settings is None else settings))
@@ -49,7 +49,7 @@ class Driver:
         self.jobs: list[list[int]] = []
         self.idle_since = 0
         self.questions = 0
-        #: Until this time, the driver is paused and answers no question.
+        #: Until this time, the driver is paused and does not answer.
         self.stands_until = 0
         self._unanswered: dict[str, Any] | None = None
         if translator is None:
@@ -83,7 +83,7 @@ class Driver:
         self.tell({"kind": "query_idle", "id": query, "run_id": run, "timestamp": iso(self.now)})
 
     def passes(self, millis: int) -> list[Event]:
-        """Advance the clock by a duration and return the events of this duration."""
+        """Advance the clock by a duration, and return the events in this time."""
         seen, until = len(self.events), self.now + millis
         while True:
             due = self.translator.next_deadline
@@ -114,7 +114,7 @@ class Driver:
         self.tell({"kind": "inspection", "executors": 2, "cores": 8, **asked, **answer})
 
     def restarts_sidecar(self) -> None:
-        """Replace the sidecar. The new sidecar receives the records that the shim keeps."""
+        """Replace the sidecar. The new sidecar receives the records that the shim has kept."""
         self.translator = Translator(self.config)
         kept: dict[str, dict[str, Any]] = {}
         for record in self.records:
@@ -136,7 +136,7 @@ def stage(stage_id: int = 7, **changes: Any) -> dict[str, Any]:
 
 
 def test_an_overdue_batch_makes_a_warning_an_error_and_a_recovery() -> None:
-    """An overdue batch makes three events: WARN at the limit, ERROR at three times the limit, INFO at its commit."""
+    """An overdue batch causes three events: WARN at the limit, ERROR at three times the limit, INFO at its commit."""
     driver = Driver()
     driver.start()
     driver.commits(40)
@@ -163,7 +163,7 @@ def test_an_overdue_batch_makes_a_warning_an_error_and_a_recovery() -> None:
 
 
 def test_waiting_for_a_trigger_does_not_count() -> None:
-    """A query with a trigger of one hour is on time between triggers. It is overdue when its next trigger hangs."""
+    """A query with an hourly trigger is on time between triggers. It becomes overdue if its next trigger hangs."""
     driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
     driver.start()
     for batch in range(5):
@@ -178,7 +178,7 @@ def test_waiting_for_a_trigger_does_not_count() -> None:
 
 
 def test_available_now_and_once_are_judged_batch_by_batch() -> None:
-    """Queries with AvailableNow or Once have a deadline for each batch. The end of the query closes its deadlines."""
+    """In queries with AvailableNow or Once, each batch has a deadline. The end of the query ends the deadline."""
     driver = Driver()
     driver.start()
     for batch in range(20):
@@ -191,7 +191,7 @@ def test_available_now_and_once_are_judged_batch_by_batch() -> None:
 
 
 def test_continuous_queries_are_not_judged() -> None:
-    """Continuous queries have no deadline, because they report neither commits nor idle triggers."""
+    """Continuous queries have no deadlines, because they report neither commits nor idle triggers."""
     driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
     driver.start()
     driver.works(continuous=True)
@@ -200,7 +200,7 @@ def test_continuous_queries_are_not_judged() -> None:
 
 
 def test_a_real_time_batch_counts_like_any_other() -> None:
-    """A batch of real-time mode lasts as long as its trigger and has a longer limit."""
+    """A batch in real-time mode lasts as long as its trigger, and has a longer limit."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "12min"})
     driver.start()
     for batch in range(10):
@@ -210,7 +210,7 @@ def test_a_real_time_batch_counts_like_any_other() -> None:
 
 
 def test_progress_counts_from_the_last_idle_report() -> None:
-    """A query with a hanging source is overdue although no batch runs. The next idle report is the recovery."""
+    """If its source hangs, a query is overdue although no batch runs. The next idle report is the recovery."""
     driver = Driver({"events.deadline.progress": "2min", "events.deadline.resources": "off"})
     driver.start()
     for _ in range(60):
@@ -228,7 +228,7 @@ def test_progress_counts_from_the_last_idle_report() -> None:
 
 
 def test_a_query_may_have_its_own_limit() -> None:
-    """A key with a query's name overrides the limit of all queries or disables the limit for this query."""
+    """A key with the name of a query overrides the limit of all queries, or disables the limit of this query."""
     own = {"events.deadline.query.a.b.batch": "1min", "events.deadline.query.slow.batch": "off"}
     driver = Driver({**LIMIT, **own})
     for number, name in enumerate(["a.b", "slow", "other"]):
@@ -240,7 +240,7 @@ def test_a_query_may_have_its_own_limit() -> None:
 
 
 def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
-    """The event names the longest running task with its stage, executor and host, because a function may hang in it."""
+    """The event names the longest-running task with its stage, executor and host, because this task may hang."""
     driver = Driver()
     driver.start()
     driver.works(frames=["org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:986)"])
@@ -253,7 +253,9 @@ def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
 
 
 def test_a_stage_without_resources_is_overdue_by_default() -> None:
-    """By default, a stage without running tasks is overdue.
+    """By default, a stage is overdue if no task runs.
+
+
 
     The event contains the numbers of tasks, executors and cores.
     """
@@ -275,14 +277,14 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
 
 
 def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
-    """A stage whose tasks all wait is on time while the cores run other tasks of the application."""
+    """A stage whose tasks all wait is on time while other tasks of the application use the cores."""
     driver = Driver({})
     driver.stages = [stage(running=0, finished=0), stage(8)]
     assert driver.passes(24 * HOUR) == []
 
 
 def test_jobs_and_applications_have_limits() -> None:
-    """Jobs and applications have limits. Jobs of micro-batches have no limits, because their batches have limits."""
+    """Jobs and applications have limits. Jobs of micro-batches have none, because their batches have limits."""
     limits = {"events.deadline.job": "5min", "events.deadline.application": "1h", "events.deadline.resources": "off"}
     driver = Driver(limits)
     driver.tell({"kind": "job_start", "job_id": 3, "time": START, "properties": {"spark.job.description": "nightly"}})
@@ -306,7 +308,7 @@ def test_jobs_and_applications_have_limits() -> None:
     [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "topic 'clicks'"), (lambda n: n, None, "source 0")],
 )
 def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: str | None, subject: str) -> None:
-    """A backlog is overdue if it stays above the limit, for each topic or for a source with a numeric offset."""
+    """A backlog is overdue if it stays above the limit, per topic or for a source with a single number as offset."""
     driver = Driver({"events.deadline.lag": "1000", "events.deadline.lag-time": "5min"})
     driver.start()
 
@@ -332,7 +334,7 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
 
 
 def test_a_restarted_sidecar_repeats_no_deadline_event() -> None:
-    """A restarted sidecar does not repeat events of overdue work. It reports later changes of this work."""
+    """A restarted sidecar does not repeat events of overdue work, but reports later changes of this work."""
     driver = Driver()
     driver.start()
     driver.commits(0)
@@ -352,7 +354,7 @@ def test_a_restarted_sidecar_repeats_no_deadline_event() -> None:
 
 
 def test_a_paused_driver_has_no_overdue_work() -> None:
-    """While a debugger pauses the driver, no work is overdue. After the pause, all limits start again."""
+    """While a debugger pauses the driver, no work becomes overdue. After the pause, all times restart at zero."""
     driver = Driver({**LIMIT, "events.deadline.job": "5min"})
     driver.start()
     driver.tell({"kind": "job_start", "job_id": 3, "time": START})
@@ -383,7 +385,7 @@ def test_the_backlog_must_be_above_zero(value: str) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """If a rule names a query that never ran, a warning at the end contains the key of this rule."""
+    """If a rule names a query that never started, a warning at the end contains the key of the rule."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "1h", "events.deadline.query.absent.batch": "1h"})
     driver.start()
     assert caplog.messages == []
@@ -395,7 +397,7 @@ def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogC
 
 
 def test_without_rules_no_record_is_examined() -> None:
-    """Without rules, the sidecar examines no record and asks no question."""
+    """Without rules, the sidecar inspects no record and sends no query to the driver."""
     driver = Driver({"events.deadline.resources": "off"})
     driver.start()
     assert driver.translator.deadlines.handlers == {}
@@ -403,7 +405,7 @@ def test_without_rules_no_record_is_examined() -> None:
 
 
 def test_a_question_without_an_answer_is_repeated() -> None:
-    """An unanswered question is repeated, because Spark or the shim may have dropped the question."""
+    """If the driver does not answer, the sidecar repeats the query, because Spark or the shim may have dropped it."""
     driver = Driver()
     driver.start()
     driver.now += 5 * MINUTE
@@ -427,7 +429,7 @@ def test_a_question_without_an_answer_is_repeated() -> None:
     ],
 )
 def test_the_location_prefers_the_user_s_code(frames: list[str], text: str) -> None:
-    """The location is the user's code. Without user code, it is Spark's code, or a library that waits for Spark."""
+    """The location is the user's code. Without user code, it is Spark's code, or a library on which Spark waits."""
     driver = Driver()
     driver.start()
     driver.works(frames=frames)
@@ -438,7 +440,7 @@ def test_the_location_prefers_the_user_s_code(frames: list[str], text: str) -> N
 
 
 def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:
-    """Events of a replay have the ids of the live run. A job without an end is measured up to the end of the log."""
+    """Events of a replay have the ids of the live run. A job without an end counts until the end of the log."""
     limits = {**LIMIT, "events.deadline.job": "10min", "events.deadline.resources": "2min"}
     driver = Driver(limits)
     driver.start()
@@ -469,7 +471,7 @@ def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:
 
 
 def test_24_hours_of_healthy_queries_cause_no_alarm() -> None:
-    """Healthy queries cause no alarm in 24 hours, whether they are idle, slow, rare, restarted, stateful or paused."""
+    """Healthy queries cause no alarm in 24 hours: idle, slow, infrequent, restarted, stateful or paused queries."""
     rules = {"events.deadline.batch": "5min", "events.deadline.progress": "5min", "events.deadline.job": "1h"}
     rules |= {"events.deadline.lag": "1000", "events.deadline.application": "36h"}
     driver = Driver(rules)

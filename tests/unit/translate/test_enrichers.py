@@ -1,4 +1,4 @@
-"""Tests of the labels of failures, and of failure enrichers of users."""
+"""Tests of labels of failures, and of failure enrichers that users write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PYTHON = 'a.B: Traceback (most recent call last):\n  File "/app/job.py", line 1,
     ],
 )
 def test_the_type_label_names_the_responsible_side(text: str, label: str) -> None:
-    """The type label is USER for code, query and data, RESOURCE for memory, disks and executors, otherwise SYSTEM."""
+    """The label is USER for code, query and data, RESOURCE for memory, disks and executors, and otherwise SYSTEM."""
     assert Diagnostics([TypeEnricher()]).of_text(text).attributes["failure.label.type"] == label
 
 
@@ -83,7 +83,7 @@ def test_several_enrichers_add_up() -> None:
 
 
 def test_raising_enricher_loses_only_its_own_labels(caplog: pytest.LogCaptureFixture) -> None:
-    """If an enricher raises, the failure is reported without this enricher's labels, and a warning is logged."""
+    """If an enricher raises, the failure is reported without the enricher's labels, and a warning is logged."""
     attributes = Diagnostics([Broken(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert (
@@ -93,7 +93,7 @@ def test_raising_enricher_loses_only_its_own_labels(caplog: pytest.LogCaptureFix
 
 
 def test_exiting_enricher_does_not_end_the_translation(caplog: pytest.LogCaptureFixture) -> None:
-    """SystemExit of an enricher does not end the translation."""
+    """SystemExit in an enricher does not end the translation."""
     attributes = Diagnostics([Exits(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert (
@@ -111,7 +111,7 @@ def test_exiting_enricher_does_not_end_the_translation(caplog: pytest.LogCapture
     ],
 )
 def test_an_enricher_that_cannot_be_created_is_an_invalid_setting(name: str, reason: str) -> None:
-    """An enricher that cannot be created is reported as an invalid setting with its key and the reason."""
+    """If an enricher cannot be created, this is reported as an invalid setting, with the key and the reason."""
     given = f"{__name__}:{name}"
     settings = Settings.of({"events.failure.enrichers": given})
     read(settings)
@@ -120,7 +120,7 @@ def test_an_enricher_that_cannot_be_created_is_an_invalid_setting(name: str, rea
 
 
 def test_enrichers_are_made_from_their_names() -> None:
-    """A setting names an enricher by its ``type`` or by ``package.module:Class``."""
+    """A setting selects an enricher by its ``type`` or by ``package.module:Class``."""
     settings = Settings.of({"events.failure.enrichers": f"type, {__name__}:Team"})
     enrichers = read(settings).failure.enrichers
     assert [type(enricher) for enricher in enrichers] == [TypeEnricher, Team]
@@ -141,13 +141,13 @@ def test_a_name_without_an_enricher_is_an_invalid_setting(name: str) -> None:
     [("53200", "RESOURCE"), ("54000", "RESOURCE"), ("58030", "SYSTEM"), ("08000", "SYSTEM"), ("22012", "USER")],
 )
 def test_a_sqlstate_decides_the_label(state: str, label: str) -> None:
-    """The SQLSTATE class determines the label: 53 stands for resources, 58 for the system, 22 for data."""
+    """The class of the SQLSTATE determines the label: 53 means resources, 58 the system, 22 data."""
     found = Diagnostics([TypeEnricher()]).of_text(f"a.B: [SOME_CLASS] x. SQLSTATE: {state}")
     assert found.attributes["failure.label.type"] == label
 
 
 def test_an_error_in_the_user_s_jvm_code_is_a_user_error_with_location() -> None:
-    """If Spark called the user's JVM code, the location is the innermost frame in the main class's organization."""
+    """If Spark called the user's JVM code, the location is the innermost frame of the main class's organisation."""
     trace = (
         "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.A.b(A.scala:1)\n"
         "Caused by: java.util.NoSuchElementException: None.get\n"
@@ -177,10 +177,7 @@ def test_error_in_spark_code_is_not_a_user_error() -> None:
 
 
 def test_text_in_brackets_is_not_an_error_class() -> None:
-    """Text in brackets is an error class only with an underscore.
-
-    The class of a wrapped error replaces its wrapper's.
-    """
+    """Text in brackets is an error class only if it has an underscore. The cause's class replaces its wrapper's."""
     assert Diagnostics().of_text("a.B: [ERROR] [ORDERS] bad").error_type == "a.B"
     wrapped = "a.B: [TASK_WRITE_FAILED] x\nCaused by: a.C: [DIVIDE_BY_ZERO] y"
     assert Diagnostics().of_text(wrapped).error_type == "DIVIDE_BY_ZERO"
@@ -189,7 +186,7 @@ def test_text_in_brackets_is_not_an_error_class() -> None:
 
 
 def test_error_class_and_sqlstate_come_from_one_exception() -> None:
-    """Error class and SQLSTATE come from the same exception: the SQLSTATE of a wrapper does not apply to the cause."""
+    """Error class and SQLSTATE come from the same exception. A wrapper's SQLSTATE does not apply to its cause."""
     chain = [
         ExceptionLink("a.B", "x", "TASK_WRITE_FAILED", "58030"),
         ExceptionLink("a.C", "y", "DIVIDE_BY_ZERO", "22012"),
@@ -223,7 +220,7 @@ GPU = (
     ],
 )
 def test_memory_errors_of_plugins_are_recognized_by_name(kind: str, message: str, label: str) -> None:
-    """Memory errors of plugins are recognized by name. Their location is the user's line that called the plugin."""
+    """Memory errors of plugins are recognized by name. The location is the user's line that called the plugin."""
     diagnostics = Diagnostics([TypeEnricher()])
     diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --master yarn --class com.acme.Orders orders.jar")
     attributes = diagnostics.of_text(GPU.format(type=kind, message=message)).attributes
@@ -247,7 +244,7 @@ def test_memory_errors_of_plugins_are_recognized_by_name(kind: str, message: str
     ],
 )
 def test_a_file_of_another_format_or_schema_is_a_user_error(cause: str, error_class: str | None) -> None:
-    """A file of another format or schema is a user error, although Spark 4 uses the SQLSTATE of an I/O error."""
+    """A file with an unexpected format or schema is a user error, although Spark 4 uses an I/O error's SQLSTATE."""
     named = f"[{error_class or 'FAILED_READ_FILE.NO_HINT'}] Encountered error while reading file x. SQLSTATE: KD001"
     for message in (named, "Encountered error while reading file x."):
         outer = f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n"
@@ -258,7 +255,7 @@ def test_a_file_of_another_format_or_schema_is_a_user_error(cause: str, error_cl
 
 
 def test_an_unreadable_file_is_not_a_user_error() -> None:
-    """A file that cannot be read because of an I/O error is not a user error, although the error class is the same."""
+    """A file that cannot be read because of an I/O error is not a user error, although the error class is equal."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error. SQLSTATE: KD001\n"
         "\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: Connection reset\n\tat a.D.e(D.java:1)\n"
@@ -275,6 +272,6 @@ def test_an_unreadable_file_is_not_a_user_error() -> None:
     ],
 )
 def test_a_cancelled_job_is_labelled_as_such(message: str) -> None:
-    """A cancelled job has the label CANCELLED, because neither the author nor the operator needs to act."""
+    """A cancelled job has the label CANCELLED: neither the author nor the operator has to act."""
     found = Diagnostics([TypeEnricher()]).of_text(f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n")
     assert found.attributes["failure.label.type"] == "CANCELLED"

@@ -1,4 +1,4 @@
-"""Tests of events about added and lost executors: the reason of a loss and the limit per minute."""
+"""Tests of events about added and lost executors: reason of the loss, and limit per minute."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def translated(records: list[dict[str, Any]], most: int = 10) -> tuple[Translato
     ],
 )
 def test_the_reason_of_a_loss_is_a_sentence(reason: str | None, label: str, words: str) -> None:
-    """The text of Spark's scheduler about a lost executor becomes a label and a part of the event's body."""
+    """The reason that Spark's scheduler gives for a lost executor becomes a label and a part of the event's body."""
     found, clause, _ = loss_of(reason)
     assert found == label
     assert words in clause
 
 
 def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
-    """The event of a lost executor contains the number of its running tasks and their stages."""
+    """The event of a lost executor contains the number of its running tasks, and their stages."""
     _, (first, second) = translated([application_start(), added(), removed()])
     assert (first.severity.value, first.body) == ("DEBUG", "shop: executor 7 was added on host-3 with 4 cores")
     assert second.severity.value == "WARN"
@@ -85,7 +85,7 @@ def test_a_released_executor_is_not_a_warning() -> None:
 
 
 def test_more_than_the_limit_is_counted() -> None:
-    """Executors above the limit make one event with their number, after a minute or at the application's end."""
+    """Executors above the limit are one event with their number, after a minute or at the application's end."""
     records = [removed(str(number), START + number) for number in range(30)]
     translator, events = translated([application_start(), *records], most=3)
     assert len(events) == 3
@@ -102,12 +102,12 @@ def test_more_than_the_limit_is_counted() -> None:
 
 
 def test_no_events_without_a_limit() -> None:
-    """A limit of 0 disables events about executors."""
+    """With the limit 0, no executor causes an event."""
     assert translated([added(), removed()], most=0)[1] == []
 
 
 def test_an_executor_before_the_application_s_start_is_reported_after_it() -> None:
-    """An executor's event waits for the application's start in order to contain the application's name."""
+    """The event of an executor waits for the application's start, so that it contains the application's name."""
     translator = Translator()
     assert translator.translate(decoded({"at": START, **added()})) == []
     started, executor = translator.translate(decoded(application_start()))
@@ -117,7 +117,7 @@ def test_an_executor_before_the_application_s_start_is_reported_after_it() -> No
 
 
 def test_an_executor_of_an_application_whose_start_is_missing_is_reported_with_the_next_record() -> None:
-    """If an application's start is missing, an executor is reported with the next record, without application name."""
+    """If the start of the application is missing, the event is reported with the next record, without the name."""
     translator = Translator()
     translator.translate(decoded({"at": START, **added()}))
     events = translator.translate(decoded(application_end()))

@@ -1,4 +1,4 @@
-"""Tests of failure classes on a corpus of real texts with their sources."""
+"""Tests of failure classes with real texts of failures and their sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from spark_events.translate.failure_classes import RETRY_USEFUL, UNKNOWN
 from spark_events.translate.failures import Diagnostics
 
 CORPUS = Path(__file__).parent / "fixtures" / "failures.jsonl"
-#: Rounds of texts: "rules" was used to write the rules. Each later round was first measured and then used for rules.
+#: Sets of texts. The rules were written for the set "rules". Each later set was first measured, and then used to extend
+#: the rules.
 ROUNDS = ("rules", "first check", "second check", "third check")
 
 
@@ -26,7 +27,7 @@ def corpus() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_nine_of_ten_real_failures_are_classified(name: str) -> None:
-    """At least nine of ten real failures receive the class that a person chose for their text."""
+    """At least nine of ten real failures receive the class that a person chose for them."""
     texts = [text for text in corpus() if text["round"] == name]
     wrong = [
         (text["source"], text["class"], found)
@@ -37,7 +38,7 @@ def test_nine_of_ten_real_failures_are_classified(name: str) -> None:
 
 
 def test_the_corpus_has_every_class_and_a_source_for_every_text() -> None:
-    """The corpus contains every class, so that each class is tested, and a source for every text."""
+    """The texts cover every class, so that each class is tested. Each text has a source."""
     found = corpus()
     assert set(Counter(text["class"] for text in found)) == RETRY_USEFUL.keys() | {UNKNOWN}
     assert {text["round"] for text in found} == set(ROUNDS)
@@ -53,7 +54,7 @@ def test_the_page_lists_every_class_with_its_retry() -> None:
 
 
 def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:
-    """The attribute failure.retry_useful is missing for an unknown cause, so that a present value is reliable."""
+    """For an unknown cause, failure.retry_useful is missing instead of false, so that a value is always reliable."""
     lost = Diagnostics().of_text("ExecutorLostFailure (executor 3 exited) Reason: heartbeat timed out").attributes
     assert (lost["failure.class"], lost["failure.retry_useful"]) == ("EXECUTOR_LOST", True)
     unknown = Diagnostics().of_text("java.io.IOException: odd").attributes
@@ -62,7 +63,7 @@ def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:
 
 
 def test_a_lost_output_of_an_executor_without_memory_needs_memory() -> None:
-    """If an executor ran out of memory, the following fetch failure has the class of memory, and a retry is useless."""
+    """If an executor ran out of memory, the next fetch failure has the memory class, and a retry is not useful."""
     executors = Executors()
     list(executors.removed(ExecutorRemoved(executor_id="7", time=5, reason="Command exited with code 137")))
     reason = "org.apache.spark.shuffle.FetchFailedException: Connection reset"

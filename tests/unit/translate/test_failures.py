@@ -1,4 +1,4 @@
-"""Tests of the analysis of failures, using texts of real Spark versions (see fixtures/README.md)."""
+"""Tests of the analysis of failures, with texts of real Spark versions (see fixtures/README.md)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_python_error_is_found_with_its_location(name: str, error_type: str, r
 
 @pytest.mark.parametrize("name", ["3.5-batch-ansi", "4.3-batch-ansi"])
 def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
-    """The error class of a division by zero under ANSI is found in the traces of Spark 3.5 and Spark 4.3."""
+    """The error class of a division by zero in ANSI mode is found in traces of Spark 3.5 and Spark 4.3."""
     found = diagnosis(name)
     assert found.error_type == "DIVIDE_BY_ZERO"
     assert str(found.attributes["failure.root_cause"]).startswith(
@@ -111,7 +111,7 @@ def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
 def test_exception_type_is_the_outermost_exception(name: str, outermost: str, state: str | None) -> None:
     """The attribute exception.type is the type of the outermost exception.
 
-    The SQLSTATE is present if Spark provides one.
+    If Spark provides an SQLSTATE, the event contains it.
     """
     attributes = diagnosis(name).attributes
     assert attributes["exception.type"] == outermost
@@ -120,7 +120,7 @@ def test_exception_type_is_the_outermost_exception(name: str, outermost: str, st
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.json")))
 def test_the_message_has_no_stack_frames(name: str) -> None:
-    """A failure's message ends before its frames; the stack trace is the whole text."""
+    """The message of a failure ends before its first frame. The stack trace is the whole text."""
     found = diagnosis(name)
     assert "\tat org.apache" not in str(found.attributes["exception.message"]).partition("most recent failure")[0]
     parsed = record(name)
@@ -146,7 +146,7 @@ def test_a_failed_job_has_its_call_site() -> None:
 
 
 def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
-    """A failed job of a micro-batch names the query and batch, even if the start of the query is unknown."""
+    """The failed job of a micro-batch names the query and the batch, even if the start of the query is unknown."""
     properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
     start = JobStart(job_id=6, time=1, properties=properties)
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
@@ -165,7 +165,7 @@ def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
 
 
 def test_job_cancelled_by_stop_makes_no_event() -> None:
-    """A job that stop() cancels makes no event, because the user stops the query on purpose."""
+    """A job that stop() cancels causes no event, because the user stopped the query on purpose."""
     start = JobStart(job_id=2, time=1, properties={"sql.streaming.queryId": "q1"})
     assert [e for e in events_of(start, "4.3-cancelled") if e.name == "JobFailureEvent"] == []
 
@@ -180,7 +180,7 @@ def test_job_cancelled_by_stop_makes_no_event() -> None:
     ],
 )
 def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, count: int) -> None:
-    """A job that is cancelled without stop() is reported as the cause of its query's failure."""
+    """If a job is cancelled without stop(), it is reported as the cause of its query's failure."""
     query = QueryStarted(id="q1", run_id="run-of-q1", name="q", timestamp="2026-01-31T10:00:00.000Z")
     start = JobStart(job_id=6, time=1, properties={"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     message = f"[SPARK_JOB_CANCELLED] Job 6 cancelled {why} SQLSTATE: XXKDA"
@@ -220,7 +220,7 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o57.save.
     ],
 )
 def test_the_error_of_a_call_to_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
-    """The cause of an error of py4j is the error in the JVM. The location is the location of the call."""
+    """The cause of an error of py4j is the error in the JVM. The location is the line of the Python call."""
     message = CALLED.format(java=java)
     text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {message}"
     found = Diagnostics([TypeEnricher()]).of_text(text)
@@ -275,13 +275,13 @@ SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
     ],
 )
 def test_no_line_of_this_package_is_user_code(file: str) -> None:
-    """No line of this package counts as the user's code, in a checkout or shipped to executors."""
+    """No line of this package counts as the user's code, neither in a checkout nor when shipped to executors."""
     found = Diagnostics().of_text(RAISED.format(file=file))
     assert found.attributes["failure.location"] == "/app/job.py:20 in process"
 
 
 def test_all_files_of_this_package_are_recognized() -> None:
-    """The pattern for files of this package matches all its folders, including new folders."""
+    """The pattern for files of this package matches all of its folders, including new folders."""
     files = [f"/x/spark_events/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")]
     locations = {file: Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] for file in files}
     assert locations == dict.fromkeys(files, "/app/job.py:20 in process")
@@ -299,12 +299,12 @@ def test_all_files_of_this_package_are_recognized() -> None:
     ],
 )
 def test_a_user_s_folder_of_the_same_name_is_user_code(file: str) -> None:
-    """A user's folder with this package's name is user code; only files of the package are excluded."""
+    """A user's folder with the name of this package is user code; only the files of this package are excluded."""
     assert Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] == f"{file}:54 in run"
 
 
 def test_no_line_of_the_jar_is_user_code() -> None:
-    """No line of the jar counts as the user's code. If the jar rejects a call, the location is this call."""
+    """No line in the jar counts as the user's code. If the jar rejects a call, the location is the line of the call."""
     trace = (
         "java.lang.IllegalArgumentException: severity: given LOUD, expected one of TRACE\n"
         "\tat io.sparkevents.EventBuilder.severity(EventBuilder.java:43)\n"
@@ -316,13 +316,13 @@ def test_no_line_of_the_jar_is_user_code() -> None:
 
 
 def test_call_without_java_trace_is_its_own_cause() -> None:
-    """If an error of py4j has no Java trace, for example because the text was truncated, this error is the cause."""
+    """If an error of py4j has no Java trace, for example because of truncation, this error is the cause."""
     text = CALLED.partition("\n: ")[0]
     assert "Py4JJavaError: An error occurred while calling o57.save." in Diagnostics().of_text(text).summary
 
 
 def test_a_long_trace_is_truncated_with_a_mark() -> None:
-    """A long trace keeps its beginning and its end, which contain causes. An attribute marks the truncation."""
+    """A long trace keeps its beginning and its end, which contain the causes. An attribute marks the truncation."""
     text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
     found = Diagnostics().of_text(text)
     trace = str(found.attributes["exception.stacktrace"])
@@ -334,10 +334,7 @@ def test_a_long_trace_is_truncated_with_a_mark() -> None:
 
 
 def test_a_long_message_is_truncated_in_attributes_and_body() -> None:
-    """A long message is truncated in the attributes and the body, which limits the event's size.
-
-    The body is one line.
-    """
+    """A long message is truncated in attributes and body, so the size of the event is limited. The body is one line."""
     found = Diagnostics().of_text("a.B: " + "x\n" * 10_000)
     assert len(str(found.attributes["exception.message"])) < MESSAGE_LIMIT + 100
     assert len(str(found.attributes["failure.root_cause"])) < MESSAGE_LIMIT + 100
@@ -349,7 +346,7 @@ def test_a_long_message_is_truncated_in_attributes_and_body() -> None:
     "text", ["", "\n", "no exception at all", "Traceback (most recent call last):", "a.b.c", ": : :"]
 )
 def test_any_text_is_diagnosed(text: str) -> None:
-    """The analysis of any text returns a type, a message and a trace."""
+    """For any text, the analysis returns a type, a message and a trace."""
     attributes = Diagnostics().of_text(text).attributes
     assert {"error.type", "exception.type", "exception.message", "failure.root_cause"} <= attributes.keys()
     assert attributes["exception.stacktrace"] == text
@@ -362,7 +359,7 @@ def test_an_explicit_error_class_has_precedence() -> None:
 
 
 def test_the_first_of_chained_python_errors_is_the_root() -> None:
-    """The cause of chained Python errors ('raise ... from error') is the root error with its own location."""
+    """In chained Python errors ('raise ... from error'), the cause is the root error with its own location."""
     text = (
         "py4j.Py4JException: x Return Message: Traceback (most recent call last):\n"
         "  File \"/app/a.py\", line 1, in inner\n    x\nKeyError: 'k'\n\n"
@@ -378,7 +375,7 @@ def test_the_first_of_chained_python_errors_is_the_root() -> None:
 @pytest.mark.parametrize("kind", ["ValueError", "collect.<locals>.PaymentError", "acme.errors.Zahlungsfehler"])
 @pytest.mark.parametrize("frames", ["", "\tat org.apache.spark.A.b(A.scala:1)\n"])
 def test_a_python_message_does_not_replace_the_root_cause(kind: str, frames: str) -> None:
-    """Lines of a Python message that resemble a cause do not replace the root cause, the line after the frames."""
+    """Lines in a Python message that look like a cause do not replace the root cause: the line after the frames."""
     message = "payment failed\nCaused by: com.acme.Bank: no money\njava.lang.Error: x\nmore\n"
     text = (
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
@@ -390,7 +387,7 @@ def test_a_python_message_does_not_replace_the_root_cause(kind: str, frames: str
 
 
 def test_a_java_message_does_not_replace_the_root_cause() -> None:
-    """Lines of a Java message that resemble a cause are ignored, because a cause must follow a frame."""
+    """Lines in a Java message that look like a cause are ignored, because a cause must follow a frame."""
     text = (
         "a.B: first\nCaused by: no.Such: thing\n\tat a.B.c(B.java:1)\n"
         "Caused by: c.D: second\nCaused by: no.Such: thing\n\tat c.D.e(D.java:2)\n\t... 3 more\n"
@@ -436,10 +433,7 @@ Current thread 0x00007f20e7e6ab80 (most recent call first):
 def test_a_python_worker_that_crashed_is_the_root_cause(
     rest: str, message: str, location: str | None, label: str
 ) -> None:
-    """If a Python worker crashes, the crash is the cause, not its closed socket.
-
-    The exit code of a kill means memory.
-    """
+    """If a Python worker crashes, the crash is the cause, not the closed socket. A kill's exit code means memory."""
     found = Diagnostics([TypeEnricher()]).of_text(CRASHED.format(rest=rest))
     cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){message}"
     assert found.attributes["failure.root_cause"] == cause
@@ -448,7 +442,7 @@ def test_a_python_worker_that_crashed_is_the_root_cause(
 
 
 def test_a_wrapper_s_class_and_sqlstate_are_ignored_together() -> None:
-    """A wrapper's error class and SQLSTATE are ignored together, because both belong to one exception."""
+    """The error class and the SQLSTATE of a wrapper are ignored together, because both belong to one exception."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] reading. SQLSTATE: KD001\n\tat a.B.c(B.java:1)\n"
         "Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE_JSON_FIELD] Cannot. SQLSTATE: 2203G\n"

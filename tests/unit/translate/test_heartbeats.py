@@ -1,4 +1,4 @@
-"""Tests of heartbeats, which are sent once per interval from the start of an application to its end."""
+"""Tests of heartbeats: one per interval, from the start of an application to its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.translator import Translator
 
 MINUTE = 60_000
-#: The beginning of the first full interval after the application's start.
+#: Beginning of the first full interval after the application's start.
 SLOT = (START // MINUTE + 1) * MINUTE
 
 
@@ -29,7 +29,7 @@ def beats(made: Translator, now: int) -> list[Event]:
 
 
 def test_the_first_heartbeat_follows_the_start_at_once() -> None:
-    """The first heartbeat immediately follows the start, so that its receiver knows the interval from the beginning."""
+    """The first heartbeat follows the start at once, so that its receiver knows the interval from the beginning."""
     made = translator(application_start())
     assert made.next_deadline is not None
     assert made.next_deadline <= START
@@ -41,20 +41,20 @@ def test_the_first_heartbeat_follows_the_start_at_once() -> None:
 
 
 def test_each_interval_has_at_most_one_heartbeat() -> None:
-    """Each interval has at most one heartbeat. A sidecar that was suspended does not send missed heartbeats."""
+    """Each interval has at most one heartbeat. After a pause, the sidecar does not send the missed heartbeats."""
     made = translator(application_start())
     assert len([beat for minute in range(10) for beat in beats(made, SLOT + minute * MINUTE)]) == 10
     assert len(beats(made, SLOT + 100 * MINUTE)) == 1
 
 
 def test_a_restarted_sidecar_repeats_the_event_id() -> None:
-    """Two heartbeats of one interval have the same event id, so the heartbeat of a restarted sidecar is a duplicate."""
+    """Two heartbeats of one interval have the same event id, so a heartbeat after a restart is a duplicate."""
     first, second = (beats(translator(application_start()), SLOT + later)[0] for later in (0, 10))
     assert first.event_id == second.event_id
 
 
 def test_the_state_of_the_application() -> None:
-    """A heartbeat contains the numbers of queries, batches since the last heartbeat, and unread rows."""
+    """A heartbeat contains the numbers of queries, of batches since the last heartbeat, and of unread rows."""
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1}
     made = translator(application_start(), query_started(), *(query_progress(n, sources=[source]) for n in range(3)))
     first, second = beats(made, SLOT)[0], beats(made, SLOT + MINUTE)[0]
@@ -69,7 +69,7 @@ def test_the_state_of_the_application() -> None:
 
 @pytest.mark.parametrize("interval", [60.0, None])
 def test_no_heartbeat_without_a_running_application_or_an_interval(interval: float | None) -> None:
-    """Without a running application or an interval, there is neither a heartbeat nor a timer."""
+    """Without a running application, or without an interval, there is neither a heartbeat nor a timer."""
     made = translator(interval=interval)
     assert (made.next_deadline, beats(made, SLOT)) == (None, [])
     if interval is None:
@@ -94,7 +94,7 @@ def test_a_heartbeat_counts_the_executors() -> None:
 
 
 def test_a_restarted_sidecar_does_not_guess_the_number_of_executors() -> None:
-    """A restarted sidecar reports no number of executors, because it has not observed all executors."""
+    """A restarted sidecar omits the number of executors, because it did not observe all executors."""
     made = Translator(TranslateConfig(heartbeat_interval=60.0))
     made.restore(decoded(application_start()))
     (beat,) = beats(made, START)

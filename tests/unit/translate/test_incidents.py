@@ -90,7 +90,7 @@ def removed(reason: str) -> dict[str, Any]:
 PROGRAM_FAILED = application_end("PROGRAM_FAILED", program_exit_code=1)
 STREAMING = [query_started(name="book-payments"), query_progress(0, name="book-payments")]
 FAILED = "shop: application failed with exit code 1: "
-#: For each kind of failure: its records, and the body of its alarm if the failure causes one.
+#: For each kind of failure: its records, and the body of its alarm, or None without an alarm.
 KINDS: dict[str, tuple[Records, str | None]] = {
     "udf error": ([*failed_job(UDF), PROGRAM_FAILED], f"{FAILED}job 4 failed: {BOOKED}"),
     "analysis error": (
@@ -162,7 +162,7 @@ def alarms(events: Sequence[Event]) -> list[Event]:
 def roles(events: Sequence[Event]) -> list[str]:
     """Return the incident roles of the events.
 
-    Failures have several roles; the first commit and a successful end of the application are recoveries.
+    Failures have one of several roles. The first commit and a successful end of the application are recoveries.
     """
     found = [str(event.attributes.get("incident.role", "")) for event in events]
     return [role for role in found if role not in ("", "recovery")]
@@ -170,7 +170,7 @@ def roles(events: Sequence[Event]) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_is_one_alarm_with_its_cause(kind: str) -> None:
-    """A failure causes one alarm with the root cause at its highest level, an ERROR. Survived failures are WARN."""
+    """A failure causes one alarm (ERROR) with the root cause, at its highest level. Survived failures are WARN."""
     records, body = KINDS[kind]
     events = translate(records)
     assert [event.body for event in alarms(events)] == ([] if body is None else [body])
@@ -186,7 +186,7 @@ def test_a_failure_is_one_alarm_with_its_cause(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][1]])
 def test_no_event_is_held_if_spark_waits_for_a_reporter(kind: str) -> None:
-    """If Spark waits for a reporter, no event is held. One alarm has the highest level that is known at that time."""
+    """If Spark waits for a reporter, no event is held: the alarm has the highest level known at this time."""
     translator = Translator(AT_ONCE)
     events = []
     for record in story(KINDS[kind][0]):
@@ -196,14 +196,14 @@ def test_no_event_is_held_if_spark_waits_for_a_reporter(kind: str) -> None:
 
 
 def test_an_event_of_the_program_keeps_its_severity() -> None:
-    """An event of the user's program keeps its severity, even if its name is a name of Spark's events."""
+    """An event of the user's program keeps its severity, even if it has the name of a built-in event."""
     own = {"id": "1", "name": "JobFailureEvent", "class_scope": "shop.orders", "severity": "ERROR", "body": "own"}
     *_, event = translate([{"kind": "added", "at": START + 3, "event": own}])
     assert (event.severity, event.body, roles([event])) == (Severity.ERROR, "own", [])
 
 
 def test_a_flood_of_events_after_a_failure_does_not_wait() -> None:
-    """If very many events follow a failure, they are released early, because a mailbox must hold all of them."""
+    """If very many events follow a failure, they are released early: a mailbox must be able to hold all of them."""
     translator = Translator()
     records = [query_started(), *failed_job(UDF), *map(query_progress, range(600))]
     released = [len(translator.translate(decoded(record))) for record in story(records)]
@@ -212,7 +212,7 @@ def test_a_flood_of_events_after_a_failure_does_not_wait() -> None:
 
 
 def test_events_after_a_held_failure_wait_in_order() -> None:
-    """Events that follow a held failure wait in order, and their records are not acknowledged."""
+    """Events after a held failure wait in order, and their records stay unacknowledged."""
     translator = Translator()
     stage, job, *rest = failed_job(UDF)[1:], good_job(9, at=900), query_started(at=START + 1_000)
     head = [failed_job(UDF)[0], *stage]
@@ -231,7 +231,7 @@ def test_events_after_a_held_failure_wait_in_order() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_sidecar_s_successor_makes_the_held_events_again(kind: str) -> None:
-    """After a kill, a new sidecar receives the unacknowledged records and makes the same event ids and roles."""
+    """After a kill, a new sidecar receives the unacknowledged records, and creates the same event ids and roles."""
     records = story(KINDS[kind][0])
     whole = {event.event_id: event for event in translate(KINDS[kind][0])}
     for cut in range(1, len(records) + 1):
@@ -250,7 +250,7 @@ def test_a_killed_sidecar_s_successor_makes_the_held_events_again(kind: str) -> 
 
 
 def test_a_higher_level_belongs_to_the_alarm_for_a_minute() -> None:
-    """For a minute, a failure at a higher level belongs to the previous alarm. Later, it is a new failure."""
+    """For one minute, a failure at a higher level belongs to the previous alarm. Later, it is a new alarm."""
     for after, expected in ((30_000, 1), (90_000, 2)):
         end = {**PROGRAM_FAILED, "at": START + after, "time": START + after}
         events = translate([*failed_job(UDF), end])
@@ -259,7 +259,7 @@ def test_a_higher_level_belongs_to_the_alarm_for_a_minute() -> None:
 
 
 def test_another_job_of_the_failed_execution_does_not_end_its_failure() -> None:
-    """Another job of the failed execution does not end its failure, because adaptive execution starts several jobs."""
+    """Another job of the failed SQL execution does not prove survival: adaptive execution starts several jobs."""
     own = {"spark.sql.execution.id": "3"}
     records = [*failed_job(UDF, own), good_job(5, properties=own)[0]]
     assert len(alarms(translate(records))) == 1
@@ -267,12 +267,12 @@ def test_another_job_of_the_failed_execution_does_not_end_its_failure() -> None:
 
 
 def test_a_successful_execution_without_jobs_ends_the_failure() -> None:
-    """A later execution that succeeds without jobs, such as DROP TABLE, shows that the application survived."""
+    """A later execution that succeeds without jobs, such as DROP TABLE, proves that the application survived."""
     assert alarms(translate([*failed_job(UDF), failed_sql(None)])) == []
 
 
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
-    """If a query fails repeatedly, each failure has one alarm with the same key, also in another run."""
+    """If a query fails repeatedly, each failure is one alarm with the same key, even in another run."""
     records = [*STREAMING, query_terminated(exception=SINK)]
     again = query_started("r2", name="book-payments", at=START + 100)
     records += [again, query_terminated("r2", exception=SINK, at=START + 5_000)]
@@ -294,7 +294,7 @@ def test_the_key_has_the_job_group_unless_it_was_generated(group: str, key: str)
 
 
 def test_the_application_has_the_key_of_its_query() -> None:
-    """The application's alarm has the key of its failed query, so the alarm closes when the query commits again."""
+    """The application's alarm has the key of the failed query, so it closes when the query commits again."""
     (alarm,) = alarms(translate(KINDS["sink failure"][0]))
     assert alarm.attributes["incident.key"] == "shop/book-payments/failure"
     assert alarm.class_scope == "spark.application"
@@ -312,7 +312,7 @@ def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
 
 
 def test_the_application_s_exception_names_the_previous_failure() -> None:
-    """An application's exception is reported with the previous failure, because programs wrap Spark's exception."""
+    """The exception of an application belongs to the previous failure, because programs wrap Spark's exceptions."""
     failure = {"chain": [{"type": "java.lang.RuntimeException", "message": "load failed"}]}
     (alarm,) = alarms(translate([*failed_job(UDF), application_end("UNCAUGHT_EXCEPTION", failure=failure)]))
     assert alarm.body == (
@@ -322,7 +322,7 @@ def test_the_application_s_exception_names_the_previous_failure() -> None:
 
 
 def test_a_lost_driver_is_the_alarm_of_its_last_failure() -> None:
-    """If an application is killed within the settle time of a failure, the failure and the loss are one incident."""
+    """If an application is killed within the settle time of a failure, failure and loss are one incident."""
     translator = Translator()
     for record in story(failed_job(UDF)):
         translator.translate(decoded(record))
@@ -333,7 +333,7 @@ def test_a_lost_driver_is_the_alarm_of_its_last_failure() -> None:
 
 
 def test_links_of_a_failure() -> None:
-    """Links of a failure come from the driver and the settings. The settings have precedence."""
+    """Links of a failure come from the driver and from the settings, which take precedence."""
     links = {"history": "h:18080", "tracking": "http://rm/proxy/a", "pod": "d", "namespace": "n"}
     start = application_start(app_id="application_1_2", attempt_id="1", links=links)
     job = failed_job(UDF)
@@ -370,7 +370,7 @@ def test_links_of_a_failure() -> None:
     ],
 )
 def test_the_fingerprint_ignores_varying_parts(one: str, other: str) -> None:
-    """The fingerprint ignores ids, numbers, addresses, folders and the line number in the user's code."""
+    """The fingerprint ignores ids, numbers, addresses, folders, and the line number in the user's code."""
     frame, moved = "/jobs/payments.py:16 in book", "/home/ada/payments.py:21 in book"
     assert fingerprint("a.B", one, frame) == fingerprint("a.B", other, moved)
 
@@ -391,7 +391,7 @@ def test_different_causes_have_different_fingerprints(error_type: str, message: 
 
 
 def test_one_cause_has_one_fingerprint_on_every_level() -> None:
-    """Failures of a stage, job, query and application with the same cause have the same fingerprint."""
+    """The failures of a stage, its job, query and application with one cause have the same fingerprint."""
     events = translate(KINDS["udf error"][0])
     found = {event.attributes["failure.fingerprint"] for event in events if event.name == "JobFailureEvent"}
     assert len(found) == 1

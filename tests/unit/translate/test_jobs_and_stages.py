@@ -1,4 +1,4 @@
-"""Tests of jobs and stage attempts: streams report only failures by default, batch applications report all."""
+"""Tests of jobs and stage attempts: in streams, only failures are reported by default; in batch applications, all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
 
 
 def test_a_batch_job_is_reported_from_start_to_end() -> None:
-    """A batch job makes two status changes, at its start and at its end, with the job's origin."""
+    """A batch job causes two status changes, at its start and its end, with the origin of the job."""
     started, finished = translate(job_start(**BATCH), job_end())
     assert started.body == "Job 4 (nightly report) started"
     assert (finished.attributes["spark.status.old"], finished.attributes["spark.status.new"]) == ("RUNNING", "FINISHED")
@@ -56,7 +56,7 @@ def test_a_batch_job_is_reported_from_start_to_end() -> None:
 
 
 def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
-    """A failed batch job makes a status change and a failure, which both name the cause."""
+    """A failed batch job causes a status change and a failure, both with the cause."""
     _, status, failure = translate(job_start(), job_end(failure=FAILED))
     assert (status.attributes["spark.status.new"], status.severity) == ("FAILED", Severity.INFO)
     assert failure.body == "Job 4 failed: java.io.IOException: disk"
@@ -73,13 +73,13 @@ def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
 
 
 def test_jobs_of_a_micro_batch_can_be_switched_on() -> None:
-    """With events.streaming-jobs.enabled, jobs of a micro-batch are reported like other jobs."""
+    """With events.streaming-jobs.enabled, jobs of micro-batches are reported like other jobs."""
     events = translate(job_start(**STREAM), job_end(), streaming_jobs=True)
     assert [event.attributes["spark.status.new"] for event in events] == ["RUNNING", "FINISHED"]
 
 
 def test_job_is_reported_once() -> None:
-    """A repeated start or end of a job makes no second event."""
+    """A repeated start or end of a job causes no second event."""
     assert len(translate(job_start(), job_start(), job_end(), job_end(), job_start(), job_end(failure=FAILED))) == 2
 
 
@@ -130,7 +130,7 @@ def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
     ids=["fetch-failed", "aborted", "other"],
 )
 def test_failed_attempt_reports_whether_spark_retries(reason: str, severity: Severity, will_retry: bool) -> None:
-    """A failed attempt that Spark retries is a warning; the last attempt is an error."""
+    """A failed attempt that Spark retries is a warning. The last failed attempt is an error."""
     over = stage("stage_completed", failure_reason=reason, task_failure=reason, failed=1)
     (event,) = translate(stage("stage_submitted"), over)
     assert (event.name, event.severity) == ("JobFailureEvent", severity)
@@ -140,12 +140,12 @@ def test_failed_attempt_reports_whether_spark_retries(reason: str, severity: Sev
 
 @pytest.mark.parametrize("reason", [None, "Stage cancelled because SparkContext was shut down", "Job 4 cancelled"])
 def test_stage_ended_by_another_failure_is_not_reported(reason: str | None) -> None:
-    """If another failure ended a stage, the stage is not reported, because the event of the job has the cause."""
+    """If a stage ended because of another failure, it is not reported: the event of the job contains the cause."""
     assert translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason)) == []
 
 
 def test_a_lost_executor_is_named_with_its_reason() -> None:
-    """A stage that failed because of a lost executor contains the reason of the loss."""
+    """The event of a stage that failed because of a lost executor contains the reason for the loss."""
     gone = {"kind": "executor_removed", "executor_id": "1", "time": START, "reason": "killed by the kernel"}
     lost = (
         "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: "

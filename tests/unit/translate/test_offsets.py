@@ -1,4 +1,4 @@
-"""Tests of source offsets: partitions and lag for Kafka's format, and text for any format."""
+"""Tests of source offsets: partitions and lag in Kafka's format, and text in any format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_events.translate.offsets import lag, offset_text, partitions
 
 
 def raw(value: object, quoted: bool = False) -> bytes:
-    """Return JSON as in a progress or, if ``quoted``, a string that contains JSON as in event logs."""
+    """Return JSON as in a live progress or, with ``quoted``, a string that contains JSON, as in event logs."""
     text = json.dumps(value, separators=(",", ":"))
     return json.dumps(text).encode() if quoted else text.encode()
 
@@ -38,7 +38,7 @@ def test_kafka_offsets_are_read_per_partition(quoted: bool) -> None:
     ],
 )
 def test_other_formats_have_no_partitions(value: object) -> None:
-    """Offsets in formats similar to Kafka's have neither partitions nor a lag."""
+    """Offsets in formats that resemble Kafka's have neither partitions nor a lag."""
     assert partitions(raw(value)) == {}
     assert lag(raw(value), raw(value)) is None
 
@@ -51,7 +51,7 @@ def test_an_offset_that_is_not_json_causes_no_error(text: bytes) -> None:
 
 
 def test_lag_is_the_unread_part() -> None:
-    """The lag counts all partitions including new ones, except partitions that were reset to an earlier offset."""
+    """The lag counts all partitions, including new ones, but not partitions that were reset to an earlier offset."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8
 

@@ -1,4 +1,4 @@
-"""Tests of streaming queries across all their runs."""
+"""Tests of streaming queries over all their runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_query_that_stops_without_an_exception_is_finished() -> None:
 
 
 def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
-    """A failed query makes a status change and a failure, which name the cause. The failure has the current batch."""
+    """A failed query causes a status change and a failure with the cause. The failure contains the current batch."""
     failed = query_terminated(exception="java.io.IOException: disk", error_class="DISK")
     *_, status, failure = translate(query_started(), query_progress(6), failed)
     assert change(status) == ("RUNNING", "FAILED")
@@ -69,28 +69,28 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
 
 
 def test_a_query_that_fails_before_its_first_batch_has_no_batch() -> None:
-    """For a query that fails before its first batch, the batch attribute is missing instead of -1."""
+    """If a query fails before its first batch, the batch attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
     assert failure.body == "shop: query 'clicks' failed: a.B: x"
     assert "spark.batch.id" not in failure.attributes
 
 
 def test_a_failed_query_has_its_last_offsets() -> None:
-    """The failure of a query contains the offsets of the last commit, from which the next run continues."""
+    """The failure of a query contains the offsets of its last commit, at which the next run continues."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
     assert failure.attributes["spark.streaming.query.committed_offsets"] == r'["{\"logOffset\":6}"]'
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_run() -> None:
-    """Late records of an earlier run do not end the query's present run."""
+    """Late records of an earlier run do not end the current run of the query."""
     *_, late, last = translate(query_started(), query_started("r2"), query_terminated("r1"), query_terminated("r2"))
     assert (change(late), late.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r1")
     assert (change(last), last.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r2")
 
 
 def test_a_new_run_of_the_same_query_is_a_restart() -> None:
-    """A known id with a new run id continues from the last status and is marked as a restart."""
+    """A known query id with a new run id continues from the last status, and is marked as a restart."""
     *_, event = translate(query_started(), query_terminated(exception="a.B: x"), query_started("r2"))
     assert change(event) == ("FAILED", "RUNNING")
     assert event.body == "shop: query 'clicks' restarted"
@@ -100,7 +100,7 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
 
 
 def test_another_query_with_the_same_name_is_not_a_restart() -> None:
-    """A query with the same name and another id is not a restart, because only the id identifies a query."""
+    """A query with the same name but another id is not a restart, because only the id identifies a query."""
     *_, event = translate(query_started(), query_terminated(), query_started("r2", "q2"))
     assert change(event) == (None, "RUNNING")
     assert "spark.streaming.query.restart" not in event.attributes
@@ -114,13 +114,13 @@ def test_end_of_an_unknown_run_is_reported() -> None:
 
 
 def test_commit_of_an_unknown_run_is_reported() -> None:
-    """The commit of a run whose start is unknown is reported."""
+    """The commit of a run with an unknown start is reported."""
     (event,) = translate(query_progress(4, "r9", "q9"))
     assert event.name == "BatchCommitEvent"
     assert event.attributes["spark.streaming.query.id"] == "q9"
 
 
 def test_repeated_records_make_no_second_event() -> None:
-    """A repeated record of a query's start or end makes no second event."""
+    """A repeated record of the start or end of a query causes no second event."""
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

@@ -1,4 +1,4 @@
-"""Tests of recoveries and the incidents that they close."""
+"""Tests of recoveries, and of the incidents that they close."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def closed(events: list[Event]) -> list[list[str]]:
 
 
 def test_the_first_commit_of_each_run_closes_the_query() -> None:
-    """The first commit of a run closes the query's incident. The first commit of all runs closes the application's."""
+    """The first commit of a run closes the query's incident; the application's first commit closes its incident."""
     events = translated(
         query_started(),
         *map(query_progress, range(3)),
@@ -55,7 +55,7 @@ def test_the_first_commit_of_each_run_closes_the_query() -> None:
 
 
 def test_a_successful_end_closes_incidents_without_a_failure_in_this_run() -> None:
-    """A successful end closes incidents of named job groups and of queries without a failure in this run."""
+    """A successful end closes the incidents of named job groups, and of queries without a failure in this run."""
     groups = ["nightly", "0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "nightly"]
     jobs = [
         {"kind": "job_start", "job_id": n, "time": START, "properties": {"spark.jobGroup.id": group}}
@@ -78,7 +78,7 @@ def test_an_unsuccessful_end_closes_nothing() -> None:
 
 
 def test_the_keys_of_many_groups_are_limited() -> None:
-    """The number of keys of a recovery is limited, because each key becomes a request."""
+    """The number of keys in a recovery is limited, because each key causes a request."""
     groups = [{"spark.jobGroup.id": f"group {n} \u00fc"} for n in range(100)]
     jobs = [{"kind": "job_start", "job_id": n, "time": START, "properties": one} for n, one in enumerate(groups)]
     (keys,) = closed(translated(*jobs, application_end()))
@@ -86,7 +86,7 @@ def test_the_keys_of_many_groups_are_limited() -> None:
 
 
 def test_a_restarted_sidecar_knows_which_runs_have_committed() -> None:
-    """A restarted sidecar repeats no recovery: the next commit of a restored run is not its first commit."""
+    """A restarted sidecar repeats no recovery: the next commit of a restored run is not the first commit."""
     successor = Translator()
     for record in (application_start(), query_started(), query_progress(0)):
         successor.restore(decoded(record))
@@ -109,7 +109,7 @@ def test_a_deadline_closes_when_the_work_is_on_time() -> None:
 
 
 def test_a_breaker_closes_its_own_incident() -> None:
-    """The incident of a breaker closes when the breaker closes, not when the breaker lets one batch through."""
+    """The incident of a breaker closes when the breaker closes, not when the breaker admits one batch."""
     translator = Translator()
     translated(translator=translator)
     drafts = [reporter_status("audit", old, new, "why", START) for old, new in STATES]

@@ -1,4 +1,4 @@
-"""Tests of SQL that fails in the driver, as an event and as the reason of a failed application."""
+"""Tests of SQL that fails in the driver: its event, and its use as the reason for a failed application."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def failures(*records: dict[str, Any]) -> list[Event]:
 
 
 def test_sql_that_fails_without_a_job_is_reported() -> None:
-    """A failure of SQL without a job has a class, message and location. It is a warning, as a program may catch it."""
+    """A failed SQL execution without a job has a class, a message and a location.
+
+    Its event is a warning, because the program may catch the exception.
+    """
     (event,) = failures(ended())
     assert (event.class_scope, event.severity) == ("spark.sql.execution", Severity.WARN)
     assert event.body == f"shop: SQL execution 7 (save at etl.py:9) failed in the driver: {EXISTS}"
@@ -67,7 +70,7 @@ def test_sql_that_fails_without_a_job_is_reported() -> None:
 
 
 def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
-    """A driver that runs out of memory, for example in collect(), makes an ERROR although its jobs succeeded."""
+    """If the driver runs out of memory, for example in collect(), the event is an ERROR although the jobs succeeded."""
     (event,) = failures(*job(), ended(error=MEMORY))
     assert event.severity is Severity.ERROR
     assert event.attributes["error.type"] == "java.lang.OutOfMemoryError"
@@ -83,7 +86,7 @@ def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
     ],
 )
 def test_sql_that_fails_because_of_its_job_is_reported_by_the_job(why: dict[str, Any], error: str) -> None:
-    """If SQL and its job fail, only the job's event is made, whichever end arrives first."""
+    """If an SQL execution and its job fail, only the job's event is reported, whichever end arrives first."""
     start, end = job(failure=why)
     for records in ([start, end, ended(error=error)], [start, ended(error=error), end]):
         assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job"]
@@ -101,24 +104,24 @@ def test_sql_whose_job_was_cancelled_for_another_reason_is_reported() -> None:
 
 
 def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> None:
-    """If the end of its job is missing, a failure of SQL is reported with the application's end."""
+    """If the end of its job is missing, a failed SQL execution is reported at the application's end."""
     start, _ = job()
     assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
 
 
 def test_the_execution_around_a_failed_execution_is_not_reported() -> None:
-    """If a command fails because of a query inside the command, only one of these two executions is reported."""
+    """If a command fails because of a query inside it, only one of these two executions is reported."""
     assert len(failures(ended(8, root_id=7), ended(7))) == 1
     assert len(failures(ended(7), ended(8))) == 2
 
 
 def test_sql_of_a_micro_batch_is_reported_by_its_query() -> None:
-    """SQL of a micro-batch is not reported, because its query fails with the same error."""
+    """SQL executions of micro-batches are not reported, because their query fails with the same error."""
     assert failures(ended(description=MICRO_BATCH)) == []
 
 
 def test_sql_that_succeeds_makes_no_event() -> None:
-    """SQL that succeeds makes no event. The driver sends such a record only after a failure."""
+    """Successful SQL causes no event. The driver sends its record only after a failure."""
     assert failures(ended(error=None)) == []
 
 
@@ -126,7 +129,7 @@ def test_sql_that_succeeds_makes_no_event() -> None:
 
 
 def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
-    """The reason of a failed application is the error of the previous SQL, because Spark's end event has no reason."""
+    """The reason for a failed application is the error of the previous SQL, because Spark's end event has no reason."""
     first, last = failures(ended(), application_end("PROGRAM_FAILED"))
     assert last.attributes["spark.entity"] == "application"
     assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
@@ -136,19 +139,19 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
 def test_a_failure_followed_by_a_success_is_not_the_reason(success: list[dict[str, Any]]) -> None:
-    """A failure before a later success is not the reason, because the program caught the error and continued."""
+    """A failure that precedes a success is not the reason, because the program caught the error and continued."""
     *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
     assert "spark.app.outcome_hint" not in last.attributes
 
 
 def test_a_finished_application_has_only_a_hint() -> None:
-    """A failed statement is only a hint if the application finished, because the program may have caught the error."""
+    """If the application finished, a failed statement is only a hint, because the program may have caught the error."""
     assert [event.attributes["spark.entity"] for event in failures(ended(), application_end("STOPPED"))] == ["sql"]
 
 
 def test_the_program_s_exception_is_the_application_s_reason() -> None:
-    """The reason of a failed application is the program's exception, not an earlier failure of Spark."""
+    """If the program raised an exception, this exception is the reason, not an earlier failure in Spark."""
     own = failure("java.lang.IllegalStateException", "no table")
     *_, last = failures(ended(), application_end("UNCAUGHT_EXCEPTION", failure=own))
     assert last.attributes["error.type"] == "java.lang.IllegalStateException"
@@ -177,7 +180,7 @@ SYNTAX = (
 
 
 def test_the_shell_s_error_is_the_reason_without_a_failure_from_spark() -> None:
-    """If Spark reports no failure, the shell's error is the reason, for example if a statement cannot be parsed."""
+    """If Spark reports no failure, as for a statement that cannot be parsed, the shell's error is the reason."""
     (event,) = failures(application_end("SPARK_SQL", exit_code=1, shell_error=SYNTAX))
     assert event.attributes["error.type"] == "PARSE_SYNTAX_ERROR"
     assert "Syntax error at or near 'selec'" in event.body
@@ -192,7 +195,7 @@ def test_spark_s_failure_has_precedence_over_the_shell_s_error() -> None:
 
 
 def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
-    """If the outcome of the spark-sql shell is unknown, as in Spark 3.5, the shell's error is a hint."""
+    """If the outcome of the spark-sql shell is unknown, as with Spark 3.5, the error of the shell is a hint."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))

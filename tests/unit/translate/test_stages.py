@@ -1,4 +1,4 @@
-"""Tests of failed stage attempts: which attempts are reported, and with which severity and cause."""
+"""Tests of failed stage attempts: which attempts are reported, with which severity and cause."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def translate(*records: dict[str, Any]) -> list[Event]:
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
 def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
-    """A stage's fourth consecutive failure is a consequence of the job's failure. The first three are warnings."""
+    """Of four consecutive failures of a stage, the first three are warnings; the last is a consequence of the job's."""
     events = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
     assert [event.severity for event in events] == [Severity.WARN] * 3 + [Severity.INFO]
     assert [event.attributes["failure.will_retry"] for event in events] == [True] * 3 + [False]
@@ -60,7 +60,7 @@ def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
     ],
 )
 def test_py4j_s_reflection_is_not_shown_as_the_stage_s_place(name: str, shown: str) -> None:
-    """The body leaves out a call site in the JDK's reflection, which Py4J calls; the attribute keeps Spark's name."""
+    """The body omits a call site in the JDK's reflection, which Py4J uses. The attribute keeps Spark's name."""
     (event,) = translate({**submitted(), "name": name}, {**completed(FETCH), "name": name})
     assert event.body.startswith(f"Stage 3 [{shown}] failed ")
     assert event.attributes["spark.stage.name"] == name
@@ -68,7 +68,7 @@ def test_py4j_s_reflection_is_not_shown_as_the_stage_s_place(name: str, shown: s
 
 @pytest.mark.parametrize("most", [1, 2, 6])
 def test_spark_s_setting_limits_the_attempts(most: int) -> None:
-    """The setting ``spark.stage.maxConsecutiveAttempts`` determines which failure of a stage is final."""
+    """The setting ``spark.stage.maxConsecutiveAttempts`` determines which failure of a stage is the last."""
     events = translate(
         *[r for n in range(most) for r in (submitted(attempt=n), completed(FETCH, attempt=n, most_failures=most))]
     )
@@ -77,7 +77,7 @@ def test_spark_s_setting_limits_the_attempts(most: int) -> None:
 
 
 def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
-    """A final stage with a barrier is not retried. Spark reports two ends of its attempt, which make one event."""
+    """A result stage with a barrier is not retried. Spark reports the end of its attempt twice, but it is one event."""
     reason = BARRIER.replace("ShuffleMapTask", "ResultTask")
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
@@ -102,7 +102,7 @@ def test_a_successful_attempt_resets_the_count() -> None:
 
 
 def test_only_the_stage_that_failed_the_job_is_reported() -> None:
-    """Only the stage that failed the job is reported, although Spark assigns its reason to all running stages."""
+    """Only the stage that failed the job is reported, although Spark gives its reason for all running stages."""
     events = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
     assert [(event.attributes["spark.stage.id"], event.severity) for event in events] == [(3, Severity.INFO)]
     assert events[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
@@ -112,7 +112,7 @@ def test_only_the_stage_that_failed_the_job_is_reported() -> None:
 def test_in_spark_4_all_stages_have_the_same_message() -> None:
     """In Spark 4, a stage has failed only if one of its tasks failed for the common reason.
 
-    The other stages have the same message but are healthy, even if an attempt of one of their tasks failed earlier.
+    Other stages of the job have the same message but did not fail, even if an attempt of their tasks failed earlier.
     """
     own = f"org.apache.spark.SparkArithmeticException: {BARE}\tat a.B.c(B.java:1)\n"
     records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
@@ -145,12 +145,12 @@ def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
     ],
 )
 def test_stages_cancelled_after_their_job_are_not_reported(reason: str) -> None:
-    """Stages that are cancelled after their job are not reported: they are healthy, or the job contains the cause."""
+    """A stage that is cancelled after the end of its job is not reported: it did not fail, or the job has the cause."""
     assert translate(submitted(), completed(reason)) == []
 
 
 def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> None:
-    """The cause of a fetch failure is the lost executor with its shuffle files, which Spark's failure does not name."""
+    """The cause of a fetch failure is the lost executor with the shuffle files. Spark's message does not name it."""
     events = translate(
         removed("1", START - 5_000, "idle"),
         submitted(),
@@ -169,7 +169,7 @@ MISSING = (
 
 
 def test_a_fetch_failure_names_the_lost_executor() -> None:
-    """A fetch failure names the executor whose output is missing, and the reason of this executor's loss."""
+    """A fetch failure names the executor with the missing output, and the reason for the loss of this executor."""
     gone = removed("1", START - 5, "Command exited with code 137")
     other = removed("2", START + 10, "idle")
     missed = completed(MISSING, lost_executor="1", lost_host="10.0.0.9")
@@ -185,7 +185,7 @@ def test_a_fetch_failure_names_the_lost_executor() -> None:
 
 
 def test_fetch_failure_before_the_removal_names_the_executor() -> None:
-    """If a fetch failure precedes the executor's removal, the fetch error remains the cause."""
+    """If a fetch failure precedes the removal of the executor, the cause is the fetch error."""
     (event,) = translate(submitted(), completed(MISSING, lost_executor="1"))
     assert event.attributes["failure.executor.id"] == "1"
     assert "cannot fetch the shuffle output of executor 1" in event.body
@@ -214,7 +214,7 @@ def test_an_executor_removed_earlier_is_not_the_cause() -> None:
 
 
 def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
-    """If a task's last failure was a lost executor, this loss is the root cause and has the label RESOURCE."""
+    """If a task failed last because an executor was lost, this loss is the root cause, with the label RESOURCE."""
     cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
     (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
     assert event.attributes["error.type"] == "ExecutorLostFailure"
@@ -229,7 +229,7 @@ def edge(seq: int, status: str, time: int, finished: int = 0) -> dict[str, Any]:
 
 
 def test_a_repeated_status_change_makes_no_event() -> None:
-    """A repeated or older status change of a stage makes no event, so no event id is repeated."""
+    """A repeated or outdated status change of a stage causes no event, so event ids are not repeated."""
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
     events = translate(submitted(), running, over, running, over, late)
@@ -238,7 +238,7 @@ def test_a_repeated_status_change_makes_no_event() -> None:
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["live", "replay"])
 def test_a_status_change_is_never_earlier_than_its_predecessor(numbered: bool) -> None:
-    """A status change that is reported late is kept, and its time is at least the time of the previous change."""
+    """A status change that is reported late is kept. Its time is at least the time of the previous change."""
     events = translate(
         submitted(),
         edge(7 * numbered, "ALL_RUNNING_OR_FINISHED", START + 10, 1),
@@ -252,14 +252,14 @@ def test_a_status_change_is_never_earlier_than_its_predecessor(numbered: bool) -
 
 
 def test_a_clock_set_back_hides_no_status_change() -> None:
-    """After the driver's clock was set back, no status change is lost, because records are ordered by number."""
+    """If the driver's clock is set back, no status change is lost, because records are ordered by number."""
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
     events = translate(submitted(), running, over, running, over)
     assert [event.attributes["spark.status.new"] for event in events] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
 def test_a_long_stage_is_kept_during_thousands_of_short_stages() -> None:
-    """A long stage is kept during thousands of short stages, because finished stages are removed first."""
+    """The state of a long stage survives thousands of short stages, because finished stages are removed first."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded({**submitted(0), "properties": {"sql.streaming.queryId": "q"}}))
     for stage in range(1, 5_000):

@@ -1,4 +1,4 @@
-"""Tests of the numbering of events, and of event ids, which stay the same when records are repeated."""
+"""Tests of the numbers and ids of events, which stay the same if records are repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 
 def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal records make equal events, independent of the clock and of random numbers."""
+    """Equal records yield equal events, regardless of clock and random numbers."""
     first = translate(Translator(AT_ONCE), STORY)
     monkeypatch.setattr(time, "time", lambda: 4e9)
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
@@ -50,7 +50,10 @@ def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_body_names_its_application() -> None:
-    """Every body names the application, because many applications may share a file; the program's own events do not."""
+    """Every body begins with the application's name, because many applications may share a file.
+
+    Custom events of the program are an exception.
+    """
     own = {"id": "1", "name": "Imported", "class_scope": "shop", "severity": "INFO", "body": "Twelve orders"}
     enriched = {**own, "id": "2", "name": "EnrichmentEvent", "body": "SQL rows of batch 3"}
     executor = {"kind": "executor_added", "executor_id": "7", "host": "h", "cores": 4, "time": START}
@@ -65,7 +68,7 @@ def test_every_body_names_its_application() -> None:
 
 
 def test_the_id_of_the_application_stands_for_its_name() -> None:
-    """A log without the application's start gives the id; without both, the body has no prefix."""
+    """If the log lacks the application's start, the body has the application id; without an id, it has no prefix."""
     (event,) = translate(Translator(AT_ONCE), [query_started()])
     assert event.body == "Query 'clicks' started"
     translator = Translator(AT_ONCE)
@@ -75,7 +78,7 @@ def test_the_id_of_the_application_stands_for_its_name() -> None:
 
 
 def test_events_are_numbered_without_gaps() -> None:
-    """The sequence counts events from the first number of the sidecar."""
+    """The sequence counts events, beginning with the first number of the sidecar."""
     events = translate(Translator(AT_ONCE, first_sequence=41), STORY)
     assert [event.sequence for event in events] == list(range(41, 41 + len(events)))
 
@@ -91,7 +94,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
-    """Restored records make no event. Later events equal the events of a sidecar that received all records."""
+    """Restored records cause no event. Later events equal the events of a sidecar that received all records."""
     whole = translate(Translator(AT_ONCE), STORY)
     for cut in range(len(STORY) + 1):
         reported = translate(Translator(AT_ONCE), STORY[:cut])
@@ -102,7 +105,7 @@ def test_restored_records_make_no_event_but_restore_state() -> None:
 
 
 def test_restored_records_that_are_resent_make_no_event() -> None:
-    """Restored records that the driver sends again make no event."""
+    """Restored records that the driver sends again cause no event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), query_started()):
         translator.restore(decoded(record))
@@ -110,14 +113,14 @@ def test_restored_records_that_are_resent_make_no_event() -> None:
 
 
 def test_restored_records_use_no_numbers() -> None:
-    """Restored records use no sequence numbers. The next event continues from the predecessor's last number."""
+    """Restored records use no sequence numbers. The next event continues after the previous sidecar's last number."""
     translator = Translator(AT_ONCE, first_sequence=7)
     translator.restore(decoded(application_start()))
     assert translator.next_sequence == 7
 
 
 def test_records_without_meaning_make_no_event() -> None:
-    """Records of unknown kinds and the record of the JVM's shutdown make no event."""
+    """Records of unknown kinds, and the record of the JVM's shutdown, cause no event."""
     translator = Translator(AT_ONCE)
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
@@ -148,7 +151,7 @@ def test_drops_are_reported_with_their_count() -> None:
     ],
 )
 def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
-    """The event of dropped records contains the cause, because a larger queue helps only if the queue was full."""
+    """The event of dropped records contains the reason, because a larger queue helps only if the queue was full."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(AT_ONCE), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason

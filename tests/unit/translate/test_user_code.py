@@ -38,7 +38,7 @@ LIBRARIES = [
         (UserCode(f"{SUBMIT} --class Orders orders.jar"), ["Orders$", "Tax"], ["com.nvidia.A"]),
         (UserCode(f"{SUBMIT} --class com.github.me.A a.jar"), ["com.github.me.B"], ["com.github.other.A"]),
         (UserCode(f"{SUBMIT} --class org.apache.spark.repl.Main"), ["$line14.$read$$iw"], ["org.apache.spark.A", "B"]),
-        # The main class is unknown if only a jar's manifest names it, or if the JVM belongs to a platform.
+        # The main class is unknown if only the jar's manifest names it, or if a platform started the JVM.
         (UserCode(f"{SUBMIT} orders.jar"), [], ["com.acme.A", "com.nvidia.A", "A"]),
         (UserCode("com.databricks.Daemon", namespaces=["databricks"]), ["$line1.$read"], ["com.databricks.A"]),
         (UserCode("/opt/app.jar --class com.acme.A"), [], ["com.acme.A"]),
@@ -48,7 +48,7 @@ LIBRARIES = [
 def test_classes_of_the_main_class_s_organization_are_user_code(
     code: UserCode, own: list[str], others: list[str]
 ) -> None:
-    """Classes of the main class's organization and classes from a shell are user code. Other classes are libraries."""
+    """Classes of the main class's organisation and of a shell are user code. All other classes are libraries."""
     assert [name for name in (*own, *others) if code.is_own_class(name)] == own
 
 
@@ -61,7 +61,7 @@ def test_installed_packages_are_libraries(file: str) -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Return a zip file that contains a package installed by pip and a module of the user."""
+    """Return a zip file with a package that pip installed and a module of the user."""
     path = tmp_path / "jobs.zip"
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("requests-2.0.dist-info/RECORD", "requests/api.py,sha256=x,1\nrequests-2.0.dist-info/RECORD,,\n")
@@ -72,7 +72,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "/no/other.zip,{}"])
 def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form: str) -> None:
-    """In a submitted zip, packages that pip installed are libraries, and other files are user code."""
+    """In a submitted zip, packages that pip installed are libraries, and all other files are user code."""
     code = UserCode(py_files=form.format(archive).split(","))
     files = [JOB, *(f"/tmp/userFiles-1/jobs.zip/{name}" for name in ("orders/tax.py", "requests/api.py"))]
     assert code.innermost(files) == 1
@@ -81,7 +81,7 @@ def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form:
 
 @pytest.mark.parametrize("py_files", [[], ["hdfs://n/jobs.zip"], ["/no/jobs.zip"], ["https://x/jobs.zip"]])
 def test_an_unreadable_zip_is_user_code_if_spark_called_it(py_files: list[str]) -> None:
-    """A file in an unreadable zip is user code if Spark called it first. Otherwise the location is outside the zip."""
+    """A file in an unreadable zip is user code if Spark called this file first. Otherwise the location is elsewhere."""
     code = UserCode(py_files=py_files)
     own, other = "/tmp/u/jobs.zip/orders/tax.py", "/tmp/u/deps.zip/requests/api.py"
     assert code.innermost([own, own, other]) == 1
@@ -89,7 +89,7 @@ def test_an_unreadable_zip_is_user_code_if_spark_called_it(py_files: list[str]) 
 
 
 def test_an_unreadable_zip_causes_no_error(tmp_path: Path) -> None:
-    """A folder or damaged file with the name of a zip is treated as an unreadable zip."""
+    """A folder or a damaged file with the name of a zip counts as an unreadable zip."""
     (tmp_path / "folder.zip").mkdir()
     (tmp_path / "damaged.zip").write_bytes(b"PK")
     code = UserCode(py_files=[str(path) for path in tmp_path.iterdir()])

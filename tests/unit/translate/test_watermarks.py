@@ -23,7 +23,7 @@ def iso(seconds: float) -> str:
 
 
 class Query:
-    """Query with a watermark and an idle timeout of 10 s, whose times are seconds after noon."""
+    """Query with a watermark and an idle timeout of 10 s. All times are seconds after noon."""
 
     def __init__(self, idle_timeout: float = 10.0, policy: str | None = None) -> None:
         watermark, deadline = WatermarkConfig(idle_timeout=idle_timeout), DeadlineConfig(resources=None)
@@ -42,7 +42,7 @@ class Query:
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
     def job(self, second: float, batch: int | None = None) -> list[Event]:
-        """Start a job, by default of the next batch."""
+        """Start a job; by default, a job of the next batch."""
         number = self.number + 1 if batch is None else batch
         properties = {**self._properties, "streaming.sql.batchId": str(number)}
         self.job_number = getattr(self, "job_number", 0) + 1
@@ -59,10 +59,7 @@ class Query:
         late: int = 0,
         offsets: Sequence[Any] = (),
     ) -> list[Event]:
-        """Commit a batch with the given rows from each source.
-
-        The watermark and the newest event time are in seconds.
-        """
+        """Commit a batch with these rows per source. Watermark and newest event time are in seconds after noon."""
         self.number += 1
         event_time = {} if watermark is None else {"watermark": iso(watermark)}
         if newest is not None:
@@ -111,7 +108,7 @@ def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def about(events: list[Event], subject: str, index: int | None = None) -> Event:
-    """Return the only event about a subject."""
+    """Return the one event about a subject."""
     (found,) = [
         event
         for event in events
@@ -122,7 +119,7 @@ def about(events: list[Event], subject: str, index: int | None = None) -> Event:
 
 @pytest.fixture
 def query() -> Query:
-    """Return a query with a known trigger period of one second, whose last trigger was at second 2."""
+    """Return a query with a known trigger period of one second and its last trigger at second 2."""
     made = Query()
     for second in range(3):
         assert made.batch(second, second - 11, 5, newest=second) == []
@@ -133,13 +130,13 @@ def query() -> Query:
 
 
 def test_an_advancing_watermark_makes_no_event(query: Query) -> None:
-    """A new query is ACTIVE, so an advancing watermark makes no event."""
+    """A new query is ACTIVE, so an advancing watermark causes no event."""
     for second in range(3, 100):
         assert query.batch(second, second - 11, 5, newest=second) == []
 
 
 def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
-    """An unchanged watermark makes one IDLE event after the timeout, with the time of the last change."""
+    """An unchanged watermark causes one IDLE event after the timeout, with the time of its last change."""
     assert query.tick(11.9) == []
     reported = query.tick(12)
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
@@ -174,14 +171,14 @@ def test_body_is_understandable_without_attributes(query: Query) -> None:
 
 
 def test_deadline_is_set_for_the_next_event(query: Query) -> None:
-    """The translator has a deadline for its next event, at which the sidecar wakes up without a record."""
+    """The translator has a deadline for its next event, so the sidecar wakes up even without a record."""
     assert query.next_deadline == NOON + 12_000
     query.tick(12)
     assert query.next_deadline is None
 
 
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
-    """Although Spark repeats idle reports, the IDLE event is made once, after the timeout."""
+    """Spark repeats idle reports, but the IDLE event occurs once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
@@ -189,7 +186,7 @@ def test_repeated_idle_reports_make_one_event(query: Query) -> None:
 
 @pytest.mark.parametrize("density", [0.25, 1.0, 7.0, 1000.0])
 def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
-    """The frequency of ticks, including no ticks, does not change the events, their ids or their order."""
+    """The frequency of ticks, even without ticks, does not change the events, their ids or their order."""
 
     def story(step: float | None) -> list[tuple[str, int]]:
         query, reported, now = Query(), [], 0.0
@@ -219,9 +216,9 @@ def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
 
 
 def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
-    """Return a query and its events, where source 1 is silent from second 3.
+    """Return a query and its events, where source 1 delivers no rows from second 3 on.
 
-    After second 3, the watermark advances only under ``max``.
+    From second 3 on, the watermark advances only under ``max``.
     """
     query = Query(policy=policy)
     for second in range(3):
@@ -256,7 +253,7 @@ def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str 
 
 
 def test_under_max_no_source_holds_back_the_watermark() -> None:
-    """Under ``max``, the fastest source determines the watermark, so the silent source is only idle."""
+    """Under ``max``, the fastest source determines the watermark, so a source without rows is only idle."""
     _, reported = two_sources("max")
     assert edges(reported) == [("source", 1, "IDLE")]
     assert reported[0].severity is Severity.INFO
@@ -265,7 +262,7 @@ def test_under_max_no_source_holds_back_the_watermark() -> None:
 
 
 def test_a_source_that_never_had_rows_holds_back() -> None:
-    """A source without any rows holds back the watermark, which is 1970 until every input has delivered a row."""
+    """A source that never had rows holds back the watermark, which is 1970 until every source has delivered a row."""
     query = Query()
     reported = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
     assert about(reported, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
@@ -273,7 +270,7 @@ def test_a_source_that_never_had_rows_holds_back() -> None:
 
 
 def test_source_holds_back_only_once_the_watermark_stops() -> None:
-    """A silent source is named only when the watermark stops. Before, slower sources advance the watermark."""
+    """A silent source is named only after the watermark has stopped: before, slower sources hold back the watermark."""
     query = Query()
     for second in range(3):
         query.batch(second, -110 + second, 5, 5, newest=second)
@@ -293,7 +290,7 @@ def test_two_silent_sources_are_both_named() -> None:
 
 
 def test_a_silent_source_of_a_union_with_one_watermark_is_not_named() -> None:
-    """A silent source below a union with one watermark does not hold it back."""
+    """A source without rows, below a union with one watermark, does not hold back the watermark."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
@@ -302,7 +299,7 @@ def test_a_silent_source_of_a_union_with_one_watermark_is_not_named() -> None:
 
 
 def test_rows_without_newer_event_time_name_no_source() -> None:
-    """If a watermark stops because event time stops, the warning names no source."""
+    """If the watermark stops because event times stop, the warning names no source."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
@@ -314,7 +311,7 @@ def test_rows_without_newer_event_time_name_no_source() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """A query without any rows, as at night, is idle without a warning."""
+    """If a query has no rows at all, as at night, it is idle without a warning."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -333,7 +330,7 @@ def test_one_row_before_silence_is_not_a_warning() -> None:
 
 
 def test_source_that_does_not_return_is_named() -> None:
-    """If only one of two inputs returns, the query is ACTIVE and then IDLE again, and the other input is named."""
+    """If only one of two sources returns, the query is ACTIVE and then IDLE again, and the other source is named."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -356,7 +353,7 @@ def test_source_that_does_not_return_is_named() -> None:
 
 
 def test_late_rows_of_a_returning_input_are_a_warning() -> None:
-    """Under ``max``, if rows of a returning source are dropped as late, its event is a warning."""
+    """Under ``max``, if the rows of a returning source are dropped as late, the event of the source is a warning."""
     query, _ = two_sources("max")
     (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
     assert edges([back]) == [("source", 1, "ACTIVE")]
@@ -365,7 +362,7 @@ def test_late_rows_of_a_returning_input_are_a_warning() -> None:
 
 
 def test_earlier_late_rows_are_not_counted_on_return() -> None:
-    """When a source returns, only the rows that its present batch dropped are counted."""
+    """If a source returns, only the rows that its current batch dropped count."""
     query = Query(policy="max")
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -383,7 +380,7 @@ def kafka(*offsets: int) -> dict[str, dict[str, int]]:
 
 
 def test_partitions_become_idle_separately() -> None:
-    """Kafka partitions become idle separately. A single silent partition does not hold back the watermark."""
+    """Kafka partitions become idle separately. A single partition without rows does not hold back the watermark."""
     query, reported = Query(), []
     for second in range(60):
         moving = kafka(second, min(second, 10), min(second, 25))
@@ -400,7 +397,7 @@ def test_partitions_become_idle_separately() -> None:
 
 
 def test_a_removed_partition_is_not_idle() -> None:
-    """A partition that is missing from the offsets is not idle. A new partition is tracked from its first offset."""
+    """A partition that is missing in the offsets is not idle. A new partition is tracked from its first offset."""
     query, reported = Query(), []
     for second in range(30):
         offsets = kafka(second, second) if second < 5 else kafka(second)
@@ -429,7 +426,7 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
 @pytest.mark.parametrize("first", [1, 25, 299])
 @pytest.mark.parametrize("dense", [False, True])
 def test_rare_triggers_make_no_event(first: int, dense: bool) -> None:
-    """Rare triggers with data, every five minutes with a timeout of one minute, make no event.
+    """Triggers every five minutes, all with data, cause no event despite a timeout of one minute.
 
     The first gap may be shorter than the interval, because later triggers fire at multiples of the interval.
     """
@@ -453,7 +450,7 @@ def test_one_rare_trigger_without_data_makes_a_source_idle() -> None:
 
 
 def test_silence_is_idle_after_three_trigger_periods() -> None:
-    """Without Spark's idle reports, a query is idle only after three trigger periods, even with a short timeout."""
+    """Without idle reports, a query becomes idle only after three trigger periods, even with a short timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         query.batch(at, at - 310, 5, newest=at)
@@ -462,7 +459,7 @@ def test_silence_is_idle_after_three_trigger_periods() -> None:
 
 
 def test_a_running_batch_is_not_idle(query: Query) -> None:
-    """While a batch runs, a source is not idle, because Spark does not look for data."""
+    """While a batch runs, no source becomes idle, because Spark does not check for data."""
     query.job(2.5)
     assert query.next_deadline is None
     assert query.tick(500) == []
@@ -470,7 +467,7 @@ def test_a_running_batch_is_not_idle(query: Query) -> None:
 
 
 def test_rows_that_arrive_during_a_batch_are_in_the_next_batch() -> None:
-    """If a source had no rows during a long batch, it is idle only if the next batch contains no rows of it either."""
+    """If a source has no rows in a long batch, it is idle only if the next batch also has no rows of this source."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -493,7 +490,7 @@ def test_silence_counts_again_after_a_long_batch() -> None:
 
 @pytest.mark.parametrize(("timeout", "patience"), [(10, 600), (120, 1200)])
 def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patience: int) -> None:
-    """While its trigger period is unknown, a query becomes idle only after ten timeouts and ten minutes."""
+    """Until its trigger period is known, a query becomes idle only after ten timeouts and at least ten minutes."""
     query = Query(idle_timeout=timeout)
     query.batch(0, -10, 5, newest=0)
     assert query.tick(patience - 1) == []
@@ -501,7 +498,7 @@ def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patien
 
 
 def test_an_idle_report_is_sufficient_proof() -> None:
-    """After an idle report, only the timeout must pass, because Spark looked for data and found none."""
+    """After an idle report, only the timeout must pass, because Spark checked for data and found none."""
     query = Query()
     query.batch(0, -10, 5, newest=0)
     assert query.nothing(9) == []
@@ -514,7 +511,7 @@ def test_an_idle_report_is_sufficient_proof() -> None:
 
 
 def test_a_finished_query_does_not_become_idle(query: Query) -> None:
-    """A finished query does not become idle, even if late records follow."""
+    """A finished query does not become idle, even if late records arrive."""
     assert query.end() == []
     assert query.next_deadline is None
     assert query.batch(3, -7, 5) == []
@@ -546,7 +543,7 @@ def test_a_finished_application_does_not_become_idle(query: Query) -> None:
 
 
 def test_restart_without_a_known_end_starts_over(query: Query) -> None:
-    """If a query restarts without a known end, the earlier run is closed, and the new run has its own events."""
+    """If a query restarts without a known end, the earlier run ends, and the new run has its own events."""
     query.send(query_started("r2"))
     assert query.next_deadline is None
     assert query.tick(1000) == []
@@ -557,7 +554,7 @@ def test_restart_without_a_known_end_starts_over(query: Query) -> None:
 
 
 def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
-    """A repeated progress or the progress of an older batch changes no status."""
+    """A repeated progress, or the progress of an older batch, changes no status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
@@ -565,7 +562,7 @@ def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
 
 
 def test_a_clock_ahead_of_the_records_repeats_no_event(query: Query) -> None:
-    """If the clock is ahead of the records, events stay in order, and each event has its own id."""
+    """If the clock is ahead of the records, the events stay in order, and each event has its own id."""
     reported = []
     for second in range(3, 60, 3):
         reported += query.tick(second + 50)
@@ -583,7 +580,7 @@ DAY = 86_400
 
 
 def test_clock_set_back_does_not_delay_events(query: Query) -> None:
-    """After the clock was set back by a day, events are not delayed, and later changes have the corrected time."""
+    """If the clock is set back by a day, events are not delayed, and later changes have the new time."""
     # The tracker cannot distinguish a clock that is a day ahead from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
@@ -594,7 +591,7 @@ def test_clock_set_back_does_not_delay_events(query: Query) -> None:
 
 
 def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
-    """After the clock was set back, idle events have corrected times. If a time repeats, their event ids are new."""
+    """If the clock is set back, idle events have the new times. If a time repeats, their event ids are new."""
     reported = query.tick(100)
     assert edges(reported) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     reported += query.batch(DAY, 0, 5, newest=20)
@@ -608,7 +605,7 @@ def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
 
 
 def test_the_clock_waits_for_late_records() -> None:
-    """If records are late, the clock is compared with the times of the records that have arrived."""
+    """If records arrive late, the clock is compared with the times of the records that have arrived."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
