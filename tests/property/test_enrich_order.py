@@ -114,7 +114,7 @@ def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> Left:
 def test_each_row_leaves_once(
     seed: int, rows: int, chunk: int, buffer: int, width: int, keys: int | None, failing: int
 ) -> None:
-    """Each row leaves once, with its own answer or failure. Rows of one key, even with known answers, leave in order."""
+    """Each row leaves once, with its own answer or failure. Rows of one key leave in order."""
     random.seed(seed)
     delays = [random.choice([0.001, 0.001, 0.01, 1.0]) for _ in range(rows)]
 
