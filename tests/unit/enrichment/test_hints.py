@@ -1,4 +1,4 @@
-"""Tests of the hints about typical causes of failures."""
+"""Tests of hints about typical causes of failures."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def failure_in(fn: Any, given: Any) -> RowFailure:
 
 @pytest.mark.parametrize("fn", [attribute, item, spread])
 def test_a_function_of_one_row_that_receives_several(fn: Any) -> None:
-    """With batch_size, a function that reads its list like a row is named; a function of rows is not."""
+    """With batch_size, the hint names a function that uses its list like a row, but not a function of rows."""
     failure = failure_in(fn, [VALUES, VALUES])
     assert ONE in hint(Plan(fn, batch_size=2), failure)
     assert not hint(Plan(attributes, batch_size=2), failure)
@@ -123,7 +123,7 @@ def test_a_function_of_one_row_that_receives_several(fn: Any) -> None:
 @pytest.mark.parametrize("fn", [attributes, items])
 @pytest.mark.parametrize("column", VALUES.asDict())
 def test_a_function_of_several_rows_that_receives_one(fn: Any, column: str) -> None:
-    """Without batch_size, a function that iterates over its row is named, for values of each type."""
+    """Without batch_size, the hint names a function that iterates over its row, for values of each type."""
     failure = failure_in(fn, Row(**{column: VALUES[column]}))
     assert SEVERAL in hint(Plan(fn), failure)
     assert not hint(Plan(fn, batch_size=2), failure)

@@ -1,4 +1,4 @@
-"""Tests of the validation of a plan: invalid arguments are rejected immediately with one sentence."""
+"""Tests of the validation of a plan: invalid arguments are rejected at once, with one sentence."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def coroutine() -> int:
     ],
 )  # fmt: skip
 def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
-    """A function receives `ctx` as a second argument without a default or as an argument with this name."""
+    """A function receives `ctx` if it has a second argument without a default, or an argument with this name."""
     assert Plan(fn).wants_context is context
 
 
@@ -101,7 +101,7 @@ def test_valid_resources_are_accepted(resource: Any) -> None:
     ],
 )
 def test_invalid_resources_are_rejected(resource: Any, message: str) -> None:
-    """The message about an invalid resource is specific to the mistake."""
+    """The message about an invalid resource names the specific mistake."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(one, resource=resource)
 
@@ -126,7 +126,7 @@ async def returns_mapping(row: Any, ctx: Any) -> Mapping[str, Any]:
     ],
 )
 def test_annotations_must_agree_with_batch_size(fn: Any, batch_size: int | None, message: str) -> None:
-    """Annotations of the function must agree with `batch_size`, because otherwise every call would fail."""
+    """Annotations of the function must match `batch_size`, because otherwise every call would fail."""
     with pytest.raises(InvalidPlanError, match=message):
         Plan(fn, batch_size=batch_size)
     Plan(fn, batch_size=None if batch_size else 10)
@@ -157,7 +157,7 @@ def test_a_plan_can_be_pickled() -> None:
 
 
 def test_the_engine_needs_no_compiled_modules() -> None:
-    """The engine imports no compiled modules, because executors may lack them; the shipped code is pure Python."""
+    """The engine imports no compiled modules, which executors may lack. The shipped code is pure Python."""
     program = (
         "import sys, spark_events.enrichment.engine.engine as _\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"

@@ -46,7 +46,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 class Service:
-    """User function that counts its calls."""
+    """Function of a user that counts its calls."""
 
     def __init__(self) -> None:
         self.called: list[int] = []
@@ -71,7 +71,7 @@ def enriched(
 
 
 def test_a_second_worker_makes_no_call(url: str) -> None:
-    """Answers of one run are answers of the next ones, until the definition or the version changes or they expire."""
+    """Later runs use the answers of a run, until the definition or version changes or the answers expire."""
     service, ids = Service(), list(range(3_000))
     shared = Cache(store=RedisCache(url))
     first, counted = enriched(service, shared, ids, "a")
@@ -90,7 +90,7 @@ def test_a_second_worker_makes_no_call(url: str) -> None:
 
 
 def test_equal_rows_in_flight_share_one_call(url: str) -> None:
-    """Equal rows of one task make one call, and failures are not stored."""
+    """Equal rows of one task cause one call, and failures are not stored."""
     service = Service()
     shared = Cache(store=RedisCache(url))
     answers, counted = enriched(service, shared, [1, 2] * 500, "a")
@@ -108,7 +108,7 @@ def test_equal_rows_in_flight_share_one_call(url: str) -> None:
 
 @pytest.mark.parametrize("stored", [b"\xc1 no msgpack", b"\x91\xa1x", b"\x92\x01\x02", b"\x91\xc0", b"\x80\x04N."])
 def test_unreadable_answers_are_called_again(url: str, stored: bytes) -> None:
-    """Stored bytes that do not decode to this output, such as a pickle, are a cache miss: a call replaces them."""
+    """If stored bytes do not decode to this output, such as a pickle, a call replaces them."""
     service = Service()
     shared = Cache(store=RedisCache(url))
     enriched(service, shared, [1], "a")
@@ -122,7 +122,7 @@ def test_unreadable_answers_are_called_again(url: str, stored: bytes) -> None:
 
 
 def test_a_stopped_redis_delays_a_task_once(tmp_path: Path) -> None:
-    """A Redis that does not answer costs the time limit once; each row is called and none fails."""
+    """If Redis does not answer, the time limit is spent once. Each row is called, and none fails."""
     with redis_server(tmp_path) as address:
         service = Service()
         client = redis.Redis.from_url(address)
@@ -145,7 +145,7 @@ def test_a_stopped_redis_delays_a_task_once(tmp_path: Path) -> None:
 
 
 def test_without_a_server_all_rows_are_called() -> None:
-    """Without a server, all rows are called; the report has the reason, without the password."""
+    """Without a server, all rows are called. The report contains the reason, without the password."""
     service = Service()
     store = RedisCache("redis://:secret@127.0.0.1:1/0")
     assert "secret" not in repr(store)
@@ -158,7 +158,7 @@ def test_without_a_server_all_rows_are_called() -> None:
 
 
 class Odd:
-    """Store that misbehaves in one way."""
+    """Store with one kind of fault."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -184,7 +184,7 @@ class Odd:
 @pytest.mark.parametrize("how", ["short", "exit", "hangs", "writes", "opens"])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_no_store_fails_a_row(how: str, keyed: bool) -> None:
-    """No behavior of a store fails a row, changes the order of a key, or stalls a run."""
+    """Whatever a store does, no row fails, the order of a key does not change, and no run stalls."""
     store = Odd(how)
 
     @contextlib.asynccontextmanager
@@ -203,7 +203,7 @@ def test_no_store_fails_a_row(how: str, keyed: bool) -> None:
 
 
 def test_a_store_that_fails_is_opened_once_in_a_pause() -> None:
-    """Writes do not open the store, and the next task of the process does not try it during the pause."""
+    """Writes do not open the store. During the pause after an error, the next task of the process does not use it."""
     opened = 0
 
     @contextlib.asynccontextmanager
@@ -223,7 +223,7 @@ def test_a_store_that_fails_is_opened_once_in_a_pause() -> None:
 
 
 def test_writes_do_not_open_the_store() -> None:
-    """After a failed opening and its pause, only a lookup opens the store."""
+    """After a failed opening and the pause, only a lookup opens the store."""
     now, opened = 0.0, 0
 
     @contextlib.asynccontextmanager
@@ -254,7 +254,7 @@ def test_writes_do_not_open_the_store() -> None:
 
 
 def test_answers_of_every_type_survive() -> None:
-    """Answers of every type are equal after msgpack, as columns; structs may be tuples or mappings."""
+    """Answers of every type are equal after msgpack, as columns. Structs may be tuples or mappings."""
     kinds = {
         "text": (pa.string(), "ü"), "data": (pa.binary(), b"\x00"), "flag": (pa.bool_(), True),
         "whole": (pa.int32(), 5),
@@ -279,14 +279,14 @@ def test_answers_of_every_type_survive() -> None:
 
 
 def test_keys_are_the_same_in_every_process() -> None:
-    """The key of a request depends on its values only."""
+    """The key of a request depends only on the values of the request."""
     codec = AnswerCodec(SCHEMA, lambda _: None)
     assert codec.key((1, "a", None)) == "e2320090a743fa5f30c7b1fd8762eb2b"
     assert codec.key((1, "a", None)) != codec.key((1, "a", "None"))
 
 
 def test_contradictions_are_refused() -> None:
-    """Options that do nothing with a store, or without one, are refused."""
+    """Options that have no effect with a store, or without a store, are rejected."""
     store = RedisCache("redis://localhost")
     assert pickle.loads(pickle.dumps(store)) == store
     with pytest.raises(InvalidPlanError, match=r"Cache.ttl is 0; allowed: seconds above 0 with Cache.store"):

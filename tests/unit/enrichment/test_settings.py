@@ -1,4 +1,4 @@
-"""Tests of the options that users construct: invalid and contradictory values are rejected in one sentence."""
+"""Tests of the option classes: invalid and contradictory values are rejected with one sentence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CLASSES = [Auto, Budget, Buffer, Cache, CircuitBreaker, Key, Limits, OnFailure, 
         (Retry, {"initial": -1}, "Retry.initial is -1; allowed: seconds, 0 or more"),
         (Retry, {"initial": 5, "max": 1}, "Retry.max is 1; allowed: at least Retry.initial, which is 5"),
         (Retry, {"on": BaseException}, "Retry.on is <class 'BaseException'>; allowed: subclasses of Exception"),
-        # Retries after a cancellation are not allowed, because the cancelled call could not be stopped.
+        # CancelledError must not be retried: otherwise, a call could not be cancelled.
         (Retry, {"on": asyncio.CancelledError}, "CancelledError"),
         (Retry, {"on": "timeout"}, "Retry.on"),
         (Retry, {"on": []}, "Retry.on"),
@@ -119,16 +119,13 @@ def test_invalid_values_are_rejected(kind: Any, options: dict[str, Any], message
 
 
 def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
-    """The default timeout is at most the total timeout.
-
-    Only a timeout from the user may contradict the total timeout.
-    """
+    """The default timeout is at most the total timeout. Only a timeout of the user may contradict the total timeout."""
     assert Limits(total_timeout=10).timeout == 10
     assert Limits(timeout=None, total_timeout=10).timeout is None
 
 
 def test_the_default_number_of_calls_in_flight_fits_its_bounds() -> None:
-    """The default initial number is moved between given bounds."""
+    """If the user sets bounds, the default initial number is moved into these bounds."""
     assert (Auto(max=10).initial, Auto(min=50).initial, Auto(min=5, max=80).initial) == (10, 50, 20)
 
 
@@ -153,7 +150,7 @@ def test_options_are_immutable_and_can_be_pickled(given: Any) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_field_is_documented(kind: Any) -> None:
-    """The documentation describes every field of an option class, in the order of the fields."""
+    """The documentation describes every field of each option class, in the order of the fields."""
     documented = re.findall(
         r"^    (\w+): ", (inspect.getdoc(kind) or "").partition("Args:")[2].partition("Raises:")[0], re.M
     )

@@ -100,7 +100,7 @@ def summaries(*records: dict[str, Any], config: TranslateConfig = AT_ONCE) -> li
 
 # --- thresholds ---------------------------------------------------------------------------------
 
-#: Totals at the threshold, which have the problem, and totals just beyond the threshold, which do not.
+#: Totals that just reach the threshold and have the problem, and totals that just miss the threshold.
 LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "skew": (
         {"duration_p50_ms": 6 * SECOND, "duration_max_ms": 30 * SECOND},
@@ -120,7 +120,7 @@ LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_a_problem_begins_at_its_threshold(kind: str) -> None:
-    """At the documented default, a stage has exactly this problem. Just below the default, it has no problem."""
+    """At the documented default, a stage has exactly this problem. If it just misses the default, it has none."""
     has, has_not = LIMITS[kind]
     assert kinds(has) == [kind]
     assert kinds(has_not) == []
@@ -138,7 +138,7 @@ def test_tiny_tasks_are_many_and_short(tasks: int, median: int, found: bool) -> 
 
 
 def test_a_stage_without_a_successful_task_has_no_tiny_tasks() -> None:
-    """The median of no tasks is 0, which says nothing about their size."""
+    """Without tasks, the median is 0, which does not mean that the tasks are tiny."""
     short = {"duration_p50_ms": 0, "duration_max_ms": 0}
     assert kinds(short, tasks=6_000) == ["tiny-tasks"]
     assert kinds(short | {"slowest_task": -1}, tasks=6_000) == []
@@ -169,7 +169,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 def test_a_stage_can_have_all_problems_the_most_expensive_first() -> None:
-    """All kinds may occur together. They are sorted by the time that they cost."""
+    """All kinds of problems may occur together. They are sorted by the lost time."""
     found = problems(6_000, StageTotals(**{**SOUND, **EVERYTHING}), CORES, SummaryConfig())
     assert {problem.kind for problem in found} == set(KINDS)
     lost = {problem.kind: problem.lost_ms for problem in found}
@@ -187,13 +187,13 @@ def test_a_stage_can_have_all_problems_the_most_expensive_first() -> None:
 
 @pytest.mark.parametrize("millis", [50, 9_999])
 def test_a_short_stage_has_no_problem(millis: int) -> None:
-    """The same totals cause no problem in a stage that is shorter than events.summary.min-duration."""
+    """In a stage that is shorter than events.summary.min-duration, the same totals cause no problem."""
     assert kinds({**EVERYTHING, "ended": START + millis}, tasks=6_000) == []
     assert len(kinds({**EVERYTHING, "ended": START + 10_000}, tasks=6_000)) == len(KINDS)
 
 
 def test_a_stage_of_unknown_duration_has_no_problem() -> None:
-    """A stage has no problem if Spark sent no time of its submission."""
+    """A stage without a submission time has no problem."""
     assert kinds({**EVERYTHING, "started": 0}) == []
 
 
@@ -212,7 +212,7 @@ def test_a_stage_of_unknown_duration_has_no_problem() -> None:
     ],
 )
 def test_thresholds_are_settings(key: str, value: str, changes: dict[str, Any]) -> None:
-    """If a setting moves its threshold, the problem that the default finds is not reported."""
+    """If a setting changes the threshold, a problem at the default threshold is not reported."""
     assert kinds(changes)
     assert kinds(changes, config=settings(**{key: value})) == []
 
@@ -242,7 +242,7 @@ def test_a_wrong_price_is_an_error_in_the_settings(value: str) -> None:
     ],
 )
 def test_durations_have_two_units(millis: int, text: str) -> None:
-    """Durations are tested just below and at the change of each unit."""
+    """Durations are tested just below and at each change of the unit."""
     assert took(millis) == text
 
 
@@ -252,7 +252,7 @@ SKEWED = {"ended": START + 250 * SECOND, "duration_p50_ms": 10 * SECOND, "durati
 
 
 def test_the_sentence_of_a_slow_stage() -> None:
-    """The body names the application, the stage, what was slow, and why."""
+    """The body contains the application, the stage, the problem and its cause."""
     properties = {"spark.job.description": "nightly", "spark.sql.execution.id": "5"}
     totals = {**SKEWED, "task_ms": 900 * SECOND, "spill_disk_bytes": 3 * GIB + GIB // 4}
     [summary] = summaries(executor(), submitted(properties=properties), completed(totals=totals))
@@ -293,7 +293,7 @@ def test_a_failed_attempt_has_a_summary_too() -> None:
 
 
 def test_a_summary_opens_no_incident() -> None:
-    """A summary is neither an alarm nor a consequence, and is not held because of an alarm."""
+    """A summary is neither an alarm nor a consequence, and no alarm delays it."""
     for record in (completed(totals=SKEWED), completed(totals=EVERYTHING)):
         [summary] = summaries(submitted(), record, config=TranslateConfig())
         assert summary.severity is Severity.WARN
@@ -301,9 +301,9 @@ def test_a_summary_opens_no_incident() -> None:
 
 
 def test_a_stage_without_totals_has_no_summary() -> None:
-    """A stage has no totals if the listener was added while it ran, or if the shim is older.
+    """A stage without totals has no summary: the listener was added while it ran, or the shim is older.
 
-    A repeated end makes no second summary.
+    A repeated end of a stage causes no second summary.
     """
     assert summaries(submitted(), completed() | {"totals": None}) == []
     assert len(summaries(submitted(), completed(), completed())) == 1
@@ -311,14 +311,14 @@ def test_a_stage_without_totals_has_no_summary() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_stages_of_micro_batches_are_reported_only_if_configured(streaming: bool) -> None:
-    """events.streaming-stages.enabled also decides about summaries."""
+    """events.streaming-stages.enabled also applies to summaries."""
     properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "4"}
     config = dataclasses.replace(AT_ONCE, streaming_stages=streaming)
     assert len(summaries(submitted(properties=properties), completed(), config=config)) == streaming
 
 
 def test_a_debug_summary_is_shed_first() -> None:
-    """A full mailbox sheds summaries without a problem before other events, and the log omits these summaries."""
+    """A full mailbox sheds summaries without a problem first. The reporter `log` omits these summaries."""
     [summary] = summaries(submitted(), completed())
     job_change = msgspec.structs.replace(event(severity=Severity.DEBUG), name="JobStatusChangeEvent")
     assert priority_of(summary) < priority_of(event(severity=Severity.INFO)) < priority_of(job_change)
@@ -342,7 +342,7 @@ def test_a_task_occupies_the_cores_of_its_setting() -> None:
 
 
 def test_cores_count_while_their_executor_exists() -> None:
-    """The cores of an executor count only for the time in which the executor existed."""
+    """The cores of an executor count only while the executor exists."""
     removed = {"kind": "executor_removed", "executor_id": "2", "at": START, "time": START + 20 * SECOND}
     late = executor(3, 2, START + 90 * SECOND)
     [summary] = summaries(executor(), executor(2, 8), submitted(), removed, late, completed())
@@ -350,12 +350,12 @@ def test_cores_count_while_their_executor_exists() -> None:
 
 
 def test_idle_cores_are_found_in_a_stage_that_runs_alone() -> None:
-    """Control for the following tests: idle cores of a single stage are a problem."""
+    """Control for the following tests: if a single stage leaves cores idle, this is a problem."""
     assert is_idle(executor(), submitted(), completed(totals=IDLE))
 
 
 def test_a_stage_that_shares_the_executors_is_not_judged() -> None:
-    """Another stage may use the cores, whichever starts or ends first."""
+    """If another stage may have used the cores, idle cores are not a problem, whichever stage starts or ends first."""
     for others in ([submitted(4)], [submitted(4), completed(4)]):
         assert not is_idle(executor(), submitted(), *others, completed(totals=IDLE))
         assert not is_idle(executor(), *others[:1], submitted(), *others[1:], completed(totals=IDLE))
@@ -363,12 +363,12 @@ def test_a_stage_that_shares_the_executors_is_not_judged() -> None:
 
 
 def test_a_stage_beside_a_streaming_query_is_not_judged() -> None:
-    """Stages of micro-batches are not recorded, so the cores that they use are unknown."""
+    """If micro-batches run, idle cores are unknown, because stages of micro-batches are not recorded."""
     assert not is_idle(executor(), query_started(), submitted(), completed(totals=IDLE))
 
 
 def test_unknown_cores_are_not_judged() -> None:
-    """Cores are unknown if the listener was added after the executors, or after a restart of the sidecar."""
+    """After a restart of the sidecar, or if the listener was added after the executors, the cores are unknown."""
     assert not is_idle(submitted(), completed(totals=IDLE))
     successor = Translator(AT_ONCE)
     for record in (application_start(), executor()):
@@ -391,7 +391,7 @@ def execution(**fields: Any) -> dict[str, Any]:
 
 
 def test_events_name_what_a_sql_execution_reads_and_writes() -> None:
-    """The summary of a stage and the events of a job have description, sources and targets of their execution."""
+    """The summary of a stage and the events of a job contain the description, sources and targets of their execution."""
     job = {"kind": "job_start", "at": START, "job_id": 1, "time": START, "properties": SQL}
     end = {"kind": "job_end", "at": START, "job_id": 1, "time": START, "failure": {"chain": [{"type": "a.B"}]}}
     translator = Translator(AT_ONCE)
@@ -410,7 +410,7 @@ def test_events_name_what_a_sql_execution_reads_and_writes() -> None:
 
 
 def test_an_unknown_execution_has_only_its_id() -> None:
-    """Control: the start of another execution is not used."""
+    """Control: the start of another execution has no effect."""
     [summary] = summaries(execution(execution_id=6), submitted(properties=SQL), completed())
     assert summary.attributes["spark.sql.execution.id"] == "5"
     assert not {"spark.sql.description", "spark.sql.reads", "spark.sql.writes"} & summary.attributes.keys()
@@ -433,7 +433,7 @@ def application_totals(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_sentence_of_an_application() -> None:
-    """The body has jobs, core-hours, cost and the time lost in retries; the attributes have all sums."""
+    """The body contains jobs, core-hours, cost and the time lost in retries; the attributes contain all sums."""
     [summary] = summaries(application_totals(), config=TranslateConfig(summary=settings(core_hour_price="0.25")))
     assert summary.body == (
         "Application 'etl' has ended: 2 of 20 jobs failed, its tasks used 6.00 of 8.00 core-hours (25% idle),"
@@ -456,7 +456,7 @@ def test_the_sentence_of_an_application() -> None:
 
 
 def test_small_core_hours_keep_two_digits() -> None:
-    """An application of seconds does not show 0.00 core-hours."""
+    """The summary of an application that ran a few seconds does not contain 0.00 core-hours."""
     [summary] = summaries(application_totals(busy_ms=3_600, core_ms=12_345))
     assert "its tasks used 0.001 of 0.0034 core-hours (71% idle)" in summary.body
 
@@ -506,7 +506,7 @@ def failing(number: int, reason: str, at: int) -> list[dict[str, Any]]:
 
 
 def test_a_failure_of_several_levels_counts_once() -> None:
-    """If a stage, its job and the application fail for one reason, this reason counts as one failure per job."""
+    """If a stage, its job and the application fail for one reason, they count as one failure per job."""
     disk, value = "java.io.IOException: No space left on device", "java.lang.NumberFormatException: x"
     records = [*failing(1, disk, START), *failing(2, disk, START + 1), *failing(3, value, START + 2)]
     end = application_end("PROGRAM_FAILED", exit_code=1)
@@ -516,7 +516,7 @@ def test_a_failure_of_several_levels_counts_once() -> None:
 
 
 def test_failures_of_two_jobs_count_twice_in_any_order() -> None:
-    """Two stages, then their jobs with one cause are two failures, interleaved or not."""
+    """Two stages and their jobs that fail with one cause are two failures, in any order."""
     one, other = (failing(number, "java.io.IOException: No space left on device", START) for number in (1, 2))
     mixed = [record for pair in zip(one, other, strict=True) for record in pair]
     assert failures_of(summaries(*mixed, application_totals())[-1]) == {"DISK_FULL": 2}
@@ -540,7 +540,7 @@ def queries_of(summary: Event) -> dict[str, dict[str, Any]]:
 
 @given(durations=st.lists(st.integers(1, 10_000_000), min_size=1, max_size=60))
 def test_numbers_of_a_query_equal_a_simple_computation(durations: list[int]) -> None:
-    """Batches and rows are exact; p50 and p99 are at most 1.2 % from the value of their rank."""
+    """Batches and rows are exact. The quantiles p50 and p99 differ by at most 1.2 % from the exact value."""
     records = [
         query_progress(batch, numInputRows=batch + 1, durationMs={"addBatch": 1, "triggerExecution": each})
         for batch, each in enumerate(durations)
@@ -563,7 +563,7 @@ def test_a_trigger_without_data_is_not_a_batch() -> None:
 
 
 def test_twenty_queries_have_numbers_and_other_queries_have_one_sum() -> None:
-    """The number of attributes is bounded, however many queries an application runs."""
+    """The number of attributes is bounded, regardless of the number of queries."""
     records = [query_progress(0, f"r{number}", f"q{number}", name=f"query {number}") for number in range(25)]
     [summary] = summaries(*records, application_totals())
     found = queries_of(summary)
@@ -573,7 +573,7 @@ def test_twenty_queries_have_numbers_and_other_queries_have_one_sum() -> None:
 
 
 def test_the_overdue_time_of_a_query() -> None:
-    """Overdue time is counted from the limit to the recovery, or to the summary if the work is still overdue."""
+    """Overdue time counts from the limit to the recovery, or to the summary if the work is still overdue."""
     config = dataclasses.replace(AT_ONCE, deadline=DeadlineConfig(progress=60.0, resources=None))
     answer = {
         "kind": "inspection",
@@ -596,7 +596,7 @@ def test_the_overdue_time_of_a_query() -> None:
 
 
 def test_usage_and_cost_of_enrichments_are_summed() -> None:
-    """Usage and cost of the EnrichmentEvents that the driver makes count; other numbers do not."""
+    """Usage and cost come from the EnrichmentEvents that the driver creates; other numbers are ignored."""
     counts = EngineCounts()
     counts.usage = 10.0
     report = PartitionReport(0, 5, 0, (), counted(counts, []), {})
@@ -623,14 +623,14 @@ def spent_by(*functions: str, **numbers: float) -> dict[str, Any]:
 
 
 def test_cost_is_summed_and_usage_is_summed_per_function() -> None:
-    """Functions have different units of usage, such as tokens and characters, but one currency."""
+    """Functions have different units of usage, such as tokens and characters, but one currency for the cost."""
     found = spent_by("embed", "translate", "embed", cost=0.25, usage=10, rows=5)
     assert found == {"cost": 0.75, "embed.usage": 20, "translate.usage": 10}
     assert spent_by("embed", rows=5) == {}
 
 
 def test_twenty_functions_have_their_own_usage() -> None:
-    """The number of attributes is bounded, however many functions an application calls."""
+    """The number of attributes is bounded, regardless of the number of functions."""
     found = spent_by(*(f"f{number}" for number in range(25)), "f0", usage=1)
     assert len(found) == 21
     assert (found["f0.usage"], found["f19.usage"], found["(others).usage"]) == (2, 1, 5)
@@ -648,7 +648,7 @@ def attempt_of(line: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.jsonl")), ids=lambda log: log.stem)
 def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
-    """The sums of a replay equal those of the log's lines about tasks and executors, added up here."""
+    """The sums of a replay equal sums that this test computes from the log's lines about tasks and executors."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     tasks = [line for line in lines if line["Event"] == "SparkListenerTaskEnd"]
     translator = Translator(dataclasses.replace(AT_ONCE, streaming_stages=True))
@@ -668,7 +668,7 @@ def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
     assert len(stages) == sum(line["Event"] == COMPLETED for line in lines) > 0
     for stage in stages:
         key = stage["spark.stage.id"], stage["spark.stage.attempt"]
-        # Tasks may end after their stage has failed; only the application's totals include them.
+        # Tasks may end after their stage has failed. Only the application's totals include these tasks.
         end = next(
             i for i, line in enumerate(lines) if line["Event"] == COMPLETED and attempt_of(line["Stage Info"]) == key
         )
@@ -687,7 +687,7 @@ def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
 
 @given(application=applications(), delay=st.integers(0, 2_000))
 def test_live_and_replayed_summaries_are_equal(application: Application, delay: int) -> None:
-    """Live and replayed summaries are equal, although only records of a driver have numbers and arrive late."""
+    """Live and replayed summaries are equal, although a driver's records are numbered and arrive late."""
     config = dataclasses.replace(AT_ONCE, streaming_stages=True)
     live, replay = Translator(config), Translator(config)
     lines = [*application.records, application_totals()]

@@ -1,4 +1,4 @@
-"""Tests of output columns that are derived from classes."""
+"""Tests of output columns that spark-events derives from classes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_only_optional_fields_are_nullable() -> None:
     ],
 )
 def test_other_types_are_rejected(model: type, message: str) -> None:
-    """A field of an unsupported type is rejected with its path, its type and the allowed types."""
+    """A field of an unsupported type is rejected, with its path, its type and the allowed types."""
     df: Any = type("DF", (), {"columns": []})()
     with pytest.raises(InvalidPlanError, match=message):
         output_of(df, model)

@@ -47,7 +47,7 @@ def test_help_names_every_argument(function: Any) -> None:
     ],
 )
 def test_unknown_arguments_are_rejected_with_the_correct_name(function: Any, name: str, message: str) -> None:
-    """An unknown argument is rejected before all other checks, and the message names the correct argument."""
+    """An unknown argument is rejected before all other checks. The message contains the correct argument."""
     with pytest.raises(InvalidPlanError) as caught:
         function(None, lookup, output="x long", **{name: 1})
     assert str(caught.value).startswith(function.__name__ + message)

@@ -1,4 +1,4 @@
-"""Tests of output schemas, including types that the installed Spark version does not support."""
+"""Tests of output schemas, including types that the installed Spark version does not have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _INTERNAL = "org.apache.spark.SparkException: [INTERNAL_ERROR] no output of that
     ],
 )  # fmt: skip
 def test_an_unparsable_schema_is_rejected_with_spark_s_reason(message: str, reason: str) -> None:
-    """The message about an unparsable schema contains Spark's reason, without the text that Py4J adds."""
+    """The message about an invalid schema contains Spark's reason, without the text that Py4J adds."""
 
     def refuse(rows: list[Any], schema: str) -> None:
         raise RuntimeError(message)
@@ -85,14 +85,14 @@ _TWINS = StructType([StructField("a", StringType()), StructField("b", StringType
     ],
 )  # fmt: skip
 def test_an_invalid_output_is_rejected_with_the_allowed_values(output: Any, read: Any, message: str) -> None:
-    """The message about an invalid output names its location, the allowed values and only given arguments."""
+    """The message about an invalid output contains its location, the allowed values, and only given arguments."""
     with pytest.raises(InvalidPlanError) as caught:
         output_of(_spark_that(read), output or read)
     assert message in str(caught.value)
 
 
 class UnknownType(DataType):
-    """Type that a future PySpark may add."""
+    """Type that a future PySpark version may add."""
 
 
 #: Types that only some PySpark versions have.
@@ -140,7 +140,7 @@ def test_a_column_unsupported_by_arrow_is_named_with_its_type(kind: DataType, de
 
 
 def test_columns_supported_by_arrow_are_accepted() -> None:
-    """Columns that Arrow supports are accepted, even if names of their fields differ only in case."""
+    """Columns that Arrow supports are accepted, even if the names of their fields differ only in case."""
     kinds: list[DataType] = [
         StringType(), DayTimeIntervalType(), NullType(), TimestampNTZType(), DecimalType(38, 3),
         StructType([StructField("a", StringType()), StructField("A", BinaryType())]), StructType([]),

@@ -1,4 +1,4 @@
-"""Tests of the driver's channel, which notifies workers of an abandoned batch over real connections."""
+"""Tests of the driver's channel, which stops the tasks of an abandoned batch, over real connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 10
-#: Bytes that differ from the stop message and from texts that are derived from the stop message.
+#: Bytes that differ from the stop message, and from all texts that are derived from it.
 OTHER = b"w" * 16
 FIRST = TaskAttempt(partition=3, stage=5, number=0, task=10)
 
@@ -41,14 +41,14 @@ def channel() -> Iterator[DriverChannel]:
 
 
 def connected(address: ChannelAddress, greeting: bytes = b"") -> socket.socket:
-    """Connect like a task, send the greeting, and return the connection."""
+    """Connect like a task, send the hello message, and return the connection."""
     made = socket.create_connection((address.host, address.port), SECONDS)
     made.sendall(greeting)
     return made
 
 
 def connected_and_registered(channel: DriverChannel, attempt: TaskAttempt) -> socket.socket:
-    """Connect like a task and return after the channel has registered and answered the task."""
+    """Connect like a task, and return when the channel has registered and answered the task."""
     made = connected(channel.address, channel.address.hello(attempt))
     wait_for(lambda: attempt in channel._tasks)
     channel._background.submit(_nothing()).result(SECONDS)
@@ -56,7 +56,7 @@ def connected_and_registered(channel: DriverChannel, attempt: TaskAttempt) -> so
 
 
 def wait_for(probe: Callable[[], object]) -> None:
-    """Poll until a condition is true, because the channel's loop runs in another thread."""
+    """Poll until a condition is true; the loop of the channel runs in another thread."""
     deadline = time.monotonic() + SECONDS
     while not probe():
         assert time.monotonic() < deadline
@@ -64,7 +64,7 @@ def wait_for(probe: Callable[[], object]) -> None:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Read from a connection until the peer closes the connection."""
+    """Read from a connection until the peer closes it."""
     with connection:
         return b"".join(iter(lambda: connection.recv(4096), b""))
 
@@ -90,7 +90,7 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
         assert channel is not None
         with channel.address.listening(loop, FIRST, notified.set):
             pass
-    # After a later step of the loop, the cancelled task of the loop has ended.
+    # After one more iteration of the loop, the cancelled task has ended.
     loop.submit(_nothing()).result(SECONDS)
     assert not notified.is_set()
 
@@ -98,7 +98,7 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
 def test_a_task_that_ends_while_connecting_closes_its_connection(
     loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that ends while connecting, as with an empty partition, closes its connection without a warning."""
+    """If a task ends while it connects, as for an empty partition, its connection is closed without a warning."""
     there, ended, connect = threading.Event(), threading.Event(), asyncio.open_connection
 
     async def until_it_has_ended(*address: Any) -> Any:
@@ -163,7 +163,7 @@ def test_a_task_accepts_only_its_own_driver_s_message(loop: BackgroundLoop, answ
 def test_a_replaced_task_is_notified_at_once(
     loop: BackgroundLoop, channel: DriverChannel, newer: TaskAttempt, comes_first: bool
 ) -> None:
-    """When a new attempt of a stage replaces a task, the old task is notified, whichever task connects first."""
+    """If a new attempt of a stage replaces a task, the old task is notified, whichever task connects first."""
     notified, wrongly = threading.Event(), threading.Event()
     both = [(FIRST, notified), (newer, wrongly)]
 
@@ -180,7 +180,7 @@ def test_a_replaced_task_is_notified_at_once(
 
 
 def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverChannel) -> None:
-    """A task that connects after its replacement is notified, because the channel remembers finished tasks."""
+    """If a task connects after its replacement, it is notified, because the channel remembers finished tasks."""
     connected_and_registered(channel, FIRST._replace(task=11)).close()
     wait_for(lambda: not channel._tasks)
     late = connected_and_registered(channel, FIRST)
@@ -190,12 +190,12 @@ def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverC
 @pytest.mark.parametrize(
     ("second", "repeated"),
     [
-        (FIRST._replace(task=11, number=1), True),  # Spark uses the copy that ends first.
+        (FIRST._replace(task=11, number=1), True),  # Spark uses the copy that finishes first.
         (FIRST._replace(task=11, partition=4), False),
     ],
 )
 def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttempt, repeated: bool) -> None:
-    """A task without a replacement is notified only when its batch ends."""
+    """A task without a replacement is notified only at the end of its batch."""
     tasks = {attempt: connected_and_registered(channel, attempt) for attempt in (FIRST, second)}
     assert channel.repeated == repeated
     for connection in tasks.values():
@@ -219,7 +219,7 @@ def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttemp
     ],
 )
 def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greeting: bytes) -> None:
-    """A connection without the secret is closed after as many bytes as a greeting has."""
+    """A connection without the secret is closed after as many bytes as a hello message has."""
     with connected_and_registered(channel, FIRST) as task:
         with contextlib.suppress(ConnectionError):
             assert received(connected(channel.address, greeting)) == b""
@@ -231,7 +231,7 @@ def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greet
 
 
 def test_a_repeated_greeting_is_rejected(channel: DriverChannel) -> None:
-    """A connection that repeats a greeting is closed, and the original task is still notified."""
+    """A connection that repeats another task's hello message is closed. The other task is still notified."""
     with connected_and_registered(channel, FIRST) as task:
         assert received(connected(channel.address, channel.address.hello(FIRST))) == b""
         channel.stop_all()
@@ -240,7 +240,7 @@ def test_a_repeated_greeting_is_rejected(channel: DriverChannel) -> None:
 
 @contextlib.contextmanager
 def opened(**limits: Any) -> Iterator[DriverChannel]:
-    """Open a channel with the given limits for silent clients."""
+    """Open a channel with these limits for clients that send nothing."""
     channel = DriverChannel(**limits)
     assert channel.open(LOOPBACK, LOOPBACK)
     try:
@@ -250,14 +250,14 @@ def opened(**limits: Any) -> Iterator[DriverChannel]:
 
 
 def test_a_silent_client_is_disconnected() -> None:
-    """A client that sends no greeting, or sends it too slowly, is disconnected."""
+    """A client that sends no hello message, or sends it too slowly, is disconnected."""
     with opened(hello_seconds=0.05) as channel:
         assert received(connected(channel.address)) == b""
         assert received(connected(channel.address, channel.address.hello(FIRST)[:-1])) == b""
 
 
 def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
-    """A client without a greeting is not notified, because the client may not be a task of this batch."""
+    """A client without a hello message is not notified, because the client may not be a task of this batch."""
     silent = connected(channel.address)
     wait_for(lambda: channel._strangers == 1)
     channel.stop_all()
@@ -266,7 +266,7 @@ def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
 
 
 def test_the_number_of_silent_clients_is_limited() -> None:
-    """The number of silent clients is limited. The limit affects no task, whether it connects before or after them."""
+    """The number of silent clients is limited. Tasks can connect before and after these clients."""
     with opened(most_strangers=2) as channel:
         with connected_and_registered(channel, FIRST), connected(channel.address), connected(channel.address):
             wait_for(lambda: channel._strangers == 2)
@@ -277,7 +277,7 @@ def test_the_number_of_silent_clients_is_limited() -> None:
 
 
 def test_an_unreachable_driver_stops_no_task(loop: BackgroundLoop) -> None:
-    """An unreachable driver, for example behind a firewall, costs one connection attempt and stops no task."""
+    """If the driver is unreachable, for example behind a firewall, a task tries to connect once and then continues."""
     notified = threading.Event()
     with socket.create_server((LOOPBACK, 0)) as closed:
         port = closed.getsockname()[1]
@@ -301,14 +301,14 @@ def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> No
 
 
 def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """If the channel cannot bind its address, as for an address of another machine, it logs the failure."""
+    """If the channel cannot bind its address, for example an address of another machine, the failure is logged."""
     with opened_channel("192.0.2.1", "192.0.2.1") as channel:
         assert channel is None
     assert "no port opens at 192.0.2.1" in caplog.text
 
 
 class KnownSession:
-    """Double of a driver session that knows the attempts of stages and the blocks of partitions."""
+    """Double of a driver session with known attempts of stages and known blocks of partitions."""
 
     def __init__(self, attempts: dict[int, int], blocks: list[int], speculates: str | None) -> None:
         self.attempts, self.blocks, self.asked = attempts, blocks, 0
@@ -335,7 +335,7 @@ def judged(
     repeated: bool | None = False,
     copies: int = 1,
 ) -> tuple[bool, int]:
-    """Return whether a partition may have two results, and the number of queried partitions."""
+    """Return whether a partition may have two results, and how many partitions were queried."""
     session: Any = KnownSession(attempts, blocks, speculates)
     rdd = SimpleNamespace(getNumPartitions=lambda: len(blocks))
     reports = [PartitionReport(part, 1, 0, (), {}, {}, stage=5) for part in range(len(blocks))]
@@ -351,12 +351,12 @@ def test_a_single_attempt_has_one_result() -> None:
 
 @pytest.mark.parametrize("repeated", [None, False])
 def test_a_repeated_stage_may_have_two_results(repeated: bool | None) -> None:
-    """A partition of a repeated stage may have two results, because the older attempt may still store a result."""
+    """A partition of a repeated stage may have two results, because the older attempt may still store its result."""
     assert judged({5: 2}, [1, 1], None, repeated) == (True, 0)
 
 
 def test_two_tasks_of_a_partition_may_have_two_results() -> None:
-    """A partition with two tasks, of any stage, may have two results."""
+    """A partition with two tasks, even of different stages, may have two results."""
     assert judged({5: 1}, [1, 1], None, True) == (True, 0)
 
 
@@ -365,7 +365,7 @@ def test_two_tasks_of_a_partition_may_have_two_results() -> None:
     [([1, 1, 1], 1, False), ([1, 2, 1], 1, True), ([2, 1], 2, False), ([2, 3], 2, True), ([], 1, False)],
 )
 def test_with_speculation_the_blocks_are_counted(blocks: list[int], copies: int, double: bool) -> None:
-    """With speculation, the blocks of each partition are counted, because the driver may not know about a task yet."""
+    """With speculation, the blocks of each partition are counted, because the driver may not know every task yet."""
     assert judged({5: 1}, blocks, "TRUE", None, copies) == (double, len(blocks))
 
 
@@ -376,6 +376,6 @@ def test_uncountable_blocks_may_be_two_results() -> None:
 
 
 def test_blocks_are_counted_for_a_forgotten_stage() -> None:
-    """If Spark has forgotten a stage, as with a small ``spark.ui.retainedStages``, the blocks are counted."""
+    """If Spark has forgotten a stage, as with a low ``spark.ui.retainedStages``, the blocks are counted."""
     assert judged({}, [1, 2]) == (True, 2)
     assert judged({}, [1, 1]) == (False, 2)

@@ -35,7 +35,7 @@ def ignored() -> None:
 
 
 def test_tasks_lease_from_the_driver(loop: BackgroundLoop) -> None:
-    """Places that one task returns at its end are leased to another one."""
+    """When a task ends, it returns its calls in flight, and the driver leases them to another task."""
     limits = JobLimits(in_flight=2)
     first, second = JobShare(limits, None), JobShare(limits, None)
 
@@ -68,7 +68,7 @@ def test_a_stopped_task_is_notified_while_it_leases(loop: BackgroundLoop) -> Non
 
 
 def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLoop) -> None:
-    """What a call did not use is available to others, although its task has ended."""
+    """The unused part of a call's estimate is available to other calls, even if the task has ended."""
     limits = JobLimits(amount_per_minute=100)
     ledger = Ledger(limits)
     share = JobShare(limits, Budget(100, cost=float, usage=lambda _: 1))
@@ -96,7 +96,7 @@ def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLo
     ],
 )
 def test_a_foreign_ask_ends_the_connection(message: bytes) -> None:
-    """An ask with another secret, of any length, gets no lease."""
+    """A request with another secret, of any length, receives no lease."""
     with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(calls_per_second=10))) as channel:
         assert channel is not None
         address = channel.address
@@ -106,7 +106,7 @@ def test_a_foreign_ask_ends_the_connection(message: bytes) -> None:
 
 
 def test_an_ask_cannot_be_repeated() -> None:
-    """Each ask has a number, so a recorded one gets no second lease."""
+    """Each request has a number, so a repeated request receives no second lease."""
     with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(calls_per_second=10))) as channel:
         assert channel is not None
         address = channel.address
@@ -122,7 +122,7 @@ def test_an_ask_cannot_be_repeated() -> None:
 
 @pytest.mark.parametrize("is_refused", [True, False])
 def test_a_task_without_the_driver_is_on_its_own(loop: BackgroundLoop, is_refused: bool) -> None:
-    """If no connection opens, or it ends, the share runs elsewhere, with the reason."""
+    """If no connection opens, or if the connection closes, the task continues without the driver, with the reason."""
     reason: Future[str] = Future()
 
     async def alone(why: str) -> None:
@@ -155,7 +155,7 @@ def test_silent_workers_lose_their_places() -> None:
 
 
 def test_an_error_of_the_ledger_ends_the_calls() -> None:
-    """Otherwise they would wait forever."""
+    """An error of the ledger ends all waiting calls. Otherwise, these calls would wait forever."""
 
     async def broken(_: Ask) -> Lease:
         raise KeyError("lease")
@@ -172,7 +172,7 @@ def test_an_error_of_the_ledger_ends_the_calls() -> None:
 
 
 def test_places_are_returned_only_in_larger_numbers() -> None:
-    """Calls that come and go do not ask for each one; the last call returns all places."""
+    """Calls in quick succession do not send one request each. The last call returns all calls in flight."""
     limits, asks = JobLimits(in_flight=32), []
     ledger, returned = Ledger(limits), asyncio.Event()
 
@@ -190,7 +190,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
         for _ in range(20):
             share.ended()
             share.ended()
-            # Longer than the time in which calls collect.
+            # Longer than the time for which requests are collected.
             await asyncio.sleep(0.01)
             for _ in range(2):
                 await share.wait(0.0, again=False)
@@ -205,7 +205,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
 
 @pytest.mark.parametrize(("ledger", "small"), [(None, True), (Ledger(JobLimits(in_flight=1)), False)])
 def test_a_connection_with_leases_buffers_whole_asks(ledger: Ledger | None, small: bool) -> None:
-    """With the buffer of a hello message, asyncio would pause the connection at each ask."""
+    """The buffer holds a whole request. With the small buffer for hello messages, asyncio would pause each time."""
     seen: Future[str] = Future()
 
     class Channel(DriverChannel):

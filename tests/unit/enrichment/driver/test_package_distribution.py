@@ -1,4 +1,4 @@
-"""Tests of the package archive for executors, which requires only pyarrow."""
+"""Tests of the package archive for executors, which needs only pyarrow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_archive_has_only_the_package_s_sources() -> None:
 
 
 def test_the_engine_imports_from_the_archive_alone() -> None:
-    """The engine imports from the archive without site-packages, and therefore without msgspec and tenacity."""
+    """The engine can be imported from the archive without site-packages, and therefore without msgspec and tenacity."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import spark_events.enrichment.engine.engine as engine\n"
@@ -38,7 +38,7 @@ def test_the_engine_imports_from_the_archive_alone() -> None:
 
 
 def test_the_archive_does_not_depend_on_the_installation_time(tmp_path: Path) -> None:
-    """Two installations build the same archive, because a Connect session rejects a changed file with the same name."""
+    """Two installations build the same archive: a Connect session rejects a changed file of the same name."""
     package = Path(shipping.__file__).parents[2]
     one, another = tmp_path / "one", tmp_path / "another"
     for copy in (one, another):
@@ -53,7 +53,7 @@ def test_the_archive_does_not_depend_on_the_installation_time(tmp_path: Path) ->
 
 
 def test_an_incomplete_archive_is_never_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the incomplete archive is not shipped, and the next query writes the archive again."""
+    """If the disk is full, the incomplete archive is not shipped. The next query writes the archive again."""
     monkeypatch.setattr(shipping, "_archive", None)
     monkeypatch.setattr(shipping, "_folder", None)
     write = Path.write_bytes

@@ -1,4 +1,4 @@
-"""Tests of the number of tasks that share a rate, computed from cluster and plan data without Spark."""
+"""Tests of the number of tasks that share a rate, computed from data of the cluster and the plan, without Spark."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def frame(
 ) -> Any:
     """Return a DataFrame of a new application.
 
-    Executors have four cores on YARN and Kubernetes. On other clusters, the number is unknown unless it is set.
-    If ``partitions`` is None, Spark determines the number of partitions at run time.
+    Executors have four cores on YARN and Kubernetes. On other clusters, the number is unknown unless it is set. If
+    ``partitions`` is None, Spark determines the number of partitions at run time.
     """
     is_known = master == "yarn" or master.startswith("k8s://") or "spark.executor.cores" in settings
     settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
     each = int(settings["spark.executor.cores"]) // int(settings.get("spark.task.cpus", 1)) if is_known else 1
     profile = SimpleNamespace(maxTasksPerExecutor=lambda _: each, isCoresLimitKnown=lambda: is_known)
-    remembered = [executor(0, slots=0), *(ever or [])]  # Spark's list of executors includes the driver.
+    remembered = [executor(0, slots=0), *(ever or [])]  # Spark's list of executors also contains the driver.
     executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda index: remembered[index])
 
     def status_store() -> Any:
@@ -99,7 +99,7 @@ def frame(
     [
         (frame({}, now=8, partitions=None), 8),
         (frame({}, now=8, partitions=3), 3),
-        # Idle executors have been removed, and new ones start for this batch.
+        # Idle executors were removed, and new executors start for this batch.
         (frame(MOST, now=0, partitions=None), 40),
         (frame(MOST, now=8, partitions=None), 40),
         (frame(MOST, now=44, partitions=None), 44),
@@ -109,7 +109,7 @@ def frame(
         (frame(DYNAMIC, now=4, partitions=6), 6),
         (frame(DYNAMIC, now=4, partitions=None), None),
         (frame(MOST, now=4, partitions=None, master=STANDALONE), None),
-        # A standalone cluster has the additional limit spark.cores.max, which other clusters ignore.
+        # A standalone cluster also has the limit spark.cores.max, which other clusters ignore.
         (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, partitions=None, master=STANDALONE), 12),
         (
             frame(
@@ -141,7 +141,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
         (frame(TEN, now=0, partitions=None, master="k8s://https://host"), 40),
         (frame({**TEN, "spark.task.cpus": "3"}, now=1, partitions=None), 10),
         (frame(TEN, now=4, partitions=100), 40),
-        # The result is at most the number of the batch's partitions and at least the number of present tasks.
+        # The result is at most the number of partitions of the batch, and at least the number of existing task slots.
         (frame(TEN, now=4, partitions=3), 3),
         (frame(TEN, now=44, partitions=None), 44),
         # Spark's default is two executors.
@@ -150,7 +150,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # All possible cores count. If executor and task sizes are known, only whole executors and whole tasks count.
+        # All possible cores count. If the sizes of executors and tasks are known, only whole executors and tasks count.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
@@ -166,10 +166,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
     ],
 )
 def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
-    """Requested executors count before they register.
-
-    Otherwise each of them would exceed the rate of a running batch.
-    """
+    """Requested executors count before they register. Otherwise, each would exceed the rate of a running batch."""
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
@@ -178,9 +175,9 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
     [
         ([], 4),
         ([executor(1), executor(1)], 8),
-        # These executors were lost and are not replaced yet.
+        # These executors were lost and have not been replaced yet.
         ([executor(1), executor(1), executor(1, 90)], 12),
-        # Each executor has replaced the previous executor.
+        # Each executor replaced the previous executor.
         ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
         ([executor(1, 5, slots=16), executor(7)], 16),
         ([executor(1, slots=1)], 4),
@@ -189,10 +186,10 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
 def test_without_a_known_limit_past_executors_are_counted(
     ever: list[Any], slots: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a known limit, as on a standalone cluster, past executors count, and a warning is logged once."""
+    """Without a known limit, as on a standalone cluster, past executors count, and one warning is logged."""
     caplog.set_level("WARNING")
     df = frame({}, now=4, partitions=None, master=STANDALONE, ever=ever)
-    # Without a rate, past executors are not queried.
+    # Without a rate, the driver does not query past executors.
     assert tasks_at_a_time(df, Plan(fn), None) == 4
     assert caplog.messages == []
     for _ in range(2):
@@ -210,7 +207,7 @@ def test_without_a_known_limit_past_executors_are_counted(
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        # The number of partitions limits the batch's tasks, even if executors are added.
+        # The number of partitions limits the tasks of a batch, even if executors are added.
         (frame({}, now=4, partitions=4, master=STANDALONE, ever=[executor(1)]), 4),
         (frame({}, now=4, partitions=8, master=STANDALONE, ever=[executor(1), executor(1, 2)]), 8),
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
@@ -225,7 +222,7 @@ def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: 
 
 
 def test_an_unavailable_executor_history_is_ignored() -> None:
-    """If the history of executors is unavailable, it is ignored; Spark does not guarantee this interface."""
+    """If the history of executors is unavailable, it is ignored, because Spark does not guarantee this interface."""
     df = frame({}, now=4, partitions=None, master=STANDALONE)
     assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
 
@@ -244,7 +241,7 @@ def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
 
 @pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
 def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """A long wait before a task's first call, as with a very large maxExecutors, is logged: the task seems to hang."""
+    """A long wait before a task's first call is logged, as with a very large maxExecutors: the task seems to hang."""
     caplog.set_level("WARNING")
     check_tasks(Plan(fn, rate_limit=20), tasks)
     messages = [
@@ -258,7 +255,7 @@ async def fn(row: Any) -> None: ...
 
 
 def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> None:
-    """If Spark knows no number, the slots that exist now are assumed, for tasks that cannot reach the driver."""
+    """If Spark knows no limit, the number of existing slots is used, for tasks that cannot reach the driver."""
     caplog.set_level("WARNING")
     plan = Plan(fn, max_in_flight_job=10)
     df = frame(DYNAMIC, now=4, partitions=None)
@@ -294,7 +291,7 @@ OverConnect.__module__ = "pyspark.sql.connect.dataframe"
 
 
 def test_tasks_over_connect_share_evenly(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning says what is assumed and what to do, once; the slots are counted once in a session."""
+    """One warning contains the assumption and the remedy. The slots are counted once per session."""
     caplog.set_level("WARNING")
     df: Any = OverConnect(f"session-{next(APPLICATIONS)}")
     budget = Budget(6000, cost=len)
@@ -311,7 +308,7 @@ def test_tasks_over_connect_share_evenly(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_micro_batches_share_a_ledger() -> None:
-    """Otherwise each batch would have a whole minute's budget."""
+    """Micro-batches with equal limits share one ledger. Otherwise, each batch would have a whole minute's budget."""
     plan = Plan(fn, rate_limit=5)
     name = f"calls-{next(APPLICATIONS)}"
     assert ledger_of(plan, name) is ledger_of(Plan(fn, rate_limit=5), name)

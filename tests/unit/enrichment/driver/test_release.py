@@ -10,13 +10,13 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch, micro_batch
 from spark_events.enrichment.driver.release import Held
 from spark_events.errors import InvalidPlanError
 
-#: Connect's DataFrame, whose queries have no listener in this process.
+#: DataFrame of Connect. Its queries have no listener in this process.
 DF = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
 FIRST, AGAIN = MicroBatch("q", 1, "run 1"), MicroBatch("q", 1, "run 2")
 
 
 class Calls:
-    """Recorder of the order in which the functions that it returns are called."""
+    """Recorder that returns functions and records the order of their calls."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -31,7 +31,7 @@ def calls() -> Calls:
 
 
 def test_the_next_batch_releases_the_previous_one(calls: Calls) -> None:
-    """The next batch releases everything that the previous batch held, except the actions for that batch's commit."""
+    """The next batch releases all data of the previous batch, but keeps the actions for the commit of that batch."""
     held = Held()
     held.begin(DF, FIRST)
     held.add(FIRST, calls("first"), calls("committed"))
@@ -44,7 +44,7 @@ def test_the_next_batch_releases_the_previous_one(calls: Calls) -> None:
 
 @pytest.mark.parametrize(("last", "expected"), [(1, ["held", "committed"]), (0, ["held"]), (None, ["held"])])
 def test_the_end_of_a_query_clears_committed_batches_once(calls: Calls, last: int | None, expected: list[str]) -> None:
-    """The end of a query runs the actions of committed batches once. Uncommitted batches are only released."""
+    """The end of a query runs the actions of each committed batch once. Uncommitted batches are only released."""
     held = Held()
     held.begin(DF, FIRST)
     held.add(FIRST, calls("held"), calls("committed"))
@@ -54,7 +54,7 @@ def test_the_end_of_a_query_clears_committed_batches_once(calls: Calls, last: in
 
 
 def test_a_late_end_of_an_earlier_run_is_ignored(calls: Calls) -> None:
-    """The late end of an earlier run is ignored, because a failed query may restart before its end is noticed."""
+    """The late end of an earlier run is ignored: a failed query may restart before its end is detected."""
     held = Held()
     held.begin(DF, FIRST)
     held.begin(DF, AGAIN)
@@ -67,7 +67,7 @@ def test_a_late_end_of_an_earlier_run_is_ignored(calls: Calls) -> None:
 
 
 def test_a_batch_that_settles_after_its_query_ended_is_released(calls: Calls) -> None:
-    """A batch that settles after the end of its query is released, although its calls were in flight at the end."""
+    """A batch that settles after the end of its query is released. Its calls were in flight at the end."""
     held = Held()
     held.begin(DF, FIRST)
     held.end(FIRST, 0)
@@ -77,7 +77,7 @@ def test_a_batch_that_settles_after_its_query_ended_is_released(calls: Calls) ->
 
 @pytest.mark.parametrize("query", ["", "nightly"])
 def test_batch_jobs_are_released_by_spark(calls: Calls, query: str) -> None:
-    """Spark's garbage collection releases batch jobs, even if they specify a query and a batch."""
+    """Spark's garbage collection releases batch jobs, even if they set a query and a batch."""
     held = Held()
     for number in (1, 2):
         batch = MicroBatch(query, number if query else None, streams=False)
@@ -100,7 +100,7 @@ def test_with_connect_the_server_s_process_runs_streams(monkeypatch: pytest.Monk
 def test_a_stream_over_connect_needs_batch_and_query(
     monkeypatch: pytest.MonkeyPatch, batch_id: int | None, query: str | None
 ) -> None:
-    """A stream over Connect needs a batch id and a query for its idempotency keys. A batch job may omit both."""
+    """A stream over Connect needs a batch id and a query for its idempotency keys. A batch job needs neither."""
     monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
     assert micro_batch(DF, batch_id, query) == MicroBatch(query or "", batch_id, streams=False)
     monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")

@@ -1,4 +1,4 @@
-"""Tests of the decision whether a batch has failed, based on the reports of its tasks."""
+"""Tests of the decision whether a batch has failed, which uses the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_events.enrichment.worker.report import PartitionReport, Sample
 
 
 async def lookup(row: Any) -> Any:
-    """Function of a plan, which these tests never call."""
+    """Function of a plan. The tests never call this function."""
 
 
 def fails(ratio: float, failed: int, rows: int) -> bool:
@@ -28,7 +28,7 @@ def fails(ratio: float, failed: int, rows: int) -> bool:
 
 @pytest.mark.parametrize("percent", range(1, 100))
 def test_a_batch_fails_above_its_ratio(percent: int) -> None:
-    """The failure ratio is compared in exact decimals; in floating point, 0.29 * 100 is 28.999999999999996."""
+    """The failure ratio is compared as an exact decimal. With floats, 0.29 * 100 would be 28.999999999999996."""
     assert not fails(percent / 100, percent, 100)
     assert fails(percent / 100, percent + 1, 100)
 
@@ -43,7 +43,7 @@ def test_the_ratios_0_and_1() -> None:
 
 
 def test_hints_of_a_batch_that_does_not_fail(caplog: pytest.LogCaptureFixture) -> None:
-    """The hints of all partitions are logged, each once; failures without a hint log nothing."""
+    """The hints of all partitions are logged, each once. Failures without a hint log nothing."""
     batch, plan = MicroBatch("q", 1), Plan(lookup, on_failure="null")
 
     def reports(message: str) -> list[PartitionReport]:
@@ -59,7 +59,7 @@ def test_hints_of_a_batch_that_does_not_fail(caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.parametrize("price", [None, 0.002])
 def test_the_event_has_the_usage_and_its_cost(price: float | None) -> None:
-    """The usage of all partitions is added; without a budget, the event has neither."""
+    """The usage of all partitions is added up. Without a budget, the event has neither usage nor cost."""
     counts = EngineCounts()
     counts.usage = 1500.0
     statistics = counted(counts, HotKeys(1).hot())

@@ -17,7 +17,7 @@ APPLICATIONS = itertools.count()
 
 
 class Conf:
-    """Double of a session's settings without defaults; reading some settings raises."""
+    """Double of a session's settings without defaults. Reading some settings raises an error."""
 
     def __init__(self, settings: Mapping[str, str], hidden: str = "") -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ def test_workers_without_reuse_cause_a_warning_with_the_loss(
 
 
 def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Workers without state, such as workers with only a rate limit, cause no warning."""
+    """If workers keep no state, for example only a rate limit, no warning is logged."""
     retry = Retry(honor_retry_after=False)
     warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []
@@ -105,7 +105,7 @@ REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
 
 
 def test_dynamic_allocation_of_stored_results_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Results on executors cause one warning with dynamic allocation; reliable storage causes no warning."""
+    """With dynamic allocation, results on executors cause one warning. Reliable storage causes no warning."""
     df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
     warn_of_storage(df, "reliable")
     assert caplog.messages == []

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 class Scripted:
-    """Function that raises the exceptions of a script, one per attempt and row, and then returns the row."""
+    """Function that raises the exceptions of a script, one per attempt and row. Then it returns the row."""
 
     def __init__(self, *script: BaseException | Any) -> None:
         self._script = script
@@ -48,10 +48,7 @@ def failure_of(answers: list[Any]) -> RowFailure:
 
 
 def test_a_transient_failure_is_retried() -> None:
-    """A transient failure is retried.
-
-    The number of attempts includes the first, so four attempts survive three failures.
-    """
+    """A transient failure is retried. The first attempt counts as an attempt: 4 attempts survive 3 failures."""
     fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
     run = Run(fn, retry=AT_ONCE)
     assert run.of([1, 2]) == [1, 2]
@@ -60,7 +57,7 @@ def test_a_transient_failure_is_retried() -> None:
 
 
 def test_the_row_has_its_last_failure() -> None:
-    """A failed row contains its last failure, with the number of attempts and whether the failure was transient."""
+    """A failed row has its last failure, the number of attempts, and whether the failure was transient."""
     fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
     failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
     assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
@@ -95,7 +92,7 @@ def test_retry_none_means_one_attempt() -> None:
 
 
 def test_on_selects_the_retried_exceptions() -> None:
-    """``on`` selects the retried exceptions by type or by a function. An error in this function fails the row."""
+    """``on`` selects the retried exceptions by type or by a function. If this function raises, the row fails."""
     one_type = Retry(initial=0, jitter=0, on=ValueError)
     assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
     assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
@@ -151,7 +148,7 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
     failed = run.of([0, 1, 2])[1]
     assert isinstance(failed, RowFailure)
     assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == reason
-    # Later runs of the engine can still use the loop.
+    # The loop can still run the engine again.
     assert Run(Scripted()).of([1]) == [1]
 
 
@@ -191,7 +188,7 @@ def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
 
     Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
     for (before, after), least in zip(itertools.pairwise(times), [0.05, 0.1, 0.1, 0.1], strict=True):
-        assert least - 0.005 <= after - before  # Timers may fire early by the resolution of the clock.
+        assert least - 0.005 <= after - before  # Timers may fire early, by the resolution of the clock.
         assert witness.took(before, after) < least + 0.2
 
 
@@ -219,7 +216,7 @@ def test_an_attempt_is_cancelled_at_its_timeout_and_retried(witness: Witness) ->
 
 
 def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> None:
-    """The total timeout ends a call including its attempts and back-offs, however many attempts remain."""
+    """The total timeout ends a call with its attempts and back-offs, regardless of the remaining attempts."""
 
     async def never(row: int) -> None:
         await asyncio.sleep(60)
@@ -230,13 +227,13 @@ def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> No
     assert time.monotonic() - began > 0.2
     assert witness.took(began) < 1.5
     assert failure.kind == "timeout"
-    # If the machine stalled for most of the total timeout, there is only one attempt.
+    # If the machine stalled for most of the total timeout, only one attempt was made.
     assert 2 <= failure.attempts <= 4 or (failure.attempts == 1 and witness.took(began) < 0.35)
     assert failure.type == "TimeoutError"
 
 
 def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
-    """If a back-off would exceed the total timeout, the row fails immediately with its last failure."""
+    """If a back-off would exceed the total timeout, the row fails at once with its last failure."""
     began = time.monotonic()
     policy = Retry(initial=30, max=30)
     failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
@@ -257,7 +254,7 @@ def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
 def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
-    """After a timeout, the worker's task has no cancellation that asyncio.timeout of the next call would see."""
+    """After a timeout, the worker's task has no pending cancellation for asyncio.timeout of the next call."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -288,7 +285,7 @@ def test_an_answer_after_the_cancellation_is_a_timeout() -> None:
 
 
 def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: pytest.LogCaptureFixture) -> None:
-    """A call that ignores its cancellation fails its row without a retry. A new worker replaces the blocked worker."""
+    """If a call ignores its cancellation, its row fails without a retry. A new worker replaces the blocked worker."""
     release: list[asyncio.Event] = []
 
     async def stubborn(row: int) -> int:
@@ -322,7 +319,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
 
 
 def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witness) -> None:
-    """At most max_in_flight uncancellable calls continue to run; then the remaining rows fail with this reason."""
+    """At most max_in_flight uncancellable calls may continue. Then the remaining rows fail with this reason."""
     running = 0
 
     async def stubborn(row: int) -> None:
@@ -338,7 +335,7 @@ def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witn
                 continue
 
     began = time.monotonic()
-    # The first row is between two attempts when the other calls are abandoned.
+    # When the other calls are abandoned, the first row is between two attempts.
     run = Run(stubborn, max_in_flight=3, timeout=0.05, total_timeout=None, retry=Retry(initial=60, max=60))
     answers = run.of(range(1000))
     assert all(isinstance(answer, RowFailure) for answer in answers)
@@ -376,7 +373,7 @@ def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.Mon
 
 
 def test_no_attempt_follows_the_end_of_the_run() -> None:
-    """After the end of a run, no attempt begins, however the function handles its cancellation."""
+    """After the end of a run, no attempt begins, whatever the function does with its cancellation."""
     begun: list[int] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -397,7 +394,7 @@ def test_no_attempt_follows_the_end_of_the_run() -> None:
 
 
 def test_messages_have_no_secrets_of_urls() -> None:
-    """Users, passwords, queries and fragments of URLs are removed from messages; long messages are truncated."""
+    """Messages omit users, passwords, queries and fragments of URLs, and long messages are truncated."""
     message = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000
     failure = failure_of(Run(Scripted(ValueError(message))).of([1]))
     assert "https://api.example/users/7'" in failure.message
@@ -417,7 +414,7 @@ def _others() -> list[asyncio.Task[Any]]:
     ids=str,
 )
 def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, Any]) -> None:
-    """If a call cancels all tasks, calls in flight fail. The run continues and calls the remaining rows."""
+    """If a call cancels all tasks, the calls in flight fail. The run continues with the remaining rows."""
     options = dict(options)
     opened: list[int] = []
 
@@ -453,7 +450,7 @@ def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, 
     assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
     assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
     assert len(opened) == ("resource" in options)
-    # Later runs of the engine still work in this process.
+    # The engine can still run again in this process.
     assert Run(one).of([1, 2]) == [1, 2]
 
 
@@ -477,7 +474,7 @@ def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
 def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
-    """A call that cancels its own task fails only its row, not the worker's next row."""
+    """If a call cancels its own task, only its row fails, not the worker's next row."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -518,7 +515,7 @@ def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
 def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
-    """After a call, the worker's task has no cancellation that a task group of the next call would see."""
+    """After a call, the worker's task has no pending cancellation that a task group of the next call would see."""
 
     async def fn(row: int) -> int:
         task = asyncio.current_task()
@@ -536,7 +533,7 @@ def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
 def test_a_call_may_handle_its_own_timeouts() -> None:
-    """A function may handle its own timeouts, which cancel the worker's task and undo the cancellation."""
+    """A function may use its own timeouts, which cancel the worker's task and revoke the cancellation."""
 
     async def fn(row: int) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Tests of grouping rows for bulk calls: which rows may start a call and which rows wait."""
+"""Tests of the queue of bulk calls: which rows may start a call, and which rows wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taken(groups: Groups) -> list[int] | None:
 
 
 def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
-    """Rows that are added after a flush can be in the same call as the flushed rows."""
+    """Rows that arrive after a flush can be in the same call as the flushed rows."""
     groups = Groups(SIZE, lambda: None)
     groups.add(batch_of(range(2)), range(2))
     groups.flush()
@@ -41,7 +41,7 @@ def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(["take", "flush", 1, 2, 3, 5, 9]), max_size=30))
 def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
-    """The queue returns exactly the waiting rows, in order and in limited calls; after the last flush, all rows."""
+    """The queue returns all waiting rows once, in order, in calls of limited size; the last flush leaves none."""
     notified: list[None] = []
     groups = Groups(SIZE, lambda: notified.append(None))
     added = 0

@@ -1,4 +1,4 @@
-"""Tests of the classification of errors of databases and SDKs, using doubles of libraries that are not installed."""
+"""Tests of the classification of errors of databases and SDKs, with doubles of libraries that are not installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_events.enrichment.settings import Retry
 def double(path: str, text: str = "x", **attributes: Any) -> Exception:
     """Return an exception whose class has this module and name.
 
-    Several paths stand for a class and its base classes.
+    Several paths mean a class and its base classes.
     """
     kind: type[Exception] = Exception
     for one in reversed(path.split()):
@@ -126,5 +126,5 @@ POOL = Verdict(retryable=True, timeout=True)
     ids=lambda one: f"{type(one).__name__}-{one}" if isinstance(one, Exception) else "",
 )
 def test_errors_are_classified_by_type_and_code(error: Exception, verdict: Verdict) -> None:
-    """Temporary errors are retried according to their type and code. A rejection counts as an answer."""
+    """Temporary errors are retried, by their type and code. A rejection counts as an answer."""
     assert judge(error, Retry()) == verdict

@@ -1,4 +1,4 @@
-"""Tests of the warnings about clients whose limits are lower than the limits of the plan, with real clients."""
+"""Tests of warnings about clients whose limits are below the limits of the plan, with real clients."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def wide() -> Any:
     ],
 )
 def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: list[str]) -> None:
-    """A client's limit that is lower than the plan's limit is reported with both values."""
+    """If a limit of the client is below the limit of the plan, a warning contains both values."""
 
     async def of() -> list[str]:
         return shortcomings(make(), Plan(fn, max_in_flight=200))
@@ -84,7 +84,7 @@ def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: l
     ],
 )
 def test_connections_that_limited_the_window_are_reported(make: Callable[[], Any], text: str) -> None:
-    """A window within 10 % of a client's connections is reported, unless the user has bounded the window."""
+    """A window within 10 % of a client's connections causes a warning, unless the user has set a maximum."""
 
     async def of(used: int, window: Any) -> list[str]:
         return used_up(make(), Plan(fn, max_in_flight=window), used)
@@ -98,7 +98,7 @@ def test_connections_that_limited_the_window_are_reported(make: Callable[[], Any
 
 
 def test_a_run_compares_its_largest_window_with_the_client() -> None:
-    """A run reports a client whose connections its window has reached."""
+    """A run reports a client if the window has reached the number of its connections."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:
@@ -109,14 +109,14 @@ def test_a_run_compares_its_largest_window_with_the_client() -> None:
         return row
 
     for initial, said in ((28, 1), (20, 0)):
-        # So few rows that the window keeps its first size.
+        # With so few rows, the window keeps its initial size.
         run = Run(call, resource=opened, max_in_flight=Auto(initial=initial))
         assert run.of([1]) == [1]
         assert len([text for text in run.numbers["hints"] if "limits calls in flight" in text]) == said
 
 
 def test_a_run_counts_the_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    """A run counts the warnings about a client for the driver's log. The worker's log has each warning once."""
+    """A run counts warnings about a client for the driver's log. The worker's log contains each warning once."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:

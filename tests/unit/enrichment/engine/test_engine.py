@@ -28,7 +28,7 @@ from spark_events.enrichment.settings import Retry
 
 
 class InFlight:
-    """Function whose calls stay in flight until the test releases the calls."""
+    """Function whose calls stay in flight until the test releases them."""
 
     def __init__(self) -> None:
         self.begun: list[Any] = []
@@ -62,7 +62,7 @@ async def same(row: Any) -> Any:
 
 
 def test_answers_are_yielded_in_the_order_of_the_rows() -> None:
-    """Answers are yielded in the order of the rows. Later calls do not wait for the slow first call."""
+    """Answers are yielded in the order of the rows, but later calls do not wait for the slow first call."""
     finished: list[int] = []
     overtaken = asyncio.Event()
 
@@ -80,7 +80,7 @@ def test_answers_are_yielded_in_the_order_of_the_rows() -> None:
 
 
 def test_calls_continue_across_chunks() -> None:
-    """Calls of the next chunk begin while a slow last call of the previous chunk is still in flight."""
+    """Calls of the next chunk begin while a slow last call of the previous chunk is in flight."""
     begun: list[int] = []
     release = asyncio.Event()
 
@@ -142,7 +142,7 @@ def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
 
 
 def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
-    """When few enough calls wait, the reader of chunks is notified once and fetches the next chunk."""
+    """When the number of waiting calls is low enough, the reader is notified once and fetches the next chunk."""
     fn = InFlight()
     fetched = threading.Event()
 
@@ -150,7 +150,7 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
         return row if row == 0 else await fn(row)
 
     def source() -> Iterator[Chunk]:
-        # The chunk has a quarter of the buffer, plus the rows that workers take together.
+        # The chunk has a quarter of the buffer, plus the rows that the workers take together.
         yield from chunks_of(range(40 + 32), 72)
         fetched.set()
         yield from chunks_of(range(72, 80))
@@ -169,10 +169,10 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
 
 
 def test_the_buffer_is_also_limited_in_bytes() -> None:
-    """The buffer is also limited in bytes: a few large rows or answers fill the buffer."""
+    """The buffer is also limited in bytes: a few large rows or answers fill it."""
 
     def held_up(**plan: Any) -> Run:
-        """Wait until the engine stops reading rows while the first row has no answer."""
+        """Wait until the engine stops reading rows, while the first row has no answer."""
         first, ended = InFlight(), threading.Event()
 
         async def large(row: int) -> dict[str, bytes]:
@@ -203,7 +203,7 @@ def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
     """`unfinished` skips a chunk that is yielded concurrently, because the consumer may clear its answers."""
 
     class Held(deque[Any]):
-        """Deque that allows yielding the first chunk between reading the chunks and reading their answers."""
+        """Deque that allows the test to yield the first chunk between the read of the chunks and of their answers."""
 
         goes = False
 
@@ -232,7 +232,7 @@ def test_empty_input_gives_empty_output() -> None:
 
 
 def test_a_failed_row_has_a_failure_as_answer() -> None:
-    """The answer of a failed row is a failure with the exception and its location. Other rows have answers."""
+    """The answer of a failed row is a failure with the exception and its location. All other rows have answers."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -251,7 +251,7 @@ def test_a_failed_row_has_a_failure_as_answer() -> None:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
 def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException]) -> None:
-    """SystemExit and CancelledError in the function fail only their row, without a retry, and the loop continues."""
+    """SystemExit and CancelledError in the function fail only their row, without a retry. The loop continues."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -269,7 +269,7 @@ def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException])
 
 
 def test_the_context_has_key_attempt_and_resource() -> None:
-    """The context contains the row's key, which is the same in every attempt, the attempt and the resource."""
+    """The context contains the resource, the attempt, and the row's key, which is the same in every attempt."""
     seen: list[tuple[str, int, Any]] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -283,7 +283,7 @@ def test_the_context_has_key_attempt_and_resource() -> None:
 
 
 def test_rows_with_known_answers_are_not_called() -> None:
-    """Rows whose answers are known from an earlier run of the batch are not called."""
+    """If an answer is known from an earlier run of the batch, its row is not called."""
     called: list[int] = []
 
     async def fn(row: int) -> str:
@@ -345,7 +345,7 @@ def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
 
 
 def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
-    """An error of the input stops the calls in flight and is raised afterwards."""
+    """If the input raises an error, the calls in flight are stopped, and then the error is raised."""
     fn = InFlight()
 
     def source() -> Iterator[Chunk]:
@@ -359,13 +359,13 @@ def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
 
 
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
-    """An error on the loop, as for an unhashable key, is raised to the caller instead of blocking the run."""
+    """An error on the loop, as for an unhashable key, is raised to the caller and does not block the run."""
     with pytest.raises(TypeError, match="unhashable"):
         Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
 
 def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A call that blocks the loop is logged with its line and function, and the run continues."""
+    """If a call blocks the loop, its line and function are logged, and the run continues."""
     named = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -388,12 +388,12 @@ def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture)
 
 
 def slow_module(folder: Path, name: str) -> None:
-    """Write a module whose import takes longer than the time for which a call may block the loop."""
+    """Write a module whose import takes longer than a call may block the loop."""
     folder.joinpath(f"{name}.py").write_text("import threading\nthreading.Event().wait(1.5)\n", encoding="utf-8")
 
 
 def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The warning names an import in the function as the cause of a blocked loop, with advice."""
+    """If an import in the function blocks the loop, the warning contains this cause and advice."""
     slow_module(tmp_path, "slow_in_function")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -410,7 +410,7 @@ def test_an_import_in_the_function_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_an_import_in_the_resource_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An import in the resource is not reported, because client libraries are imported once, before the first call."""
+    """An import in the resource causes no warning: client libraries are imported once, before the first call."""
     slow_module(tmp_path, "slow_in_resource")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -430,7 +430,7 @@ def test_an_import_in_the_resource_is_not_reported(
 
 
 def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
-    """Many short calls without a pause are not reported as blocking, although all of them together slow the loop."""
+    """Many short calls without a pause do not count as blocking, although together they slow down the loop."""
 
     async def fn(row: int) -> int:
         end = time.perf_counter() + 0.0005
@@ -466,7 +466,7 @@ def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
 
 
 def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
-    """Rows that failed because of a blocked loop are not called later, and calls in flight get no further attempt."""
+    """Rows that failed because of a blocked loop are not called later. Calls in flight get no further attempt."""
     called: list[int] = []
     blocked = asyncio.Event()
     release = threading.Event()
@@ -492,7 +492,7 @@ def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
 
 
 def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cancelled run, like a closed run, waits until its calls have cleaned up."""
+    """A cancelled run waits until its calls have cleaned up, like a closed run."""
     monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cancelled: list[int] = []
@@ -521,7 +521,7 @@ def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.Mon
 
 
 def test_a_stalled_loop_causes_no_timeouts() -> None:
-    """After a stall of the loop, answers that arrived during the stall do not count as late."""
+    """If answers arrive while the loop is stalled, they do not count as late after the stall."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -537,7 +537,7 @@ def test_a_stalled_loop_causes_no_timeouts() -> None:
 
 
 def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
-    """Consecutive runs leave no tasks or threads: the numbers of tasks and threads do not grow."""
+    """Consecutive runs leave no tasks or threads behind, so the numbers of tasks and threads do not grow."""
 
     async def tasks() -> int:
         return len(asyncio.all_tasks())
@@ -552,14 +552,14 @@ def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
     tasks_before, threads_before = left()
     for _ in range(20):
         Run(same, max_in_flight=50).of(range(1000))
-    # Tasks of earlier tests may have ended, so the number may have decreased.
+    # Tasks of earlier tests may have ended meanwhile, so the number may have decreased.
     tasks_left, threads_left = left()
     assert tasks_left <= tasks_before
     assert threads_left <= threads_before
 
 
 def test_several_engines_run_at_the_same_time() -> None:
-    """Several engines can run in threads of one process at the same time, and each run receives its own answers."""
+    """Several engines can run in threads of one process at the same time. Each run receives its own answers."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.001)
@@ -578,7 +578,7 @@ def test_several_engines_run_at_the_same_time() -> None:
 
 
 def test_a_forked_process_has_its_own_loop() -> None:
-    """A forked process, like Spark's workers, has its own loop, because it cannot use the loop of its parent."""
+    """A forked process, like a worker of Spark, has its own loop, because it cannot use its parent's loop."""
     Run(same).of(range(3))
     child = os.fork()
     if child == 0:

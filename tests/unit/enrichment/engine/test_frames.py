@@ -8,7 +8,7 @@ import threading
 
 from spark_events.enrichment.engine.frames import frame_of
 
-#: Code that creates garbage with a ``threading.local`` and collects it at the next allocation.
+#: Code that creates garbage with a ``threading.local``, and collects it at the next allocation.
 LOOKS = """
 import gc, threading
 from spark_events.enrichment.engine.frames import frame_of
@@ -46,6 +46,6 @@ def test_the_frame_of_a_live_thread_is_found() -> None:
 
 
 def test_a_garbage_collection_causes_no_deadlock() -> None:
-    """A garbage collection causes no deadlock, although `sys._current_frames` has this deadlock before Python 3.12."""
+    """A garbage collection causes no deadlock. Before Python 3.12, `sys._current_frames` can deadlock in this case."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "done\n", done.stderr

@@ -16,7 +16,7 @@ from spark_events.enrichment.settings import Retry
 
 
 def test_calls_of_a_key_are_sequential_and_in_order() -> None:
-    """Calls of the same key are sequential and in order, including retries. Calls of different keys are concurrent."""
+    """Calls of one key are sequential and in order, including retries. Calls of different keys are concurrent."""
     rng = random.Random(7)
     flying: defaultdict[int, int] = defaultdict(int)
     order: defaultdict[int, list[int]] = defaultdict(list)
@@ -88,7 +88,7 @@ def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
 
 
 def test_hot_keys_are_those_that_delay_the_batch() -> None:
-    """A hot key at least doubles the duration of a batch. Detecting hot keys needs bounded memory."""
+    """A key is hot if it at least doubles the duration of a batch. The detection needs bounded memory."""
     hot = HotKeys(width=10)
     rng = random.Random(1)
     for number in range(10_000):

@@ -25,7 +25,7 @@ from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 
 class StatusError(Exception):
-    """Exception with a status code, like exceptions of httpx and requests."""
+    """Exception with a status code, like the exceptions of httpx and requests."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(f"status {status}")
@@ -42,7 +42,7 @@ def assert_not_early(times: list[float], start: float, interval: float) -> None:
     The slot does not depend on the previous attempt, which a busy machine may have delayed.
     """
     for index, moment in enumerate(times):
-        # The tolerance covers rounding errors of floating-point additions.
+        # The tolerance covers rounding errors of sums of floats.
         assert moment >= start + index * interval - 1e-6
 
 
@@ -50,7 +50,7 @@ def assert_not_early(times: list[float], start: float, interval: float) -> None:
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the times at which attempts began, as the rate limit counts them.
 
-    A call reads the clock later than the rate limit does, and much later on a busy machine.
+    A call reads the clock later than the rate limit; on a busy machine, much later.
     """
     moments: list[float] = []
 
@@ -72,7 +72,7 @@ def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
 
 
 def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
-    """Retries count against the rate. Waiting workers acquire slots in order, even if many workers wait."""
+    """Retries count against the rate. Waiting workers receive slots in order, even if many workers wait."""
     times: list[float] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -90,7 +90,7 @@ def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witnes
 
 
 def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
-    """A loop that stalled for more than a second does not cause a burst of delayed attempts."""
+    """If the loop stalls for more than a second, the delayed attempts do not start in a burst."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -104,7 +104,7 @@ def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
 
 
 def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
-    """Tasks of one process with the same rate share one limit. Another rate has its own limit."""
+    """Tasks of one process with the same rate share one limit. A different rate has a separate limit."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -126,7 +126,7 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
 def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Consecutive tasks are spaced by the rate in one process or in several processes, which share no state."""
+    """Consecutive tasks keep the distance of the rate, in one process or in several processes without shared state."""
     workers: list[process.Process] = []
     for _ in range(processes):
         monkeypatch.setattr(process, "_process", None)
@@ -150,7 +150,7 @@ def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.Monke
 
 
 def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) -> None:
-    """The start of a task, for example opening its resource, counts as waiting for the rate."""
+    """The time before the first call, for example for opening the resource, counts as waiting for the rate."""
 
     async def fn(row: int) -> int:
         return row
@@ -161,7 +161,7 @@ def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) ->
 
 
 def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> None:
-    """A task does not wait for the rows or for a requested delay of an earlier task that ended early."""
+    """A task does not wait for the rows, or for a requested delay, of an earlier task that ended early."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -182,7 +182,7 @@ def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> Non
 
 
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
-    """Waiting for the rate limit does not count towards the total timeout, because the user requested the rate."""
+    """The wait for the rate limit does not count towards the total timeout, because the user requested the rate."""
 
     async def fn(row: int) -> int:
         return row
@@ -191,7 +191,7 @@ def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
 
 
 def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:
-    """If the gate's probe blocks the loop, no row that waits at the gate is called, even after the probe returns."""
+    """If the probe blocks the loop, no row that waits at the gate is called, even after the probe has returned."""
     called: list[int] = []
     release = threading.Event()
 
@@ -234,7 +234,7 @@ def test_retry_after_delays_all_calls() -> None:
 
 @pytest.mark.parametrize("retry_after", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
 def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -> None:
-    """A Retry-After of zero does not shorten the back-off: the longer delay applies."""
+    """A Retry-After of zero does not shorten the back-off: the longer of both delays applies."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -243,13 +243,13 @@ def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -
 
     (failure,) = Run(fn, retry=Retry(initial=0.2, jitter=0), timeout=1, total_timeout=1).of([0])
     assert (failure.kind, failure.attempts) == ("throttled", 3)
-    # Timers of an event loop may fire early by the resolution of the loop's clock.
+    # Timers of an event loop may fire early, by the resolution of the loop's clock.
     assert times[1] - times[0] >= 0.19
     assert times[2] - times[1] >= 0.39
 
 
 def test_calls_rejected_together_count_as_one_delay() -> None:
-    """If the destination rejects several calls in flight, the rejections count as one delay."""
+    """If the destination rejects several calls in flight, these rejections cause one delay."""
     together = asyncio.Event()
     inside = 0
 
@@ -269,7 +269,7 @@ def test_calls_rejected_together_count_as_one_delay() -> None:
 
 
 def test_a_timeout_between_attempts_does_not_count_as_an_attempt() -> None:
-    """A timeout at the gate or in a back-off does not count as an attempt."""
+    """A timeout at the gate, or during a back-off, does not count as an attempt."""
 
     async def fn(row: int) -> int:
         raise too_many("0.2")
@@ -282,7 +282,7 @@ def test_a_timeout_between_attempts_does_not_count_as_an_attempt() -> None:
 
 
 def test_calls_resume_gradually_after_retry_after() -> None:
-    """After a requested delay, calls resume gradually in order not to overload a small service again."""
+    """After a requested delay, calls resume gradually, so that a small service is not overloaded again."""
     window, taken, refused = 0.0, 0, 0
 
     async def fn(row: int) -> int:
@@ -304,7 +304,7 @@ def test_calls_resume_gradually_after_retry_after() -> None:
 
 
 def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
-    """A requested delay beyond the total timeout immediately fails the row and all waiting rows."""
+    """If a requested delay exceeds the total timeout, the row and all waiting rows fail at once."""
 
     async def fn(row: int) -> int:
         raise too_many("3600")
@@ -356,7 +356,7 @@ def test_a_destination_that_is_down_fails_the_batch_in_seconds(witness: Witness)
 
 
 def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_timeouts(witness: Witness) -> None:
-    """If the destination never answers, calls in flight are cancelled soon after the first timeouts."""
+    """If the destination never answers, the calls in flight are cancelled soon after the first timeouts."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(3600)
@@ -370,7 +370,7 @@ def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_t
 
 
 def test_an_uncancellable_call_ended_by_the_breaker_is_not_a_timeout() -> None:
-    """An uncancellable call that the breaker ends fails because of the destination, not because of a timeout."""
+    """If the breaker ends an uncancellable call, the row fails because of the destination, not because of a timeout."""
     release: list[asyncio.Event] = []
 
     async def fn(row: int) -> None:
@@ -392,7 +392,7 @@ def test_an_uncancellable_call_ended_by_the_breaker_is_not_a_timeout() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_rejections_for_overload_use_up_no_attempts(status: int) -> None:
-    """A rejection because of overload does not count as an attempt, and the row is held. Other errors count."""
+    """A rejection because of overload does not count as an attempt: the row waits. Other errors count."""
     attempts = 0
 
     async def fn(row: int) -> int:
@@ -422,7 +422,7 @@ def test_without_a_policy_a_rejection_fails_the_row() -> None:
 
 @pytest.mark.parametrize("status", [429, 503, 529])
 def test_a_rejection_does_not_use_up_the_only_attempt(status: int) -> None:
-    """With ``attempts=1``, a row survives rejections because of overload, and fails at its first other error."""
+    """With ``attempts=1``, a row survives rejections because of overload, but fails at its first other error."""
     calls = 0
 
     async def fn(row: int) -> int:
@@ -443,7 +443,7 @@ def test_a_rejection_does_not_use_up_the_only_attempt(status: int) -> None:
 
 @pytest.mark.parametrize(("status", "is_down"), [(504, False), (529, False), (502, True)])
 def test_an_overloaded_gateway_is_not_down(status: int, is_down: bool) -> None:
-    """A 504 is the timeout of a slow service, and a 529 overload: neither makes a service down that answers alone."""
+    """A 504 (timeout of a slow service) or a 529 (overload) is no outage, if the service answers a single call."""
     inside = 0
 
     async def fn(row: int) -> int:
@@ -466,7 +466,7 @@ def test_an_overloaded_gateway_is_not_down(status: int, is_down: bool) -> None:
 
 
 def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witness: Witness) -> None:
-    """A destination that rejects all calls for the total timeout counts as down, and later rows fail sooner."""
+    """If a destination rejects all calls for the total timeout, it counts as down, and later rows fail sooner."""
     began = time.monotonic()
 
     async def fn(row: int) -> int:
@@ -480,7 +480,7 @@ def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witn
 
 
 def test_a_slow_destination_does_not_open_the_breaker() -> None:
-    """A destination that is slow under load does not open the breaker, because a single probe is answered."""
+    """If a destination is slow only under load, the breaker stays closed, because a single probe is answered."""
     inside = 0
 
     async def fn(row: int) -> int:
@@ -501,7 +501,7 @@ def test_a_slow_destination_does_not_open_the_breaker() -> None:
 
 
 def test_a_destination_that_recovers_in_time_fails_no_row() -> None:
-    """If a destination recovers in time, no row fails: the breaker closes after the first answered probe."""
+    """If the destination recovers in time, no row fails: the breaker closes after the first answered probe."""
     back_at = time.monotonic() + 0.8
 
     async def fn(row: int) -> int:
@@ -562,7 +562,7 @@ def test_without_a_breaker_every_row_uses_its_attempts() -> None:
 
 @pytest.mark.parametrize("unwinds", [True, False])
 def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -> None:
-    """A call that is cancelled by the end of its run leaves the gate, which the next run uses."""
+    """If the end of a run cancels a call, this call leaves the gate, so the next run can use the gate."""
     alone = threading.Event()
     over: list[asyncio.Event] = []
 
@@ -570,7 +570,7 @@ def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -
         if row == 0 and ctx.attempt == 1:
             raise too_many("0.3")
         if row == 0:
-            # This call is the probe of the gate.
+            # This call is the gate's probe.
             over.append(asyncio.Event())
             alone.set()
             while not over[0].is_set():
@@ -596,7 +596,7 @@ def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -
 
 @pytest.mark.parametrize("stop_after", [0, 1, 5])
 def test_closing_a_run_cancels_calls_that_wait_at_the_gate(stop_after: int, witness: Witness) -> None:
-    """Closing a run cancels the calls that wait at the gate and the calls in flight."""
+    """Closing a run cancels the calls at the gate and the calls in flight."""
 
     async def fn(row: int) -> int:
         if row >= stop_after:

@@ -55,7 +55,7 @@ def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
 
 @pytest.mark.usefixtures("each_loop")
 def test_a_function_cannot_shut_down_the_shared_executor() -> None:
-    """A function cannot shut down the loop's executor, which later tasks use and which cannot be reopened."""
+    """A function cannot shut down the loop's executor. Later tasks need the executor, and it cannot be opened again."""
 
     async def fn(row: int) -> int:
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ def test_a_function_cannot_shut_down_the_shared_executor() -> None:
     assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
 
 
-# Code of a process that ends only when standard input closes, because the C library waits after the interpreter.
+# Code of a process that ends only when its standard input closes: the C library waits after the interpreter's end.
 _ENDS_SLOWLY = """
 import ctypes
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -80,7 +80,7 @@ print(background.kind, flush=True)
 
 
 def test_the_loop_s_thread_ends_before_its_interpreter() -> None:
-    """The loop's thread ends before its interpreter. Otherwise, the process could end with SIGSEGV."""
+    """The thread of the loop ends before its interpreter. Otherwise, the process could end with SIGSEGV."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -134,7 +134,7 @@ def test_remaining_tasks_are_cancelled_without_warnings(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_an_uncancellable_task_does_not_delay_the_end(kind: str) -> None:
-    """An uncancellable task of the user does not delay the end of the loop, after all other tasks have ended."""
+    """If a task of the user cannot be cancelled, the loop ends without delay after all other tasks have ended."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
     )

@@ -39,7 +39,7 @@ AT_ONCE = Retry(attempts=3, initial=0, jitter=0, on_invalid=True)
 
 
 def test_instances_become_mappings() -> None:
-    """Instances of the class become mappings, at any depth; mappings are accepted as well."""
+    """Instances of the class become mappings, at any depth. Mappings are accepted as well."""
     convert = converter(User)
     assert convert is not None
     expected = {"name": "a", "places": [{"city": "x"}]}
@@ -53,7 +53,7 @@ def test_instances_become_mappings() -> None:
 
 
 def test_a_rejection_names_fields_and_no_values() -> None:
-    """The failure of an answer that Pydantic rejects has fields and kinds of errors, never the values."""
+    """If Pydantic rejects an answer, the failure contains the fields and kinds of errors, but never the values."""
     validate = converter(Risk)
     assert validate is not None
     failure = validate({"riskScore": 7, "reason": 5})
@@ -68,7 +68,7 @@ def test_a_rejection_names_fields_and_no_values() -> None:
 
 @pytest.mark.parametrize("bulk", [False, True])
 def test_invalid_answers_are_retried_on_demand(bulk: bool) -> None:
-    """With on_invalid, an invalid answer is another attempt, also in a bulk call; in the end it fails its row only."""
+    """With on_invalid, an invalid answer is a failed attempt, even in a bulk call. In the end, only its row fails."""
     attempts: Counter[int] = Counter()
 
     def answer(row: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def test_invalid_answers_are_not_retried_by_default() -> None:
 
 
 def test_answers_that_do_not_fit_columns_are_retried() -> None:
-    """With on_invalid, an answer that does not fit the columns is retried as well, without a class."""
+    """With on_invalid, an answer that does not match the columns is also retried, even without a class."""
     attempts = 0
 
     async def fn(row: int) -> str:
@@ -120,7 +120,7 @@ def test_answers_that_do_not_fit_columns_are_retried() -> None:
 
 
 def test_an_error_of_the_model_itself_fails_the_row() -> None:
-    """An error that a validator raises, other than a rejection, fails the row with this error."""
+    """If a validator raises an error other than a rejection, the row fails with this error."""
 
     class Broken:
         @staticmethod

@@ -1,4 +1,4 @@
-"""Tests of the one-time setup of a worker process."""
+"""Tests of the setup that runs once per worker process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.enrichment.engine import process
 
 
 class Knot:
-    """Object in a reference cycle, which only the garbage collector can free."""
+    """Object in a reference cycle. Only the garbage collector can free it."""
 
     def __init__(self) -> None:
         self.own = self

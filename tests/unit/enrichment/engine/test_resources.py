@@ -1,4 +1,4 @@
-"""Tests of resources, which are opened once per process, shared by its tasks and closed at the end."""
+"""Tests of resources: opened once per process, shared by its tasks, and closed at the end."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
 
 @pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
-    """Any exception of the opener is reported, including StopIteration, which a future cannot contain."""
+    """Any exception of the opener is reported, even StopIteration, which a future cannot contain."""
 
     def opener() -> Any:
         raise error
@@ -104,7 +104,7 @@ def test_a_resource_without_any_answer_is_opened_again() -> None:
 
 
 def test_opening_is_retried_like_calls() -> None:
-    """Opening a resource is retried like a call, so a server that restarts does not fail the task."""
+    """Opening a resource is retried like a call, so the restart of a server does not fail the task."""
     opener = Opener(ConnectionRefusedError(), ConnectionRefusedError())
     assert Run(use, resource=opener, retry=AT_ONCE).of([1]) == ["resource 3"]
 
@@ -124,14 +124,14 @@ def test_opening_has_a_timeout() -> None:
 
 @pytest.mark.parametrize("opener", [lambda: "a string", lambda: asyncio.sleep(0), object])
 def test_an_opener_without_a_context_manager_is_rejected_by_name(opener: Any) -> None:
-    """An opener that does not return a context manager is rejected, and the message contains the returned type."""
+    """If an opener does not return a context manager, it is rejected. The message contains the returned type."""
     (failure,) = Run(use, resource=opener).of([1])
     assert failure.type == "TypeError"
     assert "resource must return an async context manager, not" in failure.message
 
 
 def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
-    """An idle resource is closed before Spark kills the worker, and is opened again at its next use."""
+    """An idle resource is closed before Spark kills the worker, and opened again at its next use."""
 
     async def scenario() -> tuple[int, int]:
         opener = Opener()
@@ -149,7 +149,7 @@ def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
 
 
 def test_the_number_of_idle_resources_is_limited() -> None:
-    """The number of idle resources is limited, because a closure with a new value in each batch is a new definition."""
+    """The number of idle resources is limited: each closure with a new value is a new definition."""
 
     async def scenario() -> int:
         opener = Opener()
@@ -166,7 +166,7 @@ def test_the_number_of_idle_resources_is_limited() -> None:
 
 
 def test_alternating_enrichments_keep_their_resources() -> None:
-    """Twelve alternating enrichments keep their resources and caches between uses."""
+    """Twelve enrichments that alternate keep their resources and caches between uses."""
     openers = [Opener() for _ in range(12)]
     made = [definition() for _ in openers]
     cache = Cache(max_entries=10, ttl=60)
@@ -179,7 +179,7 @@ def test_alternating_enrichments_keep_their_resources() -> None:
 
 
 def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
-    """At the end of the process, atexit closes a resource on the loop, in the task that opened the resource."""
+    """At the exit of the process, atexit closes a resource on the loop, in the task that opened the resource."""
     program = """
         import contextlib, sys
         sys.path.insert(0, "tests")

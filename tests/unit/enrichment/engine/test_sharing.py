@@ -1,4 +1,4 @@
-"""Tests of saving calls by equal requests, the cache and bulk calls."""
+"""Tests of the three ways to save calls: equal requests, the cache, and bulk calls."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ AT_ONCE = Retry(initial=0, jitter=0)
 
 
 def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
-    """Return rows whose request is the remainder of a division."""
+    """Return rows. The request of each row is the remainder of a division."""
     return chunks_of(range(rows), size, request=lambda row: row % by)
 
 
 def test_equal_requests_of_a_batch_make_one_call() -> None:
-    """Equal requests of a batch cause one call, whether the call is in flight or already answered."""
+    """Equal requests of a batch cause one call, whether this call is in flight or answered."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -60,13 +60,13 @@ def test_equal_requests_share_a_failure_too() -> None:
 
 
 class Page(str):
-    """Large answer whose deletion can be observed."""
+    """Large answer whose deletion the test can observe."""
 
     __slots__ = ("__weakref__",)
 
 
 def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
-    """The memory for equal requests is limited in bytes. Small answers and a single larger answer are stored."""
+    """The memory for equal requests is limited in bytes. Small answers, or one larger answer, are stored."""
     alive: weakref.WeakSet[Page] = weakref.WeakSet()
 
     async def fn(row: int) -> Page:
@@ -104,7 +104,7 @@ def test_large_answers_among_small_answers_are_measured() -> None:
     def chunks() -> Iterator[Chunk]:
         for number, chunk in enumerate(chunks_of(range(20_000), 20, request=lambda row: row if row % 20 == 0 else 0)):
             if number == 2:
-                # While only the small first answer is known, the number of rows that are read ahead is not limited.
+                # While only the small first answer is known, the number of rows read ahead is not limited.
                 eventually(lambda: engine._buffer.measured > 1)
             yield chunk
 
@@ -161,7 +161,7 @@ def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> Non
 
 
 def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
-    """The number of stored requests is limited, so equal requests farther apart than the buffer cause another call."""
+    """The number of stored requests is limited: equal requests farther apart than the buffer cause another call."""
     called: Counter[int] = Counter()
 
     async def fn(row: int) -> int:
@@ -173,7 +173,7 @@ def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
 
 
 def test_the_cache_outlives_the_run_until_its_ttl() -> None:
-    """Per definition and process, the cache keeps answers after the run until their ttl. Failures are not cached."""
+    """The cache keeps answers, per definition and process, after the run until their ttl. Failures are not cached."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -208,7 +208,7 @@ def test_cached_answers_are_limited_in_number_and_age() -> None:
 
 
 def test_bulk_calls_are_full_across_chunks() -> None:
-    """Bulk calls contain rows of several chunks, which minimizes the number of calls. Each row receives its result."""
+    """Bulk calls contain rows of several chunks, so the number of calls is minimal. Each row receives its result."""
     sizes: list[int] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -246,7 +246,7 @@ def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
 
 
 def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
-    """If the bulk size exceeds the buffer, the rows of a full buffer are called without waiting for more rows."""
+    """If the bulk size exceeds the buffer, a full buffer of rows is called without waiting for further rows."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -255,7 +255,7 @@ def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
 
 
 def test_an_exception_as_result_fails_only_its_row() -> None:
-    """An exception in the list of results fails only its row. A transient exception is retried only for its row."""
+    """An exception in the list of results fails only its row. If it is transient, only its row is retried."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -273,7 +273,7 @@ def test_an_exception_as_result_fails_only_its_row() -> None:
 
 @pytest.mark.parametrize("broken", ["on_result", "on"])
 def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
-    """A retry policy that raises fails only its row, even after rows with answers, and the run ends."""
+    """If a retry policy raises, only its row fails, even after rows with answers, and the run ends."""
 
     def raises(given: Any) -> bool:
         if given == 3 or isinstance(given, OSError):
@@ -293,7 +293,7 @@ def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
-    """Each failed row of a bulk call has its own reason and counts."""
+    """Each failed row of a bulk call has its own reason and its own counts."""
 
     results = [ConnectionError("refused"), TimeoutError("slow"), ValueError("wrong"), 3]
 
@@ -367,7 +367,7 @@ def test_a_wrong_number_of_results_fails_the_rows(result: Any) -> None:
 
 
 def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
-    """The keys of a bulk call's rows are the same in every attempt, in the order of its rows."""
+    """The keys of the rows of a bulk call are the same in every attempt, in the order of its rows."""
     seen: list[tuple[str, ...]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
@@ -381,7 +381,7 @@ def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
 def test_a_bulk_call_has_no_key(rows: list[int]) -> None:
-    """A bulk call has no key, because each attempt may group the rows differently."""
+    """A bulk call has no key of its own, because each attempt may group the rows differently."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> Any:
@@ -395,7 +395,7 @@ def test_a_bulk_call_has_no_key(rows: list[int]) -> None:
 
 
 def test_bulk_and_coalescing_together() -> None:
-    """With bulk calls and coalescing, the calls contain only distinct requests."""
+    """With both bulk calls and coalescing, the calls contain only distinct requests."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int]) -> list[int]:
@@ -408,7 +408,7 @@ def test_bulk_and_coalescing_together() -> None:
 
 
 class _Odd(dict[str, int]):
-    """User-defined mapping whose size cannot be determined."""
+    """Mapping of a user whose size cannot be determined."""
 
     def __sizeof__(self) -> int:
         raise RuntimeError
@@ -421,7 +421,7 @@ class _Odd(dict[str, int]):
 def test_an_answer_of_unknown_size_is_accepted(options: dict[str, Any]) -> None:
     """An answer of unknown size is accepted.
 
-    Regression: such an answer ended the task, and Spark repeated all calls.
+    Regression: an answer of unknown size ended the task, and Spark repeated all calls.
     """
 
     async def fn(row: int) -> _Odd:

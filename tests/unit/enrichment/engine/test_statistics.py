@@ -18,7 +18,7 @@ from spark_events.enrichment.settings import Retry
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
 def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
-    """Buckets are ordered, and a quantile that is computed from buckets has an error of at most 3.2 %."""
+    """Buckets are ordered, and a quantile from the buckets has an error of at most 3.2 %."""
     assert bucket(min(first, second)) <= bucket(max(first, second))
     assert middle(bucket(first)) == pytest.approx(first, rel=0.032)
     assert buckets([first, second]) == (
@@ -38,7 +38,7 @@ def test_quantiles_of_many() -> None:
 
 
 def test_the_counters_add_up() -> None:
-    """Rows, calls and retries of all tasks add up to the attempts. Maximum values are not summed."""
+    """The rows, calls and retries of all tasks add up to the attempts. Maximum values are not added."""
 
     async def fn(row: int, ctx: Any) -> int:
         await asyncio.sleep(0.001)
@@ -67,15 +67,13 @@ def test_the_counters_add_up() -> None:
 
 
 def limits_of(run: Run) -> set[str]:
-    """Return the limits that constrained a run for a considerable share of its time."""
+    """Return the limits that delayed a run for a considerable share of its time."""
     spent = run.numbers["limited"]
     return {cause for cause, seconds in spent.items() if seconds > 0.2 * sum(spent.values())}
 
 
 def test_the_limit_of_the_calls_in_flight_is_named() -> None:
-    """The statistics name the limit of the calls in flight: a fixed number, the user's rate, too few rows, or the
-    service.
-    """
+    """The statistics name what limited the calls: a fixed number, the user's rate, too few rows, or the service."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.005)
@@ -103,7 +101,7 @@ def test_the_limit_of_the_calls_in_flight_is_named() -> None:
 
 
 def test_statistics_can_be_read_during_the_run() -> None:
-    """Statistics can be read during a run, even after durations were compacted many times."""
+    """Statistics can be read during a run, even after the durations were compacted many times."""
 
     async def fn(row: int) -> int:
         return row

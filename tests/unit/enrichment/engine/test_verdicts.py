@@ -1,4 +1,4 @@
-"""Tests of the classification of exceptions of real clients by type name and status."""
+"""Tests of the classification of exceptions of real clients, by type name and status."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds:
 
 
 def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
-    """Rate limit headers are ignored during an outage, because services send them with every response."""
+    """During an outage, rate limit headers are ignored, because services send them with every response."""
     headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
     assert judge(httpx_status(502, **headers), RETRY) == OUT_OF_ORDER
     assert judge(httpx_status(503, **headers), RETRY).retry_after is None
@@ -201,7 +201,7 @@ def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> N
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
 @pytest.mark.parametrize("status", [403, 502, 504])
 def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> None:
-    """A gateway's 502 and 504, and GitHub's 403, are overload with a Retry-After that can be read."""
+    """If Retry-After can be read, a gateway's 502 and 504, and GitHub's 403, count as overload."""
     overload = Verdict(retryable=True, throttled=True, crowded=status > 500, answered=True, retry_after=3.0)
     assert judge(client(status, **{"Retry-After": "3"}), RETRY) == overload
     assert not judge(client(status, **{"Retry-After": "soon"}), RETRY).throttled
@@ -209,12 +209,12 @@ def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> 
 
 
 def test_without_a_retry_policy_failures_are_still_classified() -> None:
-    """Without a retry policy, failures are still classified for the circuit breaker."""
+    """Even without a retry policy, failures are classified for the circuit breaker."""
     assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True, unreachable=True)
 
 
 def test_a_permanent_exception_decides_for_its_group() -> None:
-    """A permanent exception makes its group permanent, and the failure reports this exception instead of the group."""
+    """A permanent exception makes its group permanent. The failure reports this exception, not the group."""
     down, mistake = ConnectionResetError("down"), KeyError("name")
     assert essence_of(down, RETRY) is down
     assert essence_of(Group(down, TimeoutError()), RETRY) is down
@@ -230,7 +230,7 @@ def test_a_permanent_exception_decides_for_its_group() -> None:
 
 @pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], (KeyError(),), 7])
 def test_an_exception_named_like_a_group_is_not_a_group(parts: Any) -> None:
-    """An exception with the name of a group is not treated as a group, because its attributes may have any type."""
+    """An exception that only has the name of a group is not a group, because its attributes may have any type."""
     error = ValueError("x")
     error.exceptions = parts  # type: ignore[attr-defined]
     assert essence_of(error, RETRY) is error

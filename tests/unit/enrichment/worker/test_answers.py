@@ -28,14 +28,14 @@ def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int
 
 
 def test_answers_become_columns_in_the_output_s_order() -> None:
-    """Columns have the order of the output, in whatever order the function returns them."""
+    """Columns have the order of the output, whatever the order in the answer of the function."""
     columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
     assert (columns, failures) == ([["x", None], [1, 2]], {})
     assert written([], ("a", pa.string())) == ([[]], {})
 
 
 def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
-    """A failed row has nulls and keeps its failure. Other rows have their answers."""
+    """A failed row has nulls and keeps its failure. All other rows have their answers."""
     failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
     arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
     assert arrays[0].to_pylist() == [1, None, 3]
@@ -79,14 +79,14 @@ def test_an_invalid_answer_fails_its_row(answer: Any, message: str) -> None:
 
 
 class Expired(collections.UserDict[str, Any]):
-    """User-defined mapping that no longer has values."""
+    """Mapping of a user that no longer has values."""
 
     def __getitem__(self, key: str) -> Any:
         raise RuntimeError(SECRET)
 
 
 class Unbendable:
-    """User-defined value that raises in every conversion."""
+    """Value of a user that raises an error in every conversion."""
 
     def __index__(self) -> int:
         raise RuntimeError(SECRET)
@@ -96,7 +96,7 @@ class Unbendable:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.int32()), pa.string(), pa.struct([("a", pa.int64())])])
 def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
-    """A value that contains itself fails its row, because Arrow would recurse infinitely and crash Python."""
+    """A value that contains itself fails its row: Arrow would recurse without end and crash Python."""
     endless: list[Any] = []
     endless.append(endless)
     nested: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def test_a_value_that_contains_itself_fails_its_row(kind: pa.DataType) -> None:
     ids=["mapping", "value"],
 )
 def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
-    """A value that raises in its conversion fails its row, not the task.
+    """If the conversion of a value raises, its row fails, but not the task.
 
     Spark would repeat all calls of a failed task.
     """
@@ -129,7 +129,7 @@ def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
 def test_timestamps_need_a_time_zone_and_local_times_have_no_time_zone() -> None:
     """Timestamps need a time zone, and local times must not have a time zone.
 
-    Arrow would silently convert both as UTC.
+    Arrow would convert both as UTC, without an error.
     """
     aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
     moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
@@ -145,7 +145,7 @@ def test_timestamps_need_a_time_zone_and_local_times_have_no_time_zone() -> None
 
 
 def test_an_invalid_value_in_a_late_column_clears_the_earlier_columns() -> None:
-    """An invalid value in a later column clears the earlier columns: a row has a complete answer or no answer."""
+    """An invalid value in a later column clears the earlier columns: an answer is complete or missing."""
     columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
     assert list(failures) == [0]
     assert columns == [[None, 2], [None, 2]]
@@ -167,7 +167,7 @@ _X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
     ],
 )
 def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any, bad: Any, path: str) -> None:
-    """A null in a non-nullable nested type, which Spark would reject, fails its row. A null column is accepted."""
+    """A null in a non-nullable nested type fails its row, because Spark would reject it. A null column is accepted."""
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
     assert failures == {1: f"column {path!r} is NOT NULL, but the function returned None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
@@ -182,7 +182,7 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any
     ],
 )
 def test_nested_text_that_is_not_utf_8_fails_its_row(kind: Any, bad: Any, given: str) -> None:
-    """Nested text that is not UTF-8 fails its row, whether the text is an element, a field or a key."""
+    """Nested text that is not UTF-8 fails its row, in an element, a field or a key."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
     assert columns == [[None, None]]
@@ -248,7 +248,7 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given: str) -> None:
-    """No value is converted with loss; Arrow would truncate fractions and times, overflow numbers and drop fields."""
+    """No value is converted with loss. Arrow would truncate fractions and times, overflow numbers and drop fields."""
     columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
     assert list(failures) == [1]
     assert failures[1].removesuffix(" that does not fit") == f"column {field}, but the function returned {given}"
@@ -289,7 +289,7 @@ def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given:
     ],
 )
 def test_valid_values_are_kept_unchanged(kind: Any, value: Any, kept: Any) -> None:
-    """Valid values are unchanged. Numbers of numpy are accepted like numbers of Python."""
+    """Valid values do not change. Numbers of numpy are accepted like numbers of Python."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
     assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
 
@@ -319,7 +319,7 @@ _PAIR = pa.struct([("x", pa.int32()), ("y", pa.string())])
     ],
 )
 def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values: list[Any], kept: list[Any]) -> None:
-    """Structs of one column may be tuples and dictionaries, although Arrow accepts only one form in an array."""
+    """Structs of one column may be tuples and dictionaries, although Arrow accepts only one form per array."""
     answers = [{"s": value} for value in values]
     assert written(answers, ("s", kind)) == ([kept], {})
     wrong = "column 's' is .*, but the function returned str"
@@ -345,7 +345,7 @@ def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values:
 def test_a_simple_answer_is_checked_without_an_array(
     kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simple answer is checked without an Arrow array, which would take too long between two calls."""
+    """A simple answer is checked without an Arrow array, because an array takes too long between two calls."""
     one = AnswerWriter(pa.schema([("s", kind)]))
     assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
     assert one.misfit({}) is not None
@@ -363,7 +363,7 @@ def test_a_simple_answer_needs_every_required_column() -> None:
 
 
 def test_nan_is_valid_for_32_bit_floats() -> None:
-    """NaN is valid for a 32-bit float. Only finite numbers must not become infinite."""
+    """NaN is valid for a 32-bit float, but finite numbers must not become infinite."""
     ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
     assert failures == {}
     assert math.isnan(nan)
@@ -378,10 +378,7 @@ def _in_parts(
 
 @pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
 def test_large_answers_are_split_into_parts(mean: float | None) -> None:
-    """Large answers are split into parts within the limit, or of one row.
-
-    Converted answers are removed from the list.
-    """
+    """Large answers are split into parts within the limit, or of one row. Converted answers leave the list."""
     texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
     answers: list[Any] = [{"a": text} for text in texts]
     answers[6] = RowFailure("error", "E", "")
@@ -403,7 +400,7 @@ def test_small_answers_are_one_part() -> None:
 
 @pytest.mark.parametrize("kind", ["chunked", "raised"])
 def test_data_beyond_the_array_limit_is_split(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data beyond Arrow's limit of 2 GiB per array is split, because pyarrow would return several arrays or raise."""
+    """Data beyond Arrow's limit of 2 GiB per array is split: pyarrow would return several arrays or raise an error."""
 
     def of(values: Any, type_: pa.DataType) -> Any:
         if len(values) <= 3:

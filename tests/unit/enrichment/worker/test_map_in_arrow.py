@@ -55,7 +55,7 @@ async def answer(row: Any, ctx: Any) -> Mapping[str, int]:
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[pa.RecordBatch]]]:
-    """Return a function that runs a task in a new process state, with one batch of one row for each number."""
+    """Return a function that runs a task in a new process state. Each number becomes a batch of one row."""
     monkeypatch.setattr(process, "_process", None)
 
     def run(opener: Opener, numbers: list[int], made: Definition | None = None) -> Iterator[pa.RecordBatch]:
@@ -160,7 +160,7 @@ def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest
 
 @pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
 def test_large_functions_are_not_kept(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
-    """Large functions are not kept.
+    """A worker does not keep large functions after their task.
 
     Regression: a worker kept sixteen tables of past micro-batches, each twice.
     """

@@ -1,4 +1,4 @@
-"""Tests of one partition: the engine reads Arrow batches and returns them with answers, in this process."""
+"""Tests of one partition in this process: the engine reads Arrow batches and returns them with answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _wide(rows: int, size: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
 def test_the_number_of_held_rows_is_limited_by_the_plan(rows: int) -> None:
-    """The plan limits the number of held rows for any size of Spark's batches, without changing the order."""
+    """The plan limits the number of held rows, for any size of Spark's batches, and does not change the order."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_rows=rows), _wide(20_000, 1))
     assert made.column("twice").to_pylist() == [2 * number for number in range(20_000)]
     assert 0 < counted["buffer_rows"] <= rows
@@ -66,7 +66,7 @@ def test_wide_rows_are_limited_by_their_size() -> None:
 
 @pytest.mark.parametrize("names", [(), ("i.d", "body")], ids=str)
 def test_non_nullable_columns_stay_non_nullable(names: tuple[str, ...]) -> None:
-    """Non-nullable columns stay non-nullable. Otherwise Spark, which validates Arrow's schema, would fail the task."""
+    """Non-nullable columns stay non-nullable, because Spark validates Arrow's schema."""
     kinds = [pa.field("id", pa.int64(), nullable=False), pa.field("body", pa.string())]
     batch = pa.RecordBatch.from_arrays(_wide(10, 1).columns, schema=pa.schema(kinds))
     output = pa.schema([pa.field("twice", pa.int64(), nullable=False)]).serialize().to_pybytes()
@@ -123,9 +123,9 @@ def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
 
 
 def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Large answers are sent in several batches, in order and with failures, after one call each.
+    """Large answers are sent in several batches, in order and with failures. Each row is called once.
 
-    A replay calls nothing.
+    A replay makes no call.
     """
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
@@ -153,7 +153,7 @@ def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """If a task ends between batches, all answers are stored, because calls with large answers are expensive."""
+    """If a task ends between two batches, all answers are stored, because calls with large answers are expensive."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -171,7 +171,7 @@ def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest
 
 
 def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Unordered rows keep their own columns, failures report positions of the input, and a replay calls nothing."""
+    """Unordered rows keep their own columns, failures have the positions of the input, and a replay makes no call."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
@@ -199,7 +199,7 @@ def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
-    """Text that is not UTF-8 in an exception, its type's name or its code's path fails only its row."""
+    """Text that is not UTF-8, in an exception, its type's name or its code's path, fails only its row."""
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
@@ -227,7 +227,7 @@ def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
 
 
 def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any) -> tuple[list[Any], list[Any]]:
-    """Return the answers for orders, and the users for whom the function was called."""
+    """Return the answers for orders, and the users for which the function was called."""
     called: list[Any] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -258,7 +258,7 @@ def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
 
 
 def test_the_replay_store_identifies_answers_by_shared_columns(tmp_path: Path) -> None:
-    """If the `coalesce_by` columns of a row change between runs, the row receives the answer of its new group."""
+    """If the `coalesce_by` columns of a row change between two runs, the row receives the answer of its new group."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
@@ -272,7 +272,7 @@ def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.Rec
     return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])
 
 
-#: The end of the year 9999 in New York, which exceeds Python's calendar in UTC.
+#: The end of the year 9999 in New York, which is beyond Python's calendar in UTC.
 _BEYOND = 253_402_318_799_000_000
 
 
@@ -282,7 +282,7 @@ _BEYOND = 253_402_318_799_000_000
     ids=str,
 )
 def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[str, Any]) -> None:
-    """A row that Python cannot represent fails once, without a call or a stored answer. Other rows are answered."""
+    """If Python cannot represent a row, the row fails once, without a call. Other rows are answered."""
     called: list[int] = []
 
     async def one(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -320,7 +320,7 @@ def test_columns_outside_the_request_may_have_any_value(options: dict[str, Any])
 
 @pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
 def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: Any, answers: list[int | None]) -> None:
-    """After an unrepresentable row, later rows of its key are skipped, so that a repeated batch calls them in order."""
+    """After a row that Python cannot represent, later rows of its key are skipped, so the order is kept."""
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
     made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
@@ -355,7 +355,7 @@ def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
 def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
-    """The cache stores no invalid answer, because such an answer would fail rows without a call until its expiry."""
+    """The cache stores no invalid answer: such an answer would fail rows without a call until it expires."""
     called: list[int] = []
     wrong = True
 
@@ -380,7 +380,7 @@ def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
 
 
 def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
-    """A task without the driver's leases stays within its share; a warning says what it assumes."""
+    """Without the driver's leases, a task stays within its share. A warning contains the assumed share."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = ChannelAddress("127.0.0.1", closed.getsockname()[1], b"s" * 16)
     in_flight = most = 0
@@ -407,7 +407,7 @@ def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
 
 
 def test_usage_is_counted_with_batch_size() -> None:
-    """The usage of a call is that of its rows; a failed row counts as part of its call."""
+    """The usage of a call is the sum over its rows. A failed row counts as part of its call."""
 
     async def fn(rows: list[Any]) -> list[Any]:
         return [KeyError("row") if row.id == 3 else {"twice": 2 * row.id} for row in rows]

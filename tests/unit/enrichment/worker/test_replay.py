@@ -65,10 +65,7 @@ def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: Path) -> None:
-    """A stored answer that Python cannot represent, such as the year 10000, causes a new call.
-
-    Other answers are used.
-    """
+    """If Python cannot represent a stored answer, such as the year 10000, its row is called again. Others are used."""
     schema = pa.schema([("until", pa.timestamp("us", "UTC")), ("name", pa.string())])
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
     arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
@@ -94,7 +91,7 @@ def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
-    """Answers of an unfinished chunk are stored while the task runs. They are not stored again with the chunk."""
+    """Answers of an unfinished chunk are stored while the task runs. The chunk does not store them again."""
     chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
     refused = RowFailure("error", "ValueError", "no")
     answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
@@ -117,7 +114,7 @@ def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
-    """When a task is cancelled, valid answers are stored without waiting for the next interval."""
+    """When a task is cancelled, valid answers are stored at once, not at the next interval."""
     chunk = chunk_of("abc")
     with store(tmp_path).recording(0) as recording:
         answers = [{"name": 1, "tags": {}}, {"name": "nb", "tags": {}}, PENDING]
@@ -128,7 +125,7 @@ def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
-    """Answers of a chunk that is split because of its size are stored once."""
+    """If a chunk is split because of its size, its answers are stored once."""
     keys = [f"k{number}" for number in range(8)]
     chunk = chunk_of(keys)
     answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
@@ -147,7 +144,7 @@ def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
-    """Answers belong to a batch, an output and a function, so an older version of the program has no effect."""
+    """Answers belong to a batch, an output and a function, so answers of an older program have no effect."""
     keep(store(tmp_path), ["a"])
     changed = pa.schema([("name", pa.int64())])
     others = [store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, function="other")]
@@ -171,7 +168,7 @@ def test_answers_of_another_definition_are_counted_if_there_are_no_own_answers(t
 
 
 def test_an_incomplete_file_is_ignored(tmp_path: Path) -> None:
-    """An incomplete file is ignored, because a file receives its name only when it is complete."""
+    """An incomplete file is ignored: a file receives its final name only when it is complete."""
     keep(store(tmp_path), ["a"])
     (file,) = tmp_path.rglob("*.arrow")
     os.truncate(file, 20)
@@ -182,7 +179,7 @@ def test_an_incomplete_file_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["empty", "cut short", "cut shorter", "not one", "another one"])
 def test_a_damaged_file_is_ignored_and_reported(tmp_path: Path, how: str) -> None:
-    """A damaged file is ignored and reported. The file does not block the query, and other files are used."""
+    """A damaged file is ignored and reported. It does not block the query, and all other files are used."""
     keep(store(tmp_path), ["a", "b"])
     (file,) = tmp_path.rglob("*.arrow")
     keep(store(tmp_path), ["c"])
@@ -219,7 +216,7 @@ def test_a_damaged_file_is_ignored_and_reported(tmp_path: Path, how: str) -> Non
     ],
 )
 def test_an_invalid_store_is_rejected_on_the_driver(tmp_path: Path, root: str, why: str) -> None:
-    """The driver rejects an invalid store in one sentence with the value, the reason and the allowed values."""
+    """The driver rejects an invalid store with one sentence: the value, the reason and the allowed values."""
     (tmp_path / "file").touch()
     root = root.format(folder=tmp_path)
     with pytest.raises(InvalidPlanError) as caught:
@@ -231,7 +228,7 @@ def test_an_invalid_store_is_rejected_on_the_driver(tmp_path: Path, root: str, w
 
 
 def test_a_valid_store_is_not_changed(tmp_path: Path) -> None:
-    """The check of a valid store creates only its folder. On a cluster, the check creates nothing on the driver."""
+    """The check of a valid store creates only its folder; on a cluster, the check creates nothing on the driver."""
     check_store((tmp_path / "new").as_uri(), shared=True)
     assert list((tmp_path / "new").iterdir()) == []
     check_store(str(tmp_path / "theirs"), shared=False)
@@ -240,7 +237,7 @@ def test_a_valid_store_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["a file", "below a file", "nowhere"])
 def test_an_unusable_store_fails_no_task(tmp_path: Path, location: str) -> None:
-    """An unusable store fails no task: its answers are not stored, and the failure is reported once."""
+    """An unusable store fails no task: answers are not stored, and the failure is reported once."""
     (tmp_path / "file").touch()
     folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
     chunk = chunk_of(["a"])
@@ -260,7 +257,7 @@ def keep_one(recording: Any, key: str) -> None:
 
 
 def test_an_unknown_file_system_fails_no_task(tmp_path: Path) -> None:
-    """An unknown file system, for example without its library, fails no task."""
+    """An unknown file system, for example because its library is missing, fails no task."""
     with dataclasses.replace(store(tmp_path), root="nothing://x").recording(0) as recording:
         keep_one(recording, "a")
         assert recording.known(["a"]) == {}
@@ -283,7 +280,7 @@ def test_failed_writes_are_retried(tmp_path: Path) -> None:
 
 
 def test_committed_batches_are_cleared(tmp_path: Path) -> None:
-    """Older batches of a query are removed immediately, and the present batch is removed at its commit."""
+    """Older batches of a query are deleted at once. The current batch is deleted at its commit."""
     for batch in (1, 2, 3):
         keep(store(tmp_path, batch), ["a"])
     clear_older(store(tmp_path, 3))
@@ -296,7 +293,7 @@ def test_committed_batches_are_cleared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
 def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> None:
-    """No query name leads to files outside the store, which must not be deleted."""
+    """No query name refers to files outside the store, because the store deletes files."""
     folder = tmp_path / "a" / "store"
     for sibling in (tmp_path / "0", tmp_path / "a" / "0"):
         sibling.mkdir(parents=True)
@@ -313,7 +310,7 @@ def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> No
 
 
 def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_path: Path) -> None:
-    """Two functions with one name in a micro-batch are rejected unless each has a version.
+    """Two functions of one name in a micro-batch are rejected, unless each has a version.
 
     A repeated batch is accepted.
     """
@@ -340,7 +337,7 @@ def test_a_changed_enrichment_does_not_affect_answers_of_another_enrichment(
 
 
 def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the function of a batch job changes, a warning is logged and stored answers are used, as after a restart."""
+    """If the function of a batch job changes, a warning is logged, and stored answers are used, as after a restart."""
     batch = MicroBatch("q", 1, streams=False)
     check_definition(store(tmp_path), batch, "code")
     assert not caplog.messages

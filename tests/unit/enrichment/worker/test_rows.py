@@ -21,7 +21,7 @@ NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
 def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
-    """Numbers of arrays, slices and empty arrays equal the numbers that Arrow converts."""
+    """Numbers of arrays, slices and empty arrays equal the numbers that Arrow itself converts."""
     values: list[Any] = [random.Random(1).randint(-100, 100) for _ in range(50)] + ([None] if nulls else [])
     array = pa.array(values, kind)
     for part in (array, array.slice(7, 20), array.slice(50), array.slice(3, 0), pa.array([], kind)):
@@ -42,7 +42,7 @@ def test_maps_are_dictionaries_at_any_depth() -> None:
 
 
 def test_maps_with_unhashable_keys_are_pairs() -> None:
-    """Maps with unhashable keys become lists of pairs at any depth. They are returned unchanged and identify rows."""
+    """Maps with unhashable keys become lists of pairs, at any depth. They are returned unchanged, and identify rows."""
     inner = pa.map_(pa.string(), pa.int64())
     structs = pa.map_(pa.struct([("x", pa.int64())]), inner)
     kind = pa.struct([("s", structs), ("l", pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())))])
@@ -60,7 +60,7 @@ def test_maps_with_unhashable_keys_are_pairs() -> None:
 
 
 def test_columns_are_accessible_by_attribute_key_and_position() -> None:
-    """Columns are accessible by key and position. If the name is an identifier, the column is also an attribute."""
+    """Columns are accessible by key and by position. If the name is an identifier, the column is also an attribute."""
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "a b": ["x", None], "class": [1.5, 2.5], "other": [0, 0]})
     (first, second), failures = RowReader(["class", "id", "a b"]).read(batch)
     assert failures == {}
@@ -79,7 +79,7 @@ def test_columns_are_accessible_by_attribute_key_and_position() -> None:
     ids=str,
 )
 def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> None:
-    """A name with a leading underscore, which Spark and namedtuple generate, is accessible as an attribute."""
+    """A name with a leading underscore, as Spark and namedtuple generate, is accessible as an attribute."""
     batch = pa.RecordBatch.from_pydict({name: [f"value of {name}"] for name in names})
     (row,), _ = RowReader(names).read(batch)
     for index, name in enumerate(names):
@@ -91,7 +91,7 @@ def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> Non
 
 
 def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
-    """A column with the name of a tuple's method is accessible by key and does not replace the method."""
+    """A column with the name of a tuple method is accessible by key, and does not replace the method."""
     values = {"__class__": "x", "__qualname__": "q", "__classcell__": 1, "__del__": 2, "_fields": "y", "count": 3}
     batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     (row,), _ = RowReader(list(values)).read(batch)
@@ -101,7 +101,7 @@ def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
 
 
 def test_equal_values_have_equal_hashable_forms() -> None:
-    """Equal values have equal hashable forms, because lists and dictionaries cannot be keys."""
+    """Equal values have equal hashable forms; lists and dictionaries themselves cannot be keys."""
     assert hash(hashable({"a": [1, {"b": 2}]})) == hash(hashable({"a": [1, {"b": 2}]}))
     assert hashable([1, [2]]) != hashable([1, [3]])
 
@@ -115,7 +115,7 @@ def test_floats_are_equal_as_in_spark() -> None:
 
 
 def test_times_with_the_same_local_time_are_not_equal() -> None:
-    """Two times with the same local time differ if the clocks were set back between them."""
+    """Two times with the same local time differ if the clocks were set back between these times."""
     half_past_one = pa.array([1_730_611_800, 1_730_615_400], pa.timestamp("s", "America/New_York"))
     first, second = values_of(half_past_one.cast(pa.timestamp("us", "America/New_York")))
     assert first.replace(tzinfo=None, fold=0) == second.replace(tzinfo=None, fold=0)
@@ -171,7 +171,7 @@ def test_the_key_of_a_text_does_not_depend_on_the_python_version() -> None:
     assert keys[texts.index("\U0001fae8")] == "66fe97907d18c3b805fdae0284b9cf7e"
 
 
-#: The end of the year 9999 in New York, which is in the year 10000 in UTC and exceeds Python's calendar.
+#: The end of the year 9999 in New York, which is in the year 10000 in UTC, beyond Python's calendar.
 BEYOND = 253_402_318_799_000_000
 
 
@@ -199,7 +199,7 @@ def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
 
 
 def test_values_that_python_cannot_represent_identify_rows() -> None:
-    """Values that Python cannot represent identify rows at any depth. Keys of other values are unchanged."""
+    """Values that Python cannot represent identify rows at any depth. The keys of all other values do not change."""
     kind = pa.map_(
         pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us", "America/New_York")), ("s", pa.string())]))
     )
@@ -234,7 +234,7 @@ ZONES = {
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("deep", [False, True])
 def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
-    """A zone that Python does not know fails no row and changes no key: offsets are kept, other zones become UTC."""
+    """A zone that Python does not know fails no row and changes no key: offsets are kept; other zones become UTC."""
     moments = [1_769_860_800_123_456, 0, None]
 
     def batch_in(zone: str) -> pa.RecordBatch:
@@ -258,6 +258,6 @@ def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: 
 
 
 def test_zones_known_to_python_are_kept() -> None:
-    """Timestamps keep the name of their zone and its daylight saving time."""
+    """Timestamps keep the name and the daylight saving time of their zone."""
     (row,), _ = RowReader(["at"]).read(pa.RecordBatch.from_arrays([_moments(0)], names=["at"]))
     assert str(row.at.tzinfo) == "America/New_York"
