@@ -391,7 +391,7 @@ def execution(**fields: Any) -> dict[str, Any]:
 
 
 def test_events_name_what_a_sql_execution_reads_and_writes() -> None:
-    """The summary of a stage and the events of a job contain the description, sources and targets of their execution."""
+    """The summary of a stage and the events of a job contain description, sources and targets of their execution."""
     job = {"kind": "job_start", "at": START, "job_id": 1, "time": START, "properties": SQL}
     end = {"kind": "job_end", "at": START, "job_id": 1, "time": START, "failure": {"chain": [{"type": "a.B"}]}}
     translator = Translator(AT_ONCE)
