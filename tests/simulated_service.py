@@ -7,8 +7,8 @@ import contextlib
 import dataclasses
 import functools
 import random
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from enrich_engine import chunks_of, definition
@@ -182,11 +182,13 @@ class Outcome:
         goodput: answered rows per second.
         calls: calls a row.
         failed: rows without an answer.
+        limited: seconds of all processes by what limited their calls in flight.
     """
 
     goodput: float
     calls: float
     failed: int
+    limited: Mapping[str, float] = dataclasses.field(compare=False)
 
 
 class State:
@@ -210,6 +212,8 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
     loop = asyncio.get_running_loop()
     pools: list[Pool] = []
     batches: list[RowBatch] = []
+    limited: Counter[str] = Counter()
+    counted: list[EngineCounts] = []
     over = asyncio.Event()
     limits = limits_of(Plan(service.call, **plan))
     ledger = Ledger(limits, loop.time)
@@ -225,6 +229,7 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
     for number in range(processes):
         made = Plan(service.call, **plan)
         counts = EngineCounts()
+        counted.append(counts)
         signals = Signals(0, lambda: None, lambda: None, fail)
         state: Any = State()
         share = JobShare(limits, made.budget, loop.time) if limits else None
@@ -249,4 +254,6 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
     for task in sharing:
         task.cancel()
     await asyncio.gather(*sharing, return_exceptions=True)
-    return Outcome(done / took, service.calls / max(1, done), len(failed))
+    for counts in counted:
+        limited.update(counts.limited)
+    return Outcome(done / took, service.calls / max(1, done), len(failed), limited)

@@ -240,6 +240,22 @@ def test_calls_in_flight_of_a_job_protect_a_small_service() -> None:
     assert found.goodput >= 0.85 * 12 / 0.03
 
 
+@pytest.mark.parametrize(
+    ("limit", "cause"),
+    [
+        ({"budget": Budget(QUOTA, cost=tokens)}, "budget"),
+        ({"max_in_flight_job": 12}, "max_in_flight_job"),
+        ({"rate_limit": 50}, "rate_limit"),
+        ({"budget": Budget(1e9, cost=tokens), "max_in_flight": 10}, "max_in_flight"),
+    ],
+)
+def test_the_limit_of_the_job_is_named(limit: dict[str, Any], cause: str) -> None:
+    """Most of the time counts for the limit that constrains the calls in flight."""
+    found = outcome(Service(latency=((0, 0.2),)), 2000, processes=PROCESSES, total_timeout=3600, **limit)
+    assert found.failed == 0
+    assert found.limited[cause] >= 0.8 * sum(found.limited.values())
+
+
 def test_a_call_above_the_budget_fails_at_once() -> None:
     """A call larger than the whole limit could never start, so its row fails. All other rows are answered."""
     service = Service()

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from enrich_service import Called, EnrichService, rule
-from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter, two_lines
+from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter, two_lines, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -33,8 +33,8 @@ BOTH = {
 }
 HELD = {"held": True}
 ROWS = 100
-#: Number of concurrent calls per task in the stream job.
-IN_FLIGHT = 5
+#: Number of concurrent calls per task in the stream job, and of all tasks together if the driver leases them.
+IN_FLIGHT, LEASED = 5, 4
 BATCHES = range(3)
 
 
@@ -151,6 +151,26 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
     for key in map(str, again):
         assert len({call.idempotency_key for call in calls if call.key == key}) == 1
     assert [e["attributes"]["spark.enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
+
+
+def test_a_killed_driver_leaves_no_calls_and_no_leases(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
+    """The calls of a killed driver end with its executors, and the next driver has all calls in flight and budget."""
+    service.script(rules=[rule(".*", forever=HELD)])
+    run = start(lab, service, minimal_python, "limited", **BOTH)
+    run.wait_for("all leased calls", lambda: len(service.calls()) == LEASED)
+    run.signal(run.driver(), signal.SIGKILL)
+    wait_for("the end of the executors", lambda: not run.executors())
+    wait_for("the end of the calls", lambda: all(call.outcome == "gone" for call in service.calls()))
+    assert run.wait() != 0
+    assert max(call.in_flight for call in service.calls()) <= LEASED
+    # From here on, the log has only calls of the next driver, and of leftover workers if there are any.
+    service.script(delay=0.05)
+    after = start(lab, service, minimal_python, "limited", **BOTH)
+    finished(after)
+    assert is_complete(after)
+    calls = service.calls()
+    assert Counter(call.key for call in calls) == Counter({str(row): 1 for row in range(ROWS * len(BATCHES))})
+    assert max(call.in_flight for call in calls) == LEASED
 
 
 def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(

@@ -1,6 +1,7 @@
 """Stream that a service on the loopback interface enriches.
 
-Arguments: the folder, the service's port, and optionally `wait`: after the second batch settles, wait for `go`.
+Arguments: the folder, the service's port, and optionally `wait`: after the second batch settles, wait for `go`; or
+`limited`: the driver leases four calls in flight and a budget.
 """
 
 import importlib.util
@@ -10,13 +11,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import by_value, logged_opener, lookup, stream
 
-from spark_events import Limits, enrich_batch
+from spark_events import Budget, Limits, enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])
@@ -39,12 +41,15 @@ for batch in range(3):
 
 
 def process(df: DataFrame, batch_id: int) -> None:
+    leased: dict[str, Any] = {}
+    if "limited" in sys.argv[3:]:
+        leased = {"max_in_flight_job": 4, "budget": Budget(60_000, cost=lambda row: 1)}
     made = enrich_batch(
         df.repartition(4, "id"),
         lookup,
         output="name string, score double",
         resource=logged_opener(port, str(opened)),
-        limits=Limits(max_in_flight=5, timeout=None, total_timeout=None),
+        limits=Limits(max_in_flight=5, timeout=None, total_timeout=None, **leased),
     )
     (folder / f"settled-{batch_id}").touch()
     while batch_id == 1 and "wait" in sys.argv[3:] and not (folder / "go").exists():

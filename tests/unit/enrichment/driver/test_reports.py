@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -70,3 +71,16 @@ def test_the_event_has_the_usage_and_its_cost(price: float | None) -> None:
     assert attributes.get("spark.enrich.cost") == (None if price is None else pytest.approx(0.006))
     without = enrichment_event("fn", MicroBatch("q", 1), reports, 1.0, None)["attributes"]
     assert not {"spark.enrich.usage", "spark.enrich.cost"} & set(without)
+
+
+def test_the_event_names_the_limits() -> None:
+    """The milliseconds of all partitions are added by limit, the longest first."""
+    reports = []
+    for part, limited in enumerate([{"budget": 1.5, "upstream": 0.25}, {"max_in_flight_job": 2.0, "budget": 1.0}]):
+        counts = EngineCounts()
+        counts.limited.update(limited)
+        reports.append(PartitionReport(part, 1, 0, (), counted(counts, HotKeys(1).hot()), {}))
+    attributes = enrichment_event("fn", MicroBatch("q", 1), reports, 1.0, None)["attributes"]
+    shown = json.loads(attributes["spark.enrich.limited_by"])
+    assert list(shown.items()) == [("budget", 2500), ("max_in_flight_job", 2000), ("upstream", 250)]
+    assert attributes["spark.enrich.at_limit_ms"] == 4500
