@@ -36,9 +36,9 @@ CASES = {
     "very different latencies": (Service(capacity=TWENTY, spread=0.8), 5000, 1, 0.85),
     "one millisecond": (Service(capacity=((0, 8),), latency=((0, 0.001),)), 10000, 1, 0.9),
     "one second": (Service(capacity=((0, 50),), latency=((0, 1),)), 3000, 1, 0.9),
-    "two processes": (Service(capacity=TWENTY), 5000, 2, 0.75),
+    "two processes": (Service(capacity=TWENTY), 5000, 2, 0.8),
     "two processes, 503": (Service(capacity=TWENTY, beyond="reject"), 20000, 2, 0.85),
-    "four processes": (Service(capacity=((0, 40),)), 20000, 4, 0.7),
+    "four processes": (Service(capacity=((0, 40),)), 20000, 4, 0.8),
 }
 
 

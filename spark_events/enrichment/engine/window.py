@@ -6,8 +6,8 @@ queue at the destination. If it decreases the goodput, the destination is overlo
 about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
 
 Calls of other processes hide the effect of this window: with a quarter of all calls, its share of the goodput grows
-even when the destination is overloaded. Therefore a larger window must increase the goodput far more if there are signs
-of an overload: a latency much higher than the lowest latency so far, or many rejections.
+even when the destination is overloaded. Therefore the increase of the goodput that a larger window needs rises with the
+signs of an overload: a latency above the lowest latency so far, or rejections.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LEAST_CALLS, _MOST_WINDOWS = 12, 12
 #: Share of the calls, the fastest ones, that counts. The slower calls are the tail, whose causes are not a queue.
 _COUNTED = 0.75
 #: The gain of a window is the growth of the goodput relative to the growth of the window, both as logarithms. These are
-#: the minimum gains for a larger window: usually, with signs of an overload, and for a further growth at once.
+#: the minimum gains for a larger window: without and with full signs of an overload, and for a further growth at once.
 _PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
 #: From this gain on, the latency counts as independent of the window.
 _NO_EFFECT = 0.9
 #: Growth of the stored lowest latency, if a smaller window does not lower a high latency.
 _FORGETS = 1.5
-#: Signs of an overload: a latency above this multiple of the lowest latency plus this number of seconds, or this share
-#: of rejections.
+#: Full signs of an overload: this multiple of the lowest latency plus this number of seconds, or this share of
+#: rejections.
 _SLOW, _SLOW_SECONDS, _MANY_REJECTED = 1.5, 0.005, 0.05
 #: Logarithms of the ratio of two compared windows: initial, smallest and largest value.
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
@@ -77,10 +77,10 @@ class Window:
         self._rejected = self._old = 0
         #: Size, cost and overload of the window with which the current round is compared; None if the round is no
         #: trial.
-        self._other: tuple[int, float, bool] | None = None
+        self._other: tuple[int, float, float] | None = None
         #: Logarithm of the seconds of a call, and the share of rejections, in the last round without a trial.
         self._cost: float | None = None
-        self._is_bad = False
+        self._is_bad = 0.0
         self._lowest = math.inf
         #: Size of the next trial as a logarithm, its direction, and whether all trials so far were successful.
         self._step, self._direction, self._starting = _MOST_STEP, 1, True
@@ -133,7 +133,7 @@ class Window:
 
     def _give_up(self) -> bool:
         """End an unsuccessful trial."""
-        self._judge(math.inf, math.inf, 0.0, is_bad=True)
+        self._judge(math.inf, math.inf, 0.0, is_bad=1.0)
         self._set(self.size)
         self._clear()
         return True
@@ -169,16 +169,20 @@ class Window:
         self.latency, self._old, share = mean, self.size, rejected / calls
         if full:
             self._lowest = min(self._lowest, mean)
-            is_bad = mean > _SLOW * self._lowest + _SLOW_SECONDS or share > _MANY_REJECTED
             # A rejected call waits for about one latency before its retry, so all calls use the window evenly.
-            self._judge(math.log(mean / (1 - share)), mean, error, is_bad)
+            self._judge(math.log(mean / (1 - share)), mean, error, self._overload(mean, share))
             if self._other is None or old == self._other[0]:
                 self._share = share
         self._set(self.size)
         self._clear()
         return self.size != old or self._starting != was_starting
 
-    def _judge(self, cost: float, mean: float, error: float, is_bad: bool) -> None:
+    def _overload(self, mean: float, share: float) -> float:
+        """Return the strength of the signs of an overload, from 0 to 1."""
+        slower = math.log(max(1.0, (mean - _SLOW_SECONDS) / self._lowest)) / math.log(_SLOW)
+        return min(1.0, max(slower, share / _MANY_REJECTED))
+
+    def _judge(self, cost: float, mean: float, error: float, is_bad: float) -> None:
         other, self._other = self._other, None
         if other is not None:
             self._compare(other, cost, mean, is_bad)
@@ -207,7 +211,7 @@ class Window:
         self._other = self.size, self._cost, self._is_bad
         self.size = tried
 
-    def _compare(self, other: tuple[int, float, bool], cost: float, mean: float, is_bad: bool) -> None:
+    def _compare(self, other: tuple[int, float, float], cost: float, mean: float, is_bad: float) -> None:
         size, before, was_bad = other
         ratio = math.log(self.size / size)
         gain = 1 - (cost - before) / ratio
@@ -217,7 +221,7 @@ class Window:
                 # Measure this window again, without the calls that filled it.
                 self._other, self._old = other, 0
                 return
-        least = _PAYS_IN_OVERLOAD if (is_bad if ratio > 0 else was_bad) else _PAYS
+        least = _PAYS + (_PAYS_IN_OVERLOAD - _PAYS) * (is_bad if ratio > 0 else was_bad)
         if (gain > least) == (ratio > 0):
             # Continue in the same direction.
             self._cost, self._is_bad = cost, is_bad
@@ -229,7 +233,7 @@ class Window:
             self._step = self._step if self._starting else max(self._step, min(_CHAINED_STEP, 1.5 * self._step))
             self._try(self._step)
             return
-        if ratio < 0 and gain > _NO_EFFECT and is_bad:
+        if ratio < 0 and gain > _NO_EFFECT and is_bad >= 1:
             # The latency does not depend on this window, so a high latency is no sign of an overload.
             self._lowest = min(mean, _FORGETS * self._lowest)
         self.size = size
