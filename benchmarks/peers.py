@@ -14,8 +14,9 @@ that accepts them and never answers (black hole). The destination runs on the sa
 default settings apart from the destination. The tools do different things: OpenLineage derives the lineage of each
 job, the event log writes every task, sparkMeasure sums up metrics, spark-events writes events.
 
-``PEERS_ROUNDS`` (5): rounds. ``PEERS_SECONDS`` (300): limit of a run, which some tools reach with a black hole.
-Results: build/bench/peers-<version of Spark>.md and .json.
+``PEERS_ROUNDS`` (3): rounds. ``PEERS_JOBS`` (20): SQL jobs. ``PEERS_SECONDS`` (120): limit of a run, which some tools
+reach with a black hole. On two idle processors, a run takes half a minute and a round about seven minutes. Results:
+build/bench/peers-<version of Spark>.md and .json.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import math
 import os
 import socket
 import statistics
@@ -36,14 +38,16 @@ from typing import NamedTuple
 
 from benchmarks._peers import SPARK_HOME, TOOLS, Tool, environment, spark_version, write
 
-_ROUNDS = int(os.environ.get("PEERS_ROUNDS", "5"))
-#: Limit of a run. A run that is ended at the limit counts with this time.
-_SECONDS = int(os.environ.get("PEERS_SECONDS", "300"))
+_ROUNDS = int(os.environ.get("PEERS_ROUNDS", "3"))
+_JOBS = int(os.environ.get("PEERS_JOBS", "20"))
+#: Limit of a run. A run that is ended at the limit counts with this time, and has no other figures if its work had not
+#: ended.
+_SECONDS = int(os.environ.get("PEERS_SECONDS", "120"))
 _PROGRAM = """
 import json, os, sys, time
 import psutil
 from pyspark.sql import SparkSession
-result, folder = sys.argv[1:]
+result, folder, count = sys.argv[1:]
 spark = SparkSession.builder.appName("peers").getOrCreate()
 spark.range(200).selectExpr("id", "id % 7 AS k").write.parquet(folder + "/input")
 for number in range(20):
@@ -62,7 +66,7 @@ def used():
 jobs(5, "warm-up")
 stream("warm-stream", 10)
 before, start = used(), time.monotonic()
-jobs(20, "output")
+jobs(int(count), "output")
 middle = time.monotonic()
 stream("stream", 2)
 end, after = time.monotonic(), used()
@@ -75,7 +79,7 @@ spark.stop()
 
 
 class Measured(NamedTuple):
-    """Figures of one run in seconds, and in MB of memory."""
+    """Figures of one run in seconds, and in MB of memory; NaN if the work did not end before the limit."""
 
     jobs: float
     stream: float
@@ -97,7 +101,7 @@ def _measure(conf: Mapping[str, str], folder: Path) -> Measured:
     }
     options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     submit = str(SPARK_HOME / "bin" / "spark-submit")
-    command = [submit, *options, str(folder / "job.py"), str(folder / "result"), str(folder)]
+    command = [submit, *options, str(folder / "job.py"), str(folder / "result"), str(folder), str(_JOBS)]
     own = {"SPARK_CONF_DIR": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     started = time.monotonic()
     # A tool that waits for its destination may delay the driver for the duration of its requests.
@@ -106,6 +110,8 @@ def _measure(conf: Mapping[str, str], folder: Path) -> Measured:
             command, env={**environment(), **own}, stdout=output, stderr=output, timeout=_SECONDS, check=True
         )
     run, ended = time.monotonic() - started, time.time()
+    if not (folder / "result").exists():
+        return Measured(math.nan, math.nan, math.nan, math.nan, run, math.nan)
     found: dict[str, float] = json.loads((folder / "result").read_text(encoding="utf-8"))
     stopping = found.pop("stopping")
     return Measured(**found, run=run, stop=ended - stopping)
@@ -177,6 +183,9 @@ def _table(found: Mapping[str, list[Measured]]) -> list[str]:
     lines = ["| | jobs | stream | driver CPU | memory | run | stop |", "|---|---|---|---|---|---|---|"]
     base = found["no listener"]
     for name, runs in found.items():
+        if any(math.isnan(one.stop) for one in runs):
+            lines.append(f"| {name} | " + "not ended | " * 4 + f"at least {_SECONDS} s | – |")
+            continue
         stop = statistics.median(one.stop for one in runs)
         limit = "at least " if any(one.run >= _SECONDS for one in runs) else ""
         cells = []
@@ -192,6 +201,7 @@ def _table(found: Mapping[str, list[Measured]]) -> list[str]:
 
 def run() -> None:
     """Measure all cases and write the table."""
+    load = os.getloadavg()[0]
     tools = {tool.name: tool for tool in TOOLS if tool.is_available}
     cases: list[tuple[str, Tool, dict[str, str]]] = [(tool.title, tool, {}) for tool in tools.values()]
     with _destinations() as urls:
@@ -200,5 +210,10 @@ def run() -> None:
                 if name in tools:
                     cases.append((f"{tools[name].title}, {destination}", tools[name], extra))
         found = _rounds(cases)
-    lines = [f"Medians of {_ROUNDS} rounds.", "", *_table(found)]
-    write(f"peers-{spark_version()}", lines, {name: [one._asdict() for one in runs] for name, runs in found.items()})
+    loads = f"load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
+    lines = [f"Medians of {_ROUNDS} rounds of {_JOBS} jobs; {loads}.", "", *_table(found)]
+    data = {
+        name: [{key: None if math.isnan(value) else value for key, value in one._asdict().items()} for one in runs]
+        for name, runs in found.items()
+    }
+    write(f"peers-{spark_version()}", lines, data)

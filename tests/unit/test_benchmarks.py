@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,14 @@ def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
     ]
     slower = [one._replace(jobs=one.jobs * 1.5, stop=2.0) for one in base]
     stuck = [one._replace(run=peers._SECONDS, stop=90.0) for one in base]
-    _, _, *rows = peers._table({"no listener": base, "slower": slower, "stuck": stuck})
+    unfinished = [base[0], base[1], peers.Measured(*[math.nan] * 4, peers._SECONDS, math.nan)]
+    cases = {"no listener": base, "slower": slower, "stuck": stuck, "unfinished": unfinished}
+    _, _, *rows = peers._table(cases)
     assert rows[0] == "| no listener | 1.0 s | 1.0 s | 1.0 s | 100 MB | 10.0 s | 1.0 s |"
     assert rows[1].startswith("| slower | × 1.50 | × 1.00 | ")
     assert rows[1].endswith(" | 2.0 s |")
     assert rows[2].endswith(" | at least 90.0 s |")
+    assert rows[3] == f"| unfinished | {'not ended | ' * 4}at least {peers._SECONDS} s | – |"
 
 
 @pytest.mark.parametrize(
