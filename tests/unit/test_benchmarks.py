@@ -28,8 +28,8 @@ def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
     ]
     slower = [one._replace(jobs=one.jobs * 1.5, stop=2.0) for one in base]
     stuck = [one._replace(run=peers._SECONDS, stop=90.0) for one in base]
-    unfinished = [base[0], base[1], peers.Measured(*[math.nan] * 4, peers._SECONDS, math.nan)]
-    cases = {"no listener": base, "slower": slower, "stuck": stuck, "unfinished": unfinished}
+    cut = peers.Measured(math.nan, math.nan, math.nan, math.nan, peers._SECONDS, math.nan)
+    cases = {"no listener": base, "slower": slower, "stuck": stuck, "unfinished": [base[0], base[1], cut]}
     _, _, *rows = peers._table(cases)
     assert rows[0] == "| no listener | 1.0 s | 1.0 s | 1.0 s | 100 MB | 10.0 s | 1.0 s |"
     assert rows[1].startswith("| slower | × 1.50 | × 1.00 | ")
