@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
 import re
 import threading
@@ -183,7 +181,7 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
     if is_connect(df):
         return None
     is_limited = bool(limits_of(plan))
-    slots, is_bounded = _slots(df, looks_back=is_limited)
+    slots, is_bounded = _slots(df)
     partitions = partitions_of(df)
     known = [number for number in (slots, partitions) if number is not None]
     if not known:
@@ -194,13 +192,12 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
     return tasks
 
 
-def _slots(df: DataFrame, looks_back: bool) -> tuple[int | None, bool]:
+def _slots(df: DataFrame) -> tuple[int | None, bool]:
     """Return the task slots of all executors that may run, and whether this number is an upper bound.
 
     More executors may be added, because a batch may begin while few are running: at the start of an application, while
     Spark replaces a lost executor, or after dynamic allocation has removed idle executors. None means that Spark sets
-    no limit. With ``looks_back``, past executors are included, which takes JVM calls for each executor of the
-    application so far.
+    no limit.
     """
     scala = df.sparkSession.sparkContext._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
@@ -214,7 +211,7 @@ def _slots(df: DataFrame, looks_back: bool) -> tuple[int | None, bool]:
         return max(now, most), True
     if is_dynamic:
         return None, False
-    return max(now, _ever(scala)) if looks_back else now, False
+    return now, False
 
 
 def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
@@ -241,18 +238,3 @@ def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
         if cores != _AS_MANY_AS_IT_LIKES:
             found.append(of_cores(cores))
     return min(found, default=None)
-
-
-def _ever(scala: Any) -> int:
-    """Return the highest number of task slots that the application has had at one time, from Spark's status store."""
-    changes: list[tuple[int, int]] = []
-    with contextlib.suppress(Exception):  # not a documented part of Spark
-        executors = scala.statusStore().executorList(False)
-        for index in range(executors.size()):
-            executor = executors.apply(index)
-            slots, removed = int(executor.maxTasks()), executor.removeTime()
-            changes.append((int(executor.addTime().getTime()), slots))
-            if removed.isDefined():
-                changes.append((int(removed.get().getTime()), -slots))
-    # At equal times, removals (negative numbers) come before additions.
-    return max(itertools.accumulate(slots for _, slots in sorted(changes)), default=0)

@@ -36,7 +36,7 @@ def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
         df,
         [
             "Spark does not report how many executors may still be added: the limits of the job "
-            f"({', '.join(limits)}) are divided by the largest number of concurrent tasks so far, and are exceeded if "
+            f"({', '.join(limits)}) are divided by the current number of concurrent tasks, and are exceeded if "
             "executors are added later; set spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
         ],
     )

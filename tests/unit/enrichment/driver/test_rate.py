@@ -39,19 +39,7 @@ def named(kind: str, **methods: Any) -> Any:
     return SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind), **methods)
 
 
-def moment(second: int) -> Any:
-    return SimpleNamespace(getTime=lambda: 1000 * second)
-
-
-def executor(came: int, went: int | None = None, *, slots: int = 4) -> Any:
-    """Return an executor in the format of Spark's status store."""
-    removed = SimpleNamespace(isDefined=lambda: went is not None, get=lambda: moment(went or 0))
-    return SimpleNamespace(addTime=lambda: moment(came), removeTime=lambda: removed, maxTasks=lambda: slots)
-
-
-def frame(
-    settings: dict[str, str], *, now: int, partitions: int | None, master: str = "yarn", ever: list[Any] | None = None
-) -> Any:
+def frame(settings: dict[str, str], *, now: int, partitions: int | None, master: str = "yarn") -> Any:
     """Return a DataFrame of a new application.
 
     Executors have four cores on YARN and Kubernetes. On other clusters, the number is unknown unless it is set. If
@@ -61,19 +49,10 @@ def frame(
     settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
     each = int(settings["spark.executor.cores"]) // int(settings.get("spark.task.cpus", 1)) if is_known else 1
     profile = SimpleNamespace(maxTasksPerExecutor=lambda _: each, isCoresLimitKnown=lambda: is_known)
-    remembered = [executor(0, slots=0), *(ever or [])]  # Spark's list of executors also contains the driver.
-    executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda index: remembered[index])
-
-    def status_store() -> Any:
-        if ever is None:
-            raise AttributeError("statusStore")
-        return SimpleNamespace(executorList=lambda _: executors)
-
     scala = SimpleNamespace(
         getConf=lambda: Conf(settings),
         resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: profile),
         maxNumConcurrentTasks=lambda _: now,
-        statusStore=status_store,
     )
     context = SimpleNamespace(master=master, _jsc=SimpleNamespace(sc=lambda: scala))
     plan = (
@@ -148,7 +127,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
         (frame({}, now=4, partitions=None), 8),
         # These clusters ignore both settings.
         (frame({**CORES}, now=4, partitions=None), 8),
-        (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
+        (frame(TEN, now=4, partitions=None, master=STANDALONE), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
         # All possible cores count. If the sizes of executors and tasks are known, only whole executors and tasks count.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
@@ -170,33 +149,17 @@ def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> 
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
-@pytest.mark.parametrize(
-    ("ever", "slots"),
-    [
-        ([], 4),
-        ([executor(1), executor(1)], 8),
-        # These executors were lost and have not been replaced yet.
-        ([executor(1), executor(1), executor(1, 90)], 12),
-        # Each executor replaced the previous executor.
-        ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
-        ([executor(1, 5, slots=16), executor(7)], 16),
-        ([executor(1, slots=1)], 4),
-    ],
-)
-def test_without_a_known_limit_past_executors_are_counted(
-    ever: list[Any], slots: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Without a known limit, as on a standalone cluster, past executors count, and one warning is logged."""
+def test_without_a_known_limit_a_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a known limit, as on a standalone cluster, the current slots count, and a warning is logged once."""
     caplog.set_level("WARNING")
-    df = frame({}, now=4, partitions=None, master=STANDALONE, ever=ever)
-    # Without a rate, the driver does not query past executors.
+    df = frame({}, now=4, partitions=None, master=STANDALONE)
     assert tasks_at_a_time(df, Plan(fn), None) == 4
     assert caplog.messages == []
     for _ in range(2):
-        assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == slots
+        assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
     assert caplog.messages == [
         "Spark does not report how many executors may still be added: the limits of the job (rate_limit) are divided "
-        "by the largest number of concurrent tasks so far, and are exceeded if executors are added later; set "
+        "by the current number of concurrent tasks, and are exceeded if executors are added later; set "
         "spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
     ]
     caplog.clear()
@@ -208,8 +171,7 @@ def test_without_a_known_limit_past_executors_are_counted(
     ("df", "tasks"),
     [
         # The number of partitions limits the tasks of a batch, even if executors are added.
-        (frame({}, now=4, partitions=4, master=STANDALONE, ever=[executor(1)]), 4),
-        (frame({}, now=4, partitions=8, master=STANDALONE, ever=[executor(1), executor(1, 2)]), 8),
+        (frame({}, now=4, partitions=4, master=STANDALONE), 4),
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame(DYNAMIC, now=4, partitions=6), 6),
         (frame({}, now=2, partitions=None, master="local[2]"), 2),
@@ -219,12 +181,6 @@ def test_without_a_known_limit_past_executors_are_counted(
 def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: pytest.LogCaptureFixture) -> None:
     assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == tasks
     assert caplog.messages == []
-
-
-def test_an_unavailable_executor_history_is_ignored() -> None:
-    """If the history of executors is unavailable, it is ignored, because Spark does not guarantee this interface."""
-    df = frame({}, now=4, partitions=None, master=STANDALONE)
-    assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
 
 
 def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
