@@ -105,7 +105,7 @@ class EventsConfig:
         "shutdown.outcome-timeout",
         duration,
         30.0,
-        doc="Maximum time that the event of an end by stop() is held until the driver exits.",
+        doc="After stop(): maximum time that the event of the application's end waits for the driver's exit.",
     )
 
 

@@ -86,13 +86,13 @@ class FailureConfig:
         "stacktrace.limit",
         integer(256, 65_536),
         16_384,
-        doc="Maximum length of a stack trace, in characters; the middle of a longer one is cut.",
+        doc="Maximum length of a stack trace, in characters; a longer stack trace is cut in the middle.",
     )
     enrichers: tuple[FailureEnricher, ...] = option(
         "enrichers",
         ENRICHERS,
         (TypeEnricher(),),
-        doc="Failure enrichers, separated by commas: type, and the user's own as package.module:Class.",
+        doc="Failure enrichers, separated by commas: type (built in), or your own class as package.module:Class.",
     )
 
 
@@ -104,7 +104,7 @@ class ExecutorConfig:
         "max-per-minute",
         integer(0, 1_000_000),
         10,
-        doc="Maximum number of events of executors per minute; the rest is counted. 0: none.",
+        doc="Maximum number of executor events per minute; a summary counts the others. 0: no executor events.",
     )
 
 

@@ -85,7 +85,7 @@ def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[st
         sentences.append(f"{counted(dropped, 'record', ('was', 'were'))} lost before they reached a reporter")
     without_start = doubtful.get("without_start", 0)
     if without_start:
-        sentences.append(f"{counted(without_start, 'job')} finished but not reported: start not seen")
+        sentences.append(f"{counted(without_start, 'job')} finished without an event: start not recorded")
     attributes: dict[str, AttributeValue] = {
         # Use one text instead of an attribute per reporter, because many backends index each attribute name.
         "spark.events.reporters": msgspec.json.encode(accounts).decode(),

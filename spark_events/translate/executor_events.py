@@ -33,7 +33,7 @@ _CAUSES = (
 _CODES = {
     52: ("OUT_OF_MEMORY", "it ran out of heap memory (OutOfMemoryError, exit code 52)"),
     137: ("MEMORY_LIMIT", "it was killed (exit code 137), usually for exceeding its container's memory limit"),
-    143: ("TERMINATED", "it was asked to end (SIGTERM, exit code 143)"),
+    143: ("TERMINATED", "it was terminated by SIGTERM (exit code 143)"),
 }
 _RELEASED = "RELEASED"
 

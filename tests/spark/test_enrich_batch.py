@@ -168,7 +168,7 @@ def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
     assert out.schema.simpleString() == "struct<id:bigint,score:bigint,part:struct<name:string>>"
     assert sorted(out.collect()) == [(0, 7, ("a",)), (1, 12, None)]
     assert sorted(log.read_text().split()) == ["0", "1", "1"]
-    with pytest.raises(EnrichmentError, match=r"OutputError: Reply rejects what the function returned: score"):
+    with pytest.raises(EnrichmentError, match=r"OutputError: Reply rejects the function's result: score"):
         enrich_batch(spark.range(5, 6), reply, output=Reply)
 
 

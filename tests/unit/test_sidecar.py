@@ -97,7 +97,7 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
         ["spark.events.records.illegal", "spark.events.records.without_start", "spark.events.records.unknown"], 1
     )
     assert counted == {**wrong, "spark.events.records.defective": 0, "spark.events.records.dropped": 0}
-    assert report["body"].endswith("; 1 job finished but not reported: start not seen")
+    assert report["body"].endswith("; 1 job finished without an event: start not recorded")
 
 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:

@@ -80,7 +80,7 @@ def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
         raise CutOffError(_CUT_OFF) from None
     except errors as error:
         raise DamagedLogError(
-            f"skipped the rest from about byte {file.tell()}, which cannot be decompressed ({error})"
+            f"skipped the data after about byte {file.tell()}, which cannot be decompressed ({error})"
         ) from None
 
 
@@ -96,7 +96,7 @@ def _lz4_blocks(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
         at = file.tell() - len(magic)
         token, packed, size, _ = _LZ4_HEADER.unpack(_exactly(file, _LZ4_HEADER.size))
         if magic != _LZ4_BLOCK or not 0 <= packed <= _MOST or not 0 <= size <= _MOST:
-            raise DamagedLogError(f"skipped the rest from byte {at}, where no LZ4 block begins")
+            raise DamagedLogError(f"skipped the data from byte {at} on, because no LZ4 block begins there")
         data = _exactly(file, packed)
         if token & 0xF0 == _LZ4_RAW:
             yield data
@@ -124,7 +124,7 @@ def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
             continue
         size = int.from_bytes(length, "big", signed=True)
         if not 0 <= size <= _MOST:
-            raise DamagedLogError(f"skipped the rest from byte {at}, where no snappy block begins")
+            raise DamagedLogError(f"skipped the data from byte {at} on, because no snappy block begins there")
         data = _exactly(file, size)
         try:
             if snappy.decompress_raw_len(data) <= _MOST:

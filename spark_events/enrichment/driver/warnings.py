@@ -95,7 +95,7 @@ def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
     if timeout is not None and not is_local and _is(df, "spark.dynamicAllocation.enabled", "true"):
         yield (
             f"{key} is {timeout}: Spark removes an executor that is idle for this time, with its part of the stored "
-            "batch. While other executors still call, Spark repeats its calls; afterwards the batch fails. Unset it, "
+            "batch. Spark then repeats the calls of that part or, after the last call, fails the batch. Unset the key, "
             "or give Buffer(storage='reliable')"
         )
 

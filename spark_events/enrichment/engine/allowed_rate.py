@@ -19,7 +19,7 @@ __all__ = ["AllowedRate"]
 _PERIOD = 1.0
 #: Attempts relative to the estimate: without pauses after rejections, and with pauses.
 _ABOVE, _BELOW = 1.02, 0.98
-#: A rejection with a pause lowers the rate at most by this factor, provided that most attempts were answered.
+#: A rejection with a pause multiplies the rate by this factor, provided that most attempts were answered.
 _FALLS = 0.96
 #: Minimum number of attempts, and maximum number of seconds, between two estimates.
 _LEAST_ATTEMPTS, _LONGEST = 10, 15.0
@@ -130,7 +130,8 @@ class AllowedRate:
         if self._rejections and got and elapsed >= _PERIOD / 2:
             measured = got / elapsed
             if self._pauses and measured > 0.5 * self.rate:
-                # The rate was nearly right. During a pause there are no answers, so the answers do not show the limit.
+                # Most attempts were answered, so the rate was nearly right. The answers per second are no measure here:
+                # they are too low because of the pause.
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
                 self.rate *= _FALLS
             else:

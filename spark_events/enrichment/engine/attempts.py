@@ -352,7 +352,7 @@ class CallAttempts:
                     raise EndError(
                         "throttled",
                         f"the destination asks to wait another {left:.1f} s, "
-                        f"longer than the rest of total_timeout ({self._total:g} s)",
+                        f"longer than the remaining part of total_timeout ({self._total:g} s)",
                     )
                 slot.deadline = final + held
                 slot.passed = await self.gate.enter(again=again)

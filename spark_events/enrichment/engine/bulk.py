@@ -85,7 +85,7 @@ def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
 
     def accept(call: Call, answer: Any, began: float) -> Any:
         if again is not None and again(answer):
-            raise NotAcceptedError("on_result never accepted what the function returned")
+            raise NotAcceptedError("on_result never accepted the function's result")
         answer = check(answer)
         if on_invalid and isinstance(answer, RowFailure):
             raise InvalidAnswerError(answer.message)
@@ -108,7 +108,7 @@ def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
         error: BaseException | None = result if isinstance(result, BaseException) else None
         try:
             if error is None and again is not None and again(result):
-                error = NotAcceptedError("on_result never accepted what the function returned")
+                error = NotAcceptedError("on_result never accepted the function's result")
             if error is None:
                 answer = check(result)
                 if not on_invalid or not isinstance(answer, RowFailure):

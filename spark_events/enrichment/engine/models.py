@@ -45,7 +45,7 @@ def _validated(model: Any, result: Any) -> Any:
         errors: Any = error.errors(include_url=False, include_input=False, include_context=False)  # type: ignore[attr-defined]
         wrong = [f"{'.'.join(map(str, one['loc'])) or 'the whole'} ({one['type']})" for one in errors]
         more = f" and {len(wrong) - _MOST_ERRORS} more" if len(wrong) > _MOST_ERRORS else ""
-        message = f"{model.__name__} rejects what the function returned: {', '.join(wrong[:_MOST_ERRORS])}{more}"
+        message = f"{model.__name__} rejects the function's result: {', '.join(wrong[:_MOST_ERRORS])}{more}"
         return RowFailure(kind="error", type="OutputError", message=message, attempts=1)
     return valid.model_dump(by_alias=False, round_trip=True)
 

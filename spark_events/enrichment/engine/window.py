@@ -118,7 +118,7 @@ class Window:
         return self._rejected >= max(self.need, len(self.latencies)) and self.turn()
 
     def timed_out(self, began: float) -> bool:
-        """Halve the window after a call that was not answered in time; all calls in flight count as one."""
+        """Halve the window after a timeout, but only once for all calls in flight."""
         if began < self.since:
             return False
         self._overloaded()

@@ -41,8 +41,8 @@ def _properties(value: str) -> tuple[tuple[str, str], ...]:
             raise ValueError("an entry has no =")
         if name.strip() in OWN:
             raise ValueError(
-                f"{name.strip()} must not be set in properties: use the reporter's own key for it,"
-                " or remove it if docs/reporters/kafka.md lists none"
+                f"{name.strip()} must not be set in properties: use the reporter's own key, see"
+                " docs/reporters/kafka.md, or remove the setting"
             )
         pairs.append((name.strip(), content.strip()))
     if not pairs:

@@ -92,7 +92,7 @@ class OtlpConfig:
         "request.max-size",
         size,
         4 << 20,
-        doc="Maximum size of a request; larger requests are split. Set the limit of the receiver.",
+        doc="Maximum size of a request; larger requests are split. Use the receiver's limit.",
     )
     trace_ids: bool = option(
         "trace-ids", boolean, False, doc="Whether records have the trace and span ids of the reporter otlp-traces."

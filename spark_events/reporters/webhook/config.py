@@ -92,13 +92,13 @@ class WebhookConfig:
         "cooldown",
         duration,
         600.0,
-        doc="Time after an alert in which repeated failures of the same incident are counted and not sent.",
+        doc="Time after an alert during which further failures of the incident are only counted, not sent.",
     )
     alerts_expire_after: float = option(
         "alerts.expire-after",
         positive_duration,
         7 * 86_400.0,
-        doc="Time after which an alert that no event closes ends.",
+        doc="Time after which an open alert ends if no event closes it.",
     )
     alerts_directory: str | None = option(
         "alerts.directory", path("the path of a directory"), None, doc="Directory of the open alerts."

@@ -42,8 +42,8 @@ class IncidentConfig:
         "settle",
         duration,
         2.0,
-        doc="How long events of a failure wait for the failure of the next higher level. 0s, and always with a "
-        "reporter that Spark waits for: do not wait.",
+        doc="How long the events of a failure wait for a failure of the next higher level. 0s: not at all. Events "
+        "never wait if Spark waits for a reporter.",
     )
 
 
@@ -58,5 +58,5 @@ class LinkConfig:
         "runbook",
         _TEMPLATE,
         None,
-        doc="Address of the runbook; {app}, {query}, {group}, {error_type}, {fingerprint} and {key} are replaced.",
+        doc="Address of the runbook. Placeholders: {app}, {query}, {group}, {error_type}, {fingerprint}, {key}.",
     )

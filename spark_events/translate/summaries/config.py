@@ -32,15 +32,19 @@ class SummaryConfig:
         doc="Minimum time between two summaries of a running application. 0s: only at its end.",
     )
     core_hour_price: float | None = option("core-hour-price", _PRICE, None, doc="Price of one allocated core-hour.")
-    min_duration: float = option("min-duration", duration, 10.0, doc="A shorter stage has no problem.")
+    min_duration: float = option(
+        "min-duration", duration, 10.0, doc="Minimum duration of a stage whose problems are reported."
+    )
     skew_ratio: int = option(
-        "skew.ratio", integer(2, 10_000), 5, doc="skew: the slowest task took at least this multiple of the median."
+        "skew.ratio", integer(2, 10_000), 5, doc="skew: minimum ratio of the slowest task's duration to the median."
     )
     skew_min_duration: float = option(
-        "skew.min-duration", duration, 30.0, doc="skew: the slowest task took at least this long."
+        "skew.min-duration", duration, 30.0, doc="skew: minimum duration of the slowest task."
     )
-    spill_min_size: int = option("spill.min-size", size, 128 << 20, doc="spill: bytes that tasks wrote to disk.")
-    gc_percent: int = option("gc.percent", _PERCENT, 20, doc="gc: least share of the run time of the tasks.")
+    spill_min_size: int = option(
+        "spill.min-size", size, 128 << 20, doc="spill: minimum bytes that tasks wrote to disk."
+    )
+    gc_percent: int = option("gc.percent", _PERCENT, 20, doc="gc: minimum share of the tasks' run time.")
     tiny_tasks_number: int = option("tiny-tasks.number", integer(1), 5_000, doc="tiny-tasks: more tasks than this.")
     tiny_tasks_duration: float = option(
         "tiny-tasks.duration", positive_duration, 0.5, doc="tiny-tasks: the median task is shorter than this."
@@ -52,10 +56,10 @@ class SummaryConfig:
         "memory-tight.gc-percent",
         _PERCENT,
         10,
-        doc="memory-tight: least share of garbage collection in a stage that also spills to disk.",
+        doc="memory-tight: minimum share of garbage collection in a stage that also spills to disk.",
     )
     shuffle_fetch_wait_percent: int = option(
-        "shuffle-fetch-wait.percent", _PERCENT, 20, doc="shuffle-fetch-wait: least share of the run time of the tasks."
+        "shuffle-fetch-wait.percent", _PERCENT, 20, doc="shuffle-fetch-wait: minimum share of the tasks' run time."
     )
     idle_cores_percent: int = option(
         "idle-cores.percent", _PERCENT, 50, doc="idle-cores: more than this share of the time of all cores was idle."

@@ -59,9 +59,7 @@ def test_a_rejection_names_fields_and_no_values() -> None:
     failure = validate({"riskScore": 7, "reason": 5})
     assert isinstance(failure, RowFailure)
     assert failure.type == "OutputError"
-    assert failure.message == (
-        "Risk rejects what the function returned: riskScore (less_than_equal), reason (string_type)"
-    )
+    assert failure.message == ("Risk rejects the function's result: riskScore (less_than_equal), reason (string_type)")
     assert isinstance(validate("secret"), RowFailure)
     assert "secret" not in validate("secret").message
 
