@@ -98,7 +98,7 @@ def check_resource(resource: Any) -> None:
     wanted = "wanted: a function without arguments that returns an async context manager"
     if not callable(resource) or (hasattr(resource, "__aenter__") and not inspect.isclass(resource)):
         raise InvalidPlanError(
-            f"resource is {type(resource).__name__}, which is either open already or no function; {wanted}"
+            f"resource is {type(resource).__name__}, which is not a function, or is already open; {wanted}"
         )
     inner = bare(resource)
     if inspect.isasyncgenfunction(inner):

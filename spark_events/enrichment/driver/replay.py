@@ -58,7 +58,7 @@ def _try(system: fs.FileSystem, folder: str) -> None:
     try:
         with system.open_input_stream(path) as file:
             if file.read() != _PROBE:
-                raise OSError("a test file has other content than was written")
+                raise OSError("a test file does not contain the written data")
     finally:
         system.delete_file(path)
 
@@ -91,7 +91,7 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
     )
     if batch.streams:
         raise InvalidPlanError(f"{problem}; give each enrichment of a batch its own Replay.version")
-    _LOG.warning("%s; the stored answers are used all the same: give another Replay.version to call again", problem)
+    _LOG.warning("%s; the stored answers are used nevertheless: give another Replay.version to call again", problem)
 
 
 def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:

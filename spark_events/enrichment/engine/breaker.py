@@ -92,7 +92,7 @@ class DestinationBreaker:
 
     def _give_up(self) -> None:
         seconds = self._clock() - self._opened
-        self.give_up(f"{self.failures} attempts in a row failed, none was answered for {seconds:.3g} s")
+        self.give_up(f"{self.failures} attempts in a row failed, and none was answered for {seconds:.3g} s")
 
     def give_up(self, why: str, last: BaseException | None = None) -> None:
         """Mark the destination as down until the batch ends."""

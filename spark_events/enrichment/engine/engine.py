@@ -255,7 +255,9 @@ class Engine:
             if self._ending:
                 raise
             self._uncancel()
-            resource = RowFailure("resource", "CancelledError", "other code on the event loop cancelled the opening")
+            resource = RowFailure(
+                "resource", "CancelledError", "other code on the event loop cancelled the opening of the resource"
+            )
         refusal = resource if isinstance(resource, RowFailure) else None
         if refusal is None:
             self._warn(process, shortcomings(resource, plan))

@@ -71,7 +71,9 @@ class _Holder:
             # Catch SystemExit too, which would end the loop of the whole process.
             if not self._not_opened(_bearable(error)):
                 _LOG.warning(
-                    "closing a resource raised %s (%s); it counts as closed", type_of(error), message_of(error)
+                    "closing a resource raised %s (%s); the resource counts as closed",
+                    type_of(error),
+                    message_of(error),
                 )
 
     def _not_opened(self, error: Exception) -> bool:

@@ -94,7 +94,7 @@ class AnswerFiles:
         # A damaged file may still be valid Arrow data.
         table.validate(full=True)
         if not table.schema.equals(self._schema):
-            raise ValueError("the file has other columns than the answers")
+            raise ValueError("the columns of the file differ from those of the answers")
         return table
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> bool:

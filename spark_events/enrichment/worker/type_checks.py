@@ -81,7 +81,7 @@ def described(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{kind} that does not fit"
     if isinstance(value, str) and not _is_text(value):
-        return f"{kind} with a lone surrogate, which UTF-8 cannot hold"
+        return f"{kind} with a lone surrogate, which UTF-8 cannot encode"
     return kind
 
 

@@ -54,7 +54,9 @@ class FileReporter(Reporter):
             self._try_lock()
         if self._config.rotates and not self._has_locks:
             raise OSError(
-                errno.ENOLCK, "rotation needs a file system with locks, which the folder of this path lacks", self._path
+                errno.ENOLCK,
+                "rotation needs file locks, which the file system of this path does not support",
+                self._path,
             )
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:

@@ -113,7 +113,7 @@ def test_dynamic_allocation_of_stored_results_causes_a_warning(caplog: pytest.Lo
         warn_of_storage(df, storage)
     (text,) = caplog.messages
     assert text.startswith(f"{REMOVED} is 60s: Spark removes an executor that is idle for this time, with its part")
-    assert text.endswith("Unset it, or give Buffer(storage='reliable')")
+    assert text.endswith("Unset the key, or give Buffer(storage='reliable')")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
         ({"a": None, "b": "x"}, "column 'a' is NOT NULL, but the function returned None"),
         (
             {"a": 1, "b": "\udc80"},
-            "column 'b' is string, but the function returned str with a lone surrogate, which UTF-8 cannot hold",
+            "column 'b' is string, but the function returned str with a lone surrogate, which UTF-8 cannot encode",
         ),
         (
             {"a": 1, "b": "x", "\udc80": 1},

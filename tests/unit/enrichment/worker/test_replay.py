@@ -343,4 +343,4 @@ def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, capl
     assert not caplog.messages
     check_definition(store(tmp_path), batch, "other code")
     (message,) = caplog.messages
-    assert "the stored answers are used all the same: give another Replay.version" in message
+    assert "the stored answers are used nevertheless: give another Replay.version" in message
