@@ -82,7 +82,7 @@ class DriverChannel:
             port = self._background.submit(self._open(bind)).result()
         except OSError as error:
             _LOG.warning(
-                "driver channel: cannot open a port at %s (%s); abandoned tasks continue to call until Spark kills them",
+                "driver channel: cannot open a port at %s (%s); abandoned tasks call until Spark kills them",
                 bind,
                 error,
             )

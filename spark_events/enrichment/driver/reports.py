@@ -139,7 +139,7 @@ def post(df: DataFrame, event: dict[str, Any]) -> bool:
             return False
         door.add(json.dumps(event))
     except Exception as error:
-        # The batch is settled, so a missing event is no reason to fail it.
+        # The batch is settled, so a missing event must not fail it.
         _LOG.warning("EnrichmentEvent dropped: posting it to Spark failed (%s); the batch continues", error)
         return False
     return True

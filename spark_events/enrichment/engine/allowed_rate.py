@@ -130,8 +130,8 @@ class AllowedRate:
         if self._rejections and got and elapsed >= _PERIOD / 2:
             measured = got / elapsed
             if self._pauses and measured > 0.5 * self.rate:
-                # Most attempts were answered, so the rate was nearly right. The answers per second are no measure here:
-                # they are too low because of the pause.
+                # Most attempts were answered, so the rate was nearly right. The answers per second do not show the
+                # rate: they are too low because of the pause.
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
                 self.rate *= _FALLS
             else:

@@ -80,7 +80,7 @@ class DestinationBreaker:
             self._pause = _FIRST_PAUSE
             self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._period_over)
         if gate.until <= self._clock():
-            # Otherwise, the failed call was in flight when the gate closed, so the failure is no new information.
+            # Otherwise, the failed call was in flight when the gate closed, so the failure says nothing new.
             gate.close(self._pause, crowded=False)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 

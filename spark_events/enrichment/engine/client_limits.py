@@ -33,7 +33,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
 
     Args:
         resource: the open resource.
-        plan: the plan; a number of calls in flight that the user has bounded is no reason for a warning.
+        plan: the plan; if the user has bounded the calls in flight, there is no warning.
         used: the largest window of the run.
     """
     texts = []

@@ -56,8 +56,8 @@ class Engine:
         definition: digests that identify reusable state of this process.
         rate: attempts per second of this task; None: no limit. The first attempt starts at least 1 / rate seconds after
             the task began, because the previous task may have made an attempt immediately before.
-        misfit: returns the reason if a result is no valid answer. The loop calls it only for answers whose check cannot
-            wait: for later rows with the same key, and for the cache. None: every result is valid.
+        misfit: returns the reason if a result is not a valid answer. The loop calls it only for answers whose check
+            cannot wait: for later rows with the same key, and for the cache. None: every result is valid.
         share: the task's part of the job's limits, leased by code that the caller runs; None: the job has no limits.
         began: when the task began, in ``time.monotonic()`` seconds; None: now.
         codec: returns the conversion of answers for ``Cache.store``; None: the store is not used.

@@ -138,7 +138,7 @@ class JobShare:
             try:
                 used = float(sum(budget.usage(one) for one in parts if not isinstance(one, BaseException)))
                 if not 0 <= used < math.inf:
-                    raise ValueError(f"{used!r} is no finite number of 0 or more")
+                    raise ValueError(f"{used!r} is not a finite number of 0 or more")
             except Exception as error:
                 used, self.problem = grant.cost, f"{type_of(error)}: {error}"
         self.used += used

@@ -98,8 +98,8 @@ class Gate:
             Whether the gate was open until now; False if it was already closed.
         """
         if crowded and self._allowed:
-            # Count only once per opening, because further rejections of calls from the same opening are no new
-            # information.
+            # Count only once per opening, because further rejections of calls from the same opening say nothing
+            # new.
             self._threshold = max(1.0, self._allowed / 2)
             self._allowed = 0.0
         now = self._clock()

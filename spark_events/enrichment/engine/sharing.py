@@ -26,7 +26,7 @@ class AnswerCache:
     Args:
         most: maximum number of answers.
         ttl: seconds until an answer expires; None: never.
-        most_bytes: maximum of their total estimated size, but at least one answer is kept; None: no limit.
+        most_bytes: maximum total estimated size of the answers; None: no limit. One answer is always kept.
         clock: monotonic time in seconds.
     """
 

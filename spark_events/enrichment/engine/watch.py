@@ -88,7 +88,7 @@ class Watch:
             # Do not report an import: a client library is imported once per process, in the loop's thread.
             holder = None
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
-            # There is no call, or another call than before, so the loop makes progress, even if slowly.
+            # No call is running, or another call than before, so the loop makes progress, even if slowly.
             self._entry = None if holder is None else holder.entry
             self._since = time.monotonic()
             self._looks = 0

@@ -234,7 +234,7 @@ class Window:
             self._try(self._step)
             return
         if ratio < 0 and gain > _NO_EFFECT and is_bad >= 1:
-            # The latency does not depend on this window, so a high latency is no sign of an overload.
+            # The latency does not depend on this window, so a high latency does not indicate an overload.
             self._lowest = min(mean, _FORGETS * self._lowest)
         self.size = size
         self._direction = -self._direction

@@ -56,7 +56,7 @@ class AnswerCodec:
         """Return the answer.
 
         Raises:
-            ValueError: when the bytes are no answer that fits the output.
+            ValueError: when the bytes are not an answer that fits the output.
         """
         answer = dict(zip(self._names, self._decoder.decode(data), strict=True))
         if self._misfit(answer) is not None:

@@ -157,7 +157,9 @@ class Recording:
 
     @contextlib.contextmanager
     def looking_at(self, unfinished: Unfinished, write: Write) -> Iterator[None]:
-        """Store the answers of chunks that wait for their slowest call, periodically in the context and when it ends.
+        """Store the answers of unfinished chunks, periodically while the context is open, and when it ends.
+
+        An unfinished chunk waits for its slowest call.
 
         Args:
             unfinished: returns these chunks; may be called from any thread.

@@ -42,7 +42,7 @@ _OF_STATUS = {
 
 
 def signal_of(event: Event) -> Signal | None:
-    """Return the signal of an event; None for an event that is no signal."""
+    """Return the signal of an event; None for an event that is not a signal."""
     if event.name == HEARTBEAT:
         return Signal.ALIVE
     if event.name != "JobStatusChangeEvent" or event.attributes.get("spark.entity") != "application":

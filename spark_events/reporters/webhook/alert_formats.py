@@ -18,7 +18,7 @@ class AlertFormat(NamedTuple):
 
     Attributes:
         requests: one alert or recovery.
-        plain: events that are no alerts; None if the format sends every event as an alert.
+        plain: events that are not alerts; None if the format sends every event as an alert.
         most: maximum number of events per request of ``plain``.
     """
 

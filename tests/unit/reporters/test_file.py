@@ -281,7 +281,7 @@ def test_a_lock_that_fails_at_first_is_retried_for_each_batch(tmp_path: Path, mo
         reporter = opened(path)
         assert reporter.report([event(0)]) is None
         rotating = FileReporter(FileConfig(str(path), max_size=1_000_000))
-        with pytest.raises(OSError, match="rotation needs a file system with locks"):
+        with pytest.raises(OSError, match="rotation needs file locks"):
             rotating.open()
     rotating.open()
     other = os.open(path, os.O_RDWR)

@@ -75,7 +75,7 @@ public final class HandoffQueue {
    */
   public synchronized long offer(Record record, boolean awaited) {
     if (finishing) {
-      // This is no loss: after the application's end, records only describe work that Spark stops, or the JVM's exit.
+      // Not a loss: after the application's end, records only describe work that Spark stops, or the JVM's exit.
       return 0;
     }
     boolean wasIdle = !hasUnread();
