@@ -310,7 +310,7 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
     """Totals of a stage attempt, from its submission to its completion.
 
     Tasks that finish after the completion are not included. A duration is the time from launch to finish of a
-    successful task attempt. Quantiles are at most 6.25 % below the exact value and never below the minimum
+    successful task attempt. Quantiles are at most 0.8 % below the exact value and never below the minimum
     (``event_log/sketch.py``). ``slowest_*`` describe the successful attempt with the longest duration.
     ``largest_input_bytes`` and ``median_input_bytes`` are the input plus shuffle read of one successful attempt.
     ``started`` and ``ended`` are milliseconds since the epoch; ``started`` is 0 if Spark sent no time. ``cpus`` is

@@ -122,7 +122,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
         started=T,
         ended=T + 400,
         duration_p50_ms=100,
-        duration_p95_ms=288,
+        duration_p95_ms=300,
         duration_max_ms=300,
         slowest_task=1,
         slowest_attempt=1,
@@ -152,13 +152,17 @@ def test_quantiles_are_those_of_the_shim(tmp_path: Path) -> None:
     (record,) = of(read(tmp_path, submitted(), *tasks, completed(0, T)), r.StageCompleted)
     totals = record.totals
     found = (totals.duration_p50_ms, totals.duration_p95_ms, totals.duration_max_ms, totals.median_input_bytes)
-    assert found == (47_104, 318_767_104, 1_500_063_655, 10_737_418_240)
+    assert found == (48_128, 329_252_864, 1_500_063_655, 11_005_853_696)
 
 
-@pytest.mark.parametrize(("slowest", "skewed"), [(30_000, True), (29_999, False)])
-def test_a_task_of_five_times_the_median_is_skewed(tmp_path: Path, slowest: int, skewed: bool) -> None:
-    """A replay reports the skew of a stage whose slowest task took exactly five times the median."""
-    tasks = [ended(index, 6_000, "Success", 1) for index in range(10)]
+@pytest.mark.parametrize(
+    ("fastest", "slowest", "skewed"), [(6_000, 30_000, True), (6_000, 29_999, False), (4_000, 29_750, False)]
+)
+def test_a_task_of_five_times_the_median_is_skewed(tmp_path: Path, fastest: int, slowest: int, skewed: bool) -> None:
+    """A replay reports the skew of a stage whose slowest task took exactly five times the median of 6 s, but not 4.96
+    times, although the histogram does not have the exact median.
+    """
+    tasks = [ended(index, fastest if index < 2 else 6_000, "Success", 1) for index in range(10)]
     read(tmp_path, submitted(), *tasks, ended(10, slowest, "Success", 1), completed(0, T + 30_000))
     (log,) = find_logs(tmp_path / "local-1")
     made = replayed(EventLogReader(log, pytest.fail), Translator(TranslateConfig()))
@@ -254,13 +258,13 @@ def test_a_repeated_end_of_a_stage_counts_once(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), st.sampled_from([50, 95, 100]))
-def test_quantiles_are_at_most_a_sixteenth_too_small(values: list[int], percent: int) -> None:
-    """A quantile is not above the exact one, at most 1/16 below it, and never below the minimum."""
+def test_quantiles_are_at_most_0_8_percent_too_small(values: list[int], percent: int) -> None:
+    """A quantile is not above the exact one, at most 1/128 below it, and never below the minimum."""
     sketch = Sketch()
     for value in values:
         sketch.add(value)
     exact = sorted(values)[-(-percent * len(values) // 100) - 1]
-    assert max(exact - exact // 16, min(values)) <= sketch.quantile(percent) <= exact
+    assert max(exact - exact // 128, min(values)) <= sketch.quantile(percent) <= exact
 
 
 def test_a_sketch_without_values() -> None:

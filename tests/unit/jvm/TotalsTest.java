@@ -172,7 +172,7 @@ final class TotalsTest {
     }
     driver.complete(stage, T);
     JsonNode totals = driver.only("stage_completed").get("totals");
-    is(values(totals, "duration_p50_ms", "duration_p95_ms", "duration_max_ms", "median_input_bytes"), "47104 318767104 1500063655 10737418240");
+    is(values(totals, "duration_p50_ms", "duration_p95_ms", "duration_max_ms", "median_input_bytes"), "48128 329252864 1500063655 11005853696");
   }
 
   /** Cores are integrated over time, from the executors' additions and removals. */

@@ -3,10 +3,10 @@ package io.sparkevents.listener;
 import java.util.Arrays;
 
 /**
- * Histogram with 16 buckets for each power of two; a quantile is at most 6.25 % below the exact value.
+ * Histogram with 128 buckets for each power of two; a quantile is at most 0.8 % below the exact value.
  *
- * <p>A replay uses the same integer arithmetic ({@code sketch.py}). The histogram needs at most 4 KB, because it has
- * fewer than 1,000 buckets.
+ * <p>A replay uses the same integer arithmetic ({@code sketch.py}). The histogram needs 10 KB for durations of one day,
+ * 18 KB for inputs of one TB, and never more than 30 KB, because it has fewer than 7,500 buckets.
  */
 final class Sketch {
   private int[] counts = new int[32];
@@ -45,21 +45,21 @@ final class Sketch {
   }
 
   /**
-   * Returns the bucket of a value. Below 32, the bucket is the value; above, it consists of the value's highest five
+   * Returns the bucket of a value. Below 256, the bucket is the value; above, it consists of the value's highest eight
    * bits and their position.
    */
   private static int bucket(long value) {
-    if (value < 16) {
+    if (value < 128) {
       return (int) Math.max(0, value);
     }
-    int shift = 59 - Long.numberOfLeadingZeros(value);
-    return shift * 16 + (int) (value >> shift);
+    int shift = 56 - Long.numberOfLeadingZeros(value);
+    return shift * 128 + (int) (value >> shift);
   }
 
   private static long lower(int bucket) {
-    if (bucket < 32) {
+    if (bucket < 256) {
       return bucket;
     }
-    return (16L + bucket % 16) << (bucket / 16 - 1);
+    return (128L + bucket % 128) << (bucket / 128 - 1);
   }
 }
