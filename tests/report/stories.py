@@ -119,6 +119,8 @@ def add_stage(story: Story, base: dict[str, Any], at: int, stage: int, slow: boo
     """Add the summary of a stage; a slow stage loses ``stage`` seconds to skew and spills."""
     about: dict[str, Any] = {"spark.stage.id": stage, "spark.stage.attempt": 0, "spark.stage.name": "csv at etl.py:9"}
     about["spark.stage.duration_ms"] = 60 * SECOND + stage
+    about |= {"spark.stage.duration_p50_ms": SECOND, "spark.stage.duration_p95_ms": 2 * SECOND}
+    about["spark.stage.duration_max_ms"] = stage * SECOND
     name, body = "StageSummaryEvent", f"{base['spark.app.name']}: stage {stage} [csv at etl.py:9] took 1 min"
     if slow:
         about |= {"problem.skew": f"one of 200 tasks took {stage} s", "spark.stage.lost_ms": stage * SECOND}

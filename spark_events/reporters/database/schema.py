@@ -168,8 +168,12 @@ def _rename_attributes(connection: Connection) -> None:
         index.create(connection)
 
 
+def _replace_views(connection: Connection) -> None:
+    """Upgrade version 2: :func:`prepare` creates the views again, now with the class of failures."""
+
+
 #: Upgrade steps: ``STEPS[n]`` upgrades from version n + 1 to n + 2. Never change a released step.
-STEPS: Sequence[Step] = (_rename_attributes,)
+STEPS: Sequence[Step] = (_rename_attributes, _replace_views)
 
 
 def version(connection: Connection) -> int:

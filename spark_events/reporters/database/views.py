@@ -161,6 +161,7 @@ GROUP BY period, entity, subject
 _FAILURES = f"""
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, error_type,
   {{failure.label.type}} AS failure_type,
+  {{failure.class}} AS failure_class,
   {{failure.root_cause}} AS root_cause,
   {{failure.location}} AS location,
   CAST({{failure.will_retry}} AS TEXT) IN ('true', '1') AS will_retry,
@@ -172,7 +173,7 @@ FROM spark_events
 WHERE name = 'JobFailureEvent'
 UNION ALL
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, 'LOST',
-  'SYSTEM', body, NULL, CAST('false' AS TEXT) = 'true', 'LOST', {{incident.key}}, 'alarm', body, event_id
+  'SYSTEM', NULL, body, NULL, CAST('false' AS TEXT) = 'true', 'LOST', {{incident.key}}, 'alarm', body, event_id
 FROM spark_events
 WHERE {STATUS_OF_RUNS} AND entity = 'application' AND status = 'LOST'
 """
@@ -182,6 +183,7 @@ SELECT cause_key,
   max(CASE WHEN position = 1 THEN error_type END) AS error_type,
   max(CASE WHEN position = 1 THEN root_cause END) AS root_cause,
   max(CASE WHEN position = 1 THEN failure_type END) AS failure_type,
+  max(CASE WHEN position = 1 THEN failure_class END) AS failure_class,
   max(CASE WHEN position = 1 THEN location END) AS location,
   count(*) AS failures,
   sum(CASE WHEN incident_role = 'alarm' THEN 1 ELSE 0 END) AS alarms,

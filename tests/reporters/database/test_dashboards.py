@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -83,6 +84,8 @@ def history(postgresql: PostgreSQL) -> History:
         took = {"spark.batch.duration.trigger_execution_ms": 20_000 * (number + 1), "spark.batch.count": 1}
         about = {"spark.batch.id": number, "spark.batch.rows_input": 10, "spark.batch.limit_ms": 30_000, **took}
         query.event("BatchCommitEvent", end - (80 - number) * MINUTE, severity, **about)
+    full: dict[str, Any] = {"failure.class": "DISK_FULL", "failure.retry_useful": True}
+    other.failure(end - 75 * MINUTE, "job", "IOException: No space left on device", **full)
     breaker = {"spark.status.old": "closed", "spark.status.new": "open", "spark.status.reason": "refused"}
     opened = {"spark.events.reporter.name": "audit", **breaker}
     running = max(str(one.attributes["spark.app.id"]) for one in story.events if "application_1" in str(one.attributes))
@@ -125,11 +128,19 @@ def test_failures_equal_the_report(history: History) -> None:
     """Numbers and times of failures and causes, lost executors and lost records equal the report."""
     assert history.rows("Failures") == [{"failures": history.report["failure_count"]}]
     groups = {
-        (one["key"] if one["key"] == "LOST" else one["cause"], one["count"], one["first"], one["last"])
+        (
+            one["key"] if one["key"] == "LOST" else one["cause"],
+            one["count"],
+            one["first"],
+            one["last"],
+            one["failure_class"],
+        )
         for one in history.report["failures"]
     }
     rows = history.rows("Failures by cause")
-    assert {(row["cause_key"], row["failures"], row["first"], row["last"]) for row in rows} == groups
+    columns = ("cause_key", "failures", "first", "last", "failure_class")
+    assert {tuple(row[column] for column in columns) for row in rows} == groups
+    assert {row["failure_class"] for row in rows} == {None, "DISK_FULL"}
     executors = [[loss, count] for one in history.report["applications"] for loss, count in one["executors_lost"]]
     assert [[row["loss"], row["executors"]] for row in history.rows("Lost executors")] == executors
     assert history.rows("Lost records and events") == [{"lost": sum(one["count"] for one in history.report["lost"])}]
@@ -175,6 +186,32 @@ def test_commits_equal_the_report(history: History) -> None:
     by_hour = history.rows("Input rows", **{"$__interval_ms": "3600000"})
     assert len(by_hour) > len(queries)
     assert sum(row["value"] for row in by_hour) == sum(query["commits"]["rows"] for query in queries.values())
+
+
+def test_slow_stages_equal_the_report(history: History) -> None:
+    """The slow stages have the order, times, lost times and problems of the report, and the tasks' durations."""
+    names = {"application": "application", "stage": "stage", "attempt": "attempt", "name": "name", "lost_ms": "lost_ms"}
+    names |= {"duration_ms": "duration_ms", "body": "text"}
+    rows, stages = history.rows("Slow stages"), history.report["slow_stages"]
+    assert [{key: row[key] for key in names} for row in rows] == [{k: s[v] for k, v in names.items()} for s in stages]
+    assert [datetime.fromisoformat(row["time"]).timestamp() for row in rows] == [one["at"] / 1000 for one in stages]
+    problems = [", ".join(sorted(kind for kind, _ in one["problems"])) for one in stages]
+    assert [row["problems"] for row in rows] == problems
+    assert set(problems) == {"skew, spill"}
+    assert [(row["p50"], row["p95"], row["max"]) for row in rows] == [(1000, 2000, s["lost_ms"]) for s in stages]
+
+
+def test_costs_equal_the_report(history: History) -> None:
+    """Core-hours and cost of each application are those of the report."""
+    names = {"core_hours": "core_hours", "used": "core_hours_used", "idle": "core_hours_idle", "cost": "cost"}
+    expected = {
+        one["name"]: {key: one[known] for key, known in names.items()}
+        for one in history.report["applications"]
+        if one["core_hours"] is not None
+    }
+    rows = history.rows("Core-hours and cost")
+    assert {row["application"]: {key: row[key] for key in names} for row in rows} == expected
+    assert expected.keys() == {"nightly-report"}
 
 
 def test_enrichment_equals_the_report(history: History) -> None:

@@ -374,19 +374,19 @@ def test_an_older_schema_is_upgraded_and_a_newer_schema_is_rejected(database: Da
     )
     calls = []
 
-    def third(connection: object) -> None:
+    def newest(connection: object) -> None:
         calls.append(1)
         connection.exec_driver_sql("ALTER TABLE spark_events ADD COLUMN colour TEXT")  # type: ignore[attr-defined]
 
     for _ in range(2):
         with engine.begin() as connection:
-            schema.prepare(connection, [*schema.STEPS, third])
-            assert schema.version(connection) == 3
+            schema.prepare(connection, [*schema.STEPS, newest])
+            assert schema.version(connection) == 4
     assert calls == [1]
     assert database.query("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
     assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
     with (
-        pytest.raises(PermanentError, match="version 3, this release supports version 2: upgrade spark-events"),
+        pytest.raises(PermanentError, match="version 4, this release supports version 3: upgrade spark-events"),
         engine.begin() as c,
     ):
         schema.prepare(c)
@@ -414,7 +414,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
         engine.dispose()
         running.deliver([event(1)])
         assert running.counters.delivered == 2
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 2
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
     assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 

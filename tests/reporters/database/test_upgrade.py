@@ -55,7 +55,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
             running.deliver([event(number)])
             assert running.counters.failures == 0
     assert database.query("SELECT count(*) FROM spark_events")[0][0] == before + 2
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 2
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
     commit = attributes_of(database, "BatchCommitEvent")
     assert (commit["spark.batch.id"], commit["spark.batch.rows_input"]) == (25, 4)
     assert commit["spark.batch.duration.add_batch_ms"] == 1
@@ -68,6 +68,25 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
     assert [tuple(row) for row in database.query(look)] == [("FAILED", 1)]
     causes = database.query("SELECT root_cause FROM spark_events_failures_by_cause")
     assert ("java.io.IOException: disk",) in [tuple(row) for row in causes]
+
+
+def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database) -> None:
+    """An upgrade of version 2 replaces a view without the class of failures, and keeps the events."""
+    about: dict[str, Any] = {"failure.fingerprint": "f", "failure.class": "DISK_FULL"}
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event_at("JobFailureEvent", 100, app_name="shop", **about)])
+    for change in (
+        "DROP VIEW spark_events_failures_by_cause",
+        "CREATE VIEW spark_events_failures_by_cause AS SELECT count(*) AS failures FROM spark_events_failures",
+        "UPDATE spark_events_schema SET version = 2",
+    ):
+        database.query(change)
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event_at("JobFailureEvent", 200, app_name="shop", **about)])
+        assert running.counters.failures == 0
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
+    rows = database.query("SELECT failure_class, failures FROM spark_events_failures_by_cause")
+    assert [tuple(row) for row in rows] == [("DISK_FULL", 2)]
 
 
 def test_the_renamed_attributes_equal_the_page() -> None:
