@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit connect kafka-connector yarn peers frameworks redis check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit logql connect kafka-connector yarn peers frameworks redis check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -38,6 +38,9 @@ alertmanager: setup ## build the Alertmanager for tests/reporters/webhook/test_a
 
 junit: setup ## fetch JUnit for the shim's own tests, which are skipped without it
 	@bash .ci/jars junit
+
+logql: setup ## fetch Grafana's parser of LogQL for tests/reporters/otlp/test_logql.py, which is skipped without it
+	@bash .ci/logql
 
 yarn: setup ## fetch the YARN cluster for tests/spark/test_yarn_endings.py, which is skipped without it
 	@bash .ci/jars yarn
