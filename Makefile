@@ -6,8 +6,9 @@ MATRIX ?= 3.5 4.0 newest
 export PYTHON
 
 # $(call in,VENV) runs a command in VENV without the caller's Spark and Python settings: PySpark must use its own Spark,
-# the Python of VENV in its workers, and a JDK that is new enough.
-in = env -u SPARK_HOME -u SPARK_CONF_DIR -u SPARK_DIST_CLASSPATH -u HADOOP_CONF_DIR -u PYTHONPATH -u PYTHONHOME \
+# the Python of VENV in its workers, and a JDK that is new enough. Without cached bytecode, each of the hundreds of Python
+# processes that tests start would compile the package again.
+in = env -u SPARK_HOME -u SPARK_CONF_DIR -u SPARK_DIST_CLASSPATH -u HADOOP_CONF_DIR -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE \
 	-u PYSPARK_SUBMIT_ARGS -u PYSPARK_DRIVER_PYTHON -u PYSPARK_DRIVER_PYTHON_OPTS \
 	PYSPARK_PYTHON="$(CURDIR)/$(1)/bin/python" PATH="$(CURDIR)/$(1)/bin:$$PATH" \
 	JAVA_HOME="$$($(1)/bin/python jvm-shim/build.py --java-home)" $(1)/bin/python
@@ -82,11 +83,15 @@ screenshots: browser ## make the screenshots of the documentation site and of RE
 
 # Without arguments: tests without Spark first, with a coverage figure whose floor is in pyproject.toml, then tests with
 # Spark. They are distributed by file to three processes: one more than CI has cores, because some tests wait for time
-# limits.
+# limits. The order of the files is that of tests/order.py, which also requires that tests with Spark are in SPARK_TESTS.
+WORKERS ?= 3
+DISTRIBUTED = -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SPARK_TESTS = tests/spark tests/faults
+
 test: setup ## run all tests on the newest Spark
 ifeq ($(ARGS),)
-	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m "not spark" --cov --cov-report=term:skip-covered
-	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m spark
+	$(call in,.venv) -m pytest $(DISTRIBUTED) -m "not spark" --cov --cov-report=term:skip-covered
+	$(call in,.venv) -m pytest $(DISTRIBUTED) -m spark $(SPARK_TESTS)
 else
 	$(call in,.venv) -m pytest $(ARGS)
 endif
@@ -98,7 +103,7 @@ test-matrix: $(MATRIX:%=test-on-%) ## run the Spark tests on 3.5, 4.0 and the ne
 .PHONY: $(MATRIX:%=test-on-%)
 $(MATRIX:%=test-on-%): test-on-%:
 	@bash .ci/setup $*
-	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n 3 --dist loadfile -m "spark and not long and not any_spark" $(ARGS)
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest $(DISTRIBUTED) -m "spark and not long and not any_spark" $(if $(filter tests/%,$(ARGS)),,$(SPARK_TESTS)) $(ARGS)
 
 demo: setup ## run three example jobs, one of which fails, and show their events
 	$(call in,.venv) examples/run_demo.py $(ARGS)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 from lateness import Witness
+from order import arrange
 from spark.harness import Lab, java_variables
 
 import spark_events
@@ -29,6 +30,11 @@ hypothesis.settings.load_profile("spark-events")
 # test flaky.
 for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
     importlib.import_module(_module.name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest files first."""
+    arrange(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

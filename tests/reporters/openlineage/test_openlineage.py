@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from fakes import START, application_end, application_start, decoded, query_progress, query_started, query_terminated
-from jsonschema import Draft202012Validator, FormatChecker
 
 from reporters.peers.webhook import Answer, Receiver
 from reporters.running import IMPATIENT, Running
@@ -18,15 +18,24 @@ from spark_events.cli.send_test import event_for
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
-SCHEMA = Draft202012Validator(
-    json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8")), format_checker=FormatChecker()
-)
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
 RUN = str(uuid4())
 PARENT = {
     "parentRun": "0196f3a2-7c1e-7d3b-9c39-2f6a3d1b7a10",
     "parentNamespace": "airflow",
     "parentJob": "nightly.spark",
 }
+
+
+@functools.cache
+def schema() -> Draft202012Validator:
+    """Return a validator of run events. The import of jsonschema takes seconds, so collection does not import it."""
+    from jsonschema import Draft202012Validator, FormatChecker
+
+    specification = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return Draft202012Validator(specification, format_checker=FormatChecker())
 
 
 def translated(*records: dict[str, Any], heartbeats: int = 0) -> list[Event]:
@@ -47,7 +56,7 @@ def sent(events: list[Event], **settings: str) -> list[dict[str, Any]]:
         assert {request.path.partition("?")[0] for request in receiver.taken} <= {"/api/v1/lineage"}
         found = [request.json for request in receiver.taken]
     for one in found:
-        SCHEMA.validate(one)
+        schema().validate(one)
     return found
 
 
