@@ -38,7 +38,7 @@ class _Service:
         return float([value for start, value in steps if start <= now][-1])
 
     def crowd(self, now: float) -> float:
-        """Return the number of calls in flight relative to the capacity."""
+        """Return the ratio of the calls in flight to the capacity."""
         return (self.in_flight + self.at("neighbours", now, 0)) / self.at("capacity", now, 1e9)
 
     def is_over_rate(self, now: float) -> bool:
@@ -85,7 +85,7 @@ class _Service:
         return web.json_response({"country": "DE"}, status=status, headers=headers)
 
     async def set(self, request: web.Request) -> web.Response:
-        # Calls of a client that was killed.
+        # Wait for the calls of a client that was killed.
         for task in self.running:
             task.cancel()
         if self.running:
@@ -111,7 +111,7 @@ async def _serve() -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
     await site.start()
     print(runner.addresses[0][1], flush=True)
-    # The service exits with its parent, which closes the pipe.
+    # When the parent exits, it closes the pipe, and the service exits.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

@@ -11,7 +11,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def main() -> None:
-    """Copy standard input to the file in the first argument until the end of input, without validating the lines."""
+    """Copy standard input to the file in the first argument, without validating the lines."""
     file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode_lines
     rest = b""

@@ -34,7 +34,7 @@ class _Calls:
 def _with_daft(url: str, rows: int, in_flight: int) -> Callable[[], int]:
     import daft
 
-    # Daft 0.7.26 accepts `max_concurrency`, but starts all calls of an asynchronous method at once nevertheless.
+    # Daft 0.7.26 accepts `max_concurrency`, but ignores this limit for asynchronous methods: all calls start at once.
     @daft.cls  # type: ignore[untyped-decorator, unused-ignore]
     class Service:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Measured processes of the isolation benchmark: a good reporter, alone or together with bad reporters."""
+"""Measured processes of the isolation benchmark: a working reporter, alone or together with faulty reporters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spark_events.translate.translator import Translator
 
 _ROOT = Path(__file__).parents[1]
 _FLOOD = 10_000
-#: The sidecar dispatches slices of the same size.
+#: The sidecar dispatches events in slices of the same size.
 _SLICE = 128
 _PACED_SLICES = 200
 _PACED_EVENTS = 8
@@ -54,14 +54,14 @@ class Timed(FileReporter):
 
 
 class Idle(Reporter):
-    """Good reporter that accepts events without any work."""
+    """Working reporter that accepts events and does nothing."""
 
     def report(self, events: Sequence[Event]) -> None:
         return None
 
 
 class Computes(Reporter):
-    """Good reporter that computes for a fixed time in each call."""
+    """Working reporter that computes for a fixed time in each call."""
 
     def report(self, events: Sequence[Event]) -> None:
         until = time.thread_time() + _COMPUTING_SECONDS
@@ -74,7 +74,7 @@ GOOD = {NOTHING: Idle, _COMPUTES: Computes}
 
 
 class Window(NamedTuple):
-    """Result of one window: events per second, latency of each event in seconds, events that the good reporter lost."""
+    """Result of one window: events per second, latency of each event in seconds, lost events of the reporter."""
 
     throughput: float
     latencies: list[float]
@@ -92,14 +92,14 @@ def _settled(dispatcher: AsyncQueuedDispatcher) -> None:
 
 
 class Flood:
-    """Source of events at full speed, which translates records or returns events that were built in advance."""
+    """Source of events at full speed. It translates records, or returns events that were built in advance."""
 
     def __init__(self) -> None:
         self._translator = Translator()
         self._jobs = 0
 
     def slices(self) -> Iterator[list[Entry]]:
-        """Prepare all input, and return the input in slices of the sidecar's size."""
+        """Prepare all input, and return it in slices of the sidecar's size."""
         if _READY_MADE:
             flood = _entries(_FLOOD)
             return (flood[at : at + _SLICE] for at in range(0, _FLOOD, _SLICE))
@@ -138,7 +138,7 @@ def _window(dispatcher: AsyncQueuedDispatcher, flood: Flood) -> Window:
 
 
 def run(kinds: Sequence[str]) -> None:
-    """Measure one window for each line of standard input until its end.
+    """Measure one window for each line of standard input, until standard input ends.
 
     This function runs in the measured process.
     """
@@ -161,17 +161,17 @@ def run(kinds: Sequence[str]) -> None:
         dispatcher = build(Settings.of(settings)).dispatcher
         dispatcher.start()
         flood = Flood()
-        # Warm up: every reporter has received events before the first window.
+        # Warm up: before the first window, every reporter has received events.
         _window(dispatcher, flood)
         print("ready", flush=True)
         for _ in sys.stdin:
             print(json.dumps(_window(dispatcher, flood)), flush=True)
-    # Exit immediately, because some bad reporters have threads that never end.
+    # Exit at once, because some faulty reporters have threads that never end.
     os._exit(0)
 
 
 class Subject:
-    """Measured process, which is stopped with all its children (SIGSTOP) while another process is measured."""
+    """Measured process. While another process is measured, this process and all its children are stopped (SIGSTOP)."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         program = "import sys; from benchmarks._isolated import run; run(sys.argv[1:])"
@@ -202,7 +202,7 @@ class Subject:
         return window
 
     def end(self) -> None:
-        """Kill the process and its children, because a child that was stopped during its start outlives its parent."""
+        """Kill the process and its children. A child that was stopped during its start would outlive its parent."""
         children = psutil.Process(self._process.pid).children()
         self._process.kill()
         self._process.communicate()
@@ -211,9 +211,9 @@ class Subject:
                 child.kill()
 
     def _signal(self, number: signal.Signals) -> None:
-        # Stop the parent first, so that it cannot start more children.
+        # Stop the parent first, so that it cannot start further children.
         for process in [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children()]:
-            # Children of some bad reporters exit continuously.
+            # Children of some faulty reporters exit continuously.
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 

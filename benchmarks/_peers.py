@@ -1,4 +1,7 @@
-"""Listeners of Spark and of other projects, with which spark-events is compared; `make peers` downloads their jars."""
+"""Listeners of Spark and of other projects, which are compared with spark-events.
+
+`make peers` downloads the jars.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class Tool:
     settings: Callable[[Path], Mapping[str, str]]
 
     def jar(self) -> Path | None:
-        """Return the jar of another project if it was downloaded."""
+        """Return the jar of another project if the jar was downloaded."""
         return None if self.artifact is None else _jar_of(self.artifact)
 
     @property
@@ -69,7 +72,7 @@ class Tool:
 
     @property
     def title(self) -> str:
-        """Return the name with the version."""
+        """Return the tool's name with its version."""
         jar = self.jar()
         return self.name if jar is None else f"{self.name} {re.split(r'_[0-9.]+-', jar.stem)[-1]}"
 
@@ -125,13 +128,13 @@ TOOLS = (
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a run: this Spark and this Python, without the caller's Spark settings."""
+    """Return the environment variables of a run: this Spark and this Python, without the caller's Spark settings."""
     kept = {key: value for key, value in os.environ.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", key)}
     return {**kept, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def machine() -> str:
-    """Return the machine and the versions for the head of a table."""
+    """Return the machine and the versions for the header of a table."""
     java = Path(os.environ.get("JAVA_HOME", "/usr"), "bin", "java")
     output = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False).stderr
     version = next(iter(re.findall(r'version "([^"]+)"', output)), "unknown")

@@ -1,4 +1,4 @@
-"""Common alternatives to enrich, each written in its usual form.
+"""Common alternatives to enrich, each in its usual form.
 
 All recipes keep the order and limit the calls in flight. Only enrich has timeouts and retries.
 """
@@ -66,7 +66,7 @@ def _enrich(job: Job) -> list[Any]:
 
 
 def _gather_by_groups(job: Job) -> list[Any]:
-    """Collect all rows at the driver, and gather groups of ``in_flight`` calls one after the other."""
+    """Collect all rows at the driver, and gather groups of ``in_flight`` calls, one group at a time."""
 
     async def main() -> list[Any]:
         answers: list[Any] = []

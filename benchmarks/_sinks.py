@@ -19,7 +19,7 @@ COLLECTOR = Path(__file__).parents[1] / ".tools" / "otelcol"
 
 
 def other_cores() -> set[int]:
-    """Return all cores except core 0, which is measured, or core 0 on a single-core machine."""
+    """Return all cores except core 0, which runs the measured process. On a single-core machine, return core 0."""
     return set(range(os.cpu_count() or 1)) - {0} or {0}
 
 
@@ -43,7 +43,7 @@ def sink_program(protocol: str) -> None:
 
     class Sink(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Answers are small, so Nagle's algorithm would delay them until the client acknowledges.
+        # Answers are small: Nagle's algorithm would delay each answer until the client acknowledges the previous one.
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:

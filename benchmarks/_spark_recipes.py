@@ -57,7 +57,7 @@ def _collected(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], Data
 
 
 def _per_batch(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], DataFrame]:
-    """Make the calls in tasks with one event loop per Arrow batch, and store the result, as enrich_batch does."""
+    """Make the calls in tasks, with one event loop per Arrow batch. Store the result, as enrich_batch does."""
 
     def recipe(df: DataFrame, call: Call, in_flight: int) -> DataFrame:
         def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

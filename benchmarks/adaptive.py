@@ -1,4 +1,4 @@
-"""Calls in flight and rates that the engine selects, compared with the best fixed setting.
+"""Compare the calls in flight and rates that the engine selects with the best fixed setting.
 
 The destination is a real HTTP service in its own process. Each client is a process with one engine, like a Spark
 worker. The goodput is computed by the service: answered calls from its first call to its last answer. For each case, a
@@ -24,13 +24,13 @@ _ROUNDS = int(os.environ.get("ADAPTIVE_ROUNDS", "3"))
 _WANTED = os.environ.get("ADAPTIVE_CASES", "")
 _SWEEP = (5, 10, 20, 40, 80, 160)
 _FORMER_DEFAULT = 100
-#: Time limit of a setting in the sweep, because far too many calls in flight take minutes.
+#: Time limit of a setting in the sweep. With far too many calls in flight, a run would take minutes.
 _SWEEP_SECONDS = 15.0
 
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """A case: rows, behavior of the service, number of clients; ``rate`` is the allowed rate, if that is the limit."""
+    """Case: rows, behavior of the service, number of clients, and ``rate``, the allowed rate if the service has one."""
 
     rows: int
     service: dict[str, Any]
@@ -38,7 +38,7 @@ class _Case:
     rate: float = 0.0
 
 
-#: Calls by other clients, whose number varies.
+#: Calls of other clients; their number varies.
 _NEIGHBOURS = [[0, 0], [2, 10], [3, 0], [4.5, 5], [5, 10], [6.5, 0], [8, 5], [10, 0], [11, 10], [11.5, 0], [13, 5]]
 _SLOW_START = [[0, 0.3], [2, 0.2], [4, 0.1], [6, 0.03]]
 _CASES = {
@@ -60,7 +60,7 @@ _CASES = {
 
 
 class Service:
-    """The service, and what it says of the clients that called it."""
+    """The service, and its figures about the clients that called it."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -71,7 +71,7 @@ class Service:
         return self.measure(case.service, [command] * case.clients, most)
 
     def measure(self, behavior: dict[str, Any], commands: list[list[str]], most: float) -> tuple[float, float, int]:
-        """Run clients that print their number of rows without an answer; return the same as :meth:`run`."""
+        """Run clients that print their number of rows without an answer. Return the same figures as :meth:`run`."""
         self.behave(behavior)
         clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
         failed, deadline = 0, time.monotonic() + most
@@ -98,7 +98,7 @@ class Service:
 
 @contextlib.contextmanager
 def service() -> Iterator[Service]:
-    """Start the service; yield its client."""
+    """Start the service, and yield its client."""
     command = [sys.executable, "-m", "benchmarks._adaptive_service"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -107,7 +107,7 @@ def service() -> Iterator[Service]:
 
 
 def run() -> None:
-    """For each case, print the ratio of the default's goodput to the goodput of the best fixed setting."""
+    """For each case, print the goodput of the default divided by the goodput of the best fixed setting."""
     with service() as destination:
         for name, case in _CASES.items():
             if _WANTED in name:

@@ -1,8 +1,8 @@
-"""Events of a burst that a slow reporter delivers and drops, and the delay of the caller, by dispatcher type.
+"""Compare by dispatcher type: delivered and dropped events of a burst with a slow reporter, and the caller's delay.
 
 A caller dispatches 6,000 events at up to 2,000 events/s to a reporter that takes 2 ms for each event. 1 % of the events
-are failures (ERROR), the others are INFO. As in the driver, the caller waits after each event for the reporter's answer
-with ``sync``, and does not wait with ``async-queued``. All variants run in rotating order; figures are medians.
+are failures (ERROR), all other events are INFO. As in the driver, the caller waits after each event for the reporter's
+answer with ``sync``, and does not wait with ``async-queued``. All variants run in rotating order; figures are medians.
 
 - dropped: events that did not reach the reporter, counted by the reporter itself.
 - delay: how much longer than 3 s, the duration of the burst, the caller needs.
@@ -59,7 +59,7 @@ class Slow(Reporter):
 
 
 class Found(NamedTuple):
-    """Delivered events and failures; delay of the caller and time until the last delivery, in seconds."""
+    """Delivered events and failures, delay of the caller, and time until the last delivery, in seconds."""
 
     events: int
     failures: int
@@ -68,7 +68,7 @@ class Found(NamedTuple):
 
 
 def measure(variant: str, folder: str) -> Found:
-    """Run the burst in this process, whose reporter starts with counters of zero."""
+    """Run the burst in this process. The counters of the reporter start at zero."""
     from spark_events import EventBuilder
     from spark_events.config import Settings
     from spark_events.dispatch.entries import Entry

@@ -1,4 +1,4 @@
-"""Comparison of the reports by Spark and each tool about ten endings of an application.
+"""Compare what Spark and each tool report about ten ways in which an application ends.
 
 Each tool observes the same ten programs, one run per program and tool, with spark-submit in client mode and the tool's
 output in a file. The report of Spark itself is the exit code of spark-submit; for the event log, the answer of the
@@ -77,7 +77,7 @@ if how == "stop, exception":
 
 
 class Ending(NamedTuple):
-    """Ending of an application: its description, the correct outcomes, and the text that names the cause."""
+    """Way in which an application ends: its description, the correct outcomes, and the text that names the cause."""
 
     happens: str
     outcomes: frozenset[str]
@@ -100,7 +100,7 @@ _ENDINGS = {
 
 
 class Statement(NamedTuple):
-    """Report of a tool: the outcome (None: no outcome), the tool's words, and whether they contain the cause."""
+    """Report of a tool: its outcome (None: no outcome), its wording, and whether it contains the cause."""
 
     outcome: str | None
     words: str
@@ -189,7 +189,7 @@ def _of_spark_events(code: int, folder: Path, cause: str | None) -> Statement:
         events = _lines(folder / "events.jsonl")
         if any(event["name"] == "DispatcherReportEvent" for event in events):
             break
-        time.sleep(0.1)  # The sidecar of a killed driver may still run.
+        time.sleep(0.1)  # After the driver was killed, its sidecar may still run.
     ends = [
         event
         for event in events
@@ -224,7 +224,7 @@ def _history_server(logs: Path) -> Iterator[int]:
 
 
 def _of_history_server(logs: Path, count: int) -> dict[str, Statement]:
-    """Return the report of the history server by the name of the application."""
+    """Return the history server's report on the application of this name."""
     with _history_server(logs) as port:
         applications: list[dict[str, Any]] = []
         for _ in range(300):

@@ -1,4 +1,4 @@
-"""Cost of the enrichment engine, compared with the theoretical limit, a bare loop and common alternatives.
+"""Compare the cost of the enrichment engine with the theoretical limit, a bare loop and common alternatives.
 
 The limit is rows × latency ÷ calls in flight. The floor is the same number of coroutines that only make the calls on
 the same event loop: the cost of Python without order, limits, timeouts and retries. Compared variants run alternately,
@@ -62,7 +62,7 @@ def _chunks(rows: int, size: int) -> Iterator[Chunk]:
 
 
 def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float:
-    """Return the seconds that the engine needs for ``rows`` with retries and timeouts.
+    """Return the seconds that the engine needs for ``rows``, with retries and timeouts.
 
     The function also verifies the order of the answers.
     """
@@ -81,7 +81,7 @@ def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float
 
 
 def floor_seconds(background: BackgroundLoop, fn: Function, rows: int, in_flight: int) -> float:
-    """Return the seconds of coroutines that only make the same calls on the same kind of loop."""
+    """Return the seconds that coroutines need if they only make the same calls, on the same kind of loop."""
     left = iter(range(rows))
 
     async def work() -> None:
@@ -176,13 +176,13 @@ def report_memory(rows: int) -> None:
 
 
 def _against_others() -> None:
-    """Compare the recipes with heavy-tailed latency, in memory and with an HTTP service on loopback."""
+    """Compare the recipes with heavy-tailed latency, in memory and with an HTTP service on this machine."""
 
     async def pretend(_: object, row: int) -> int:
         return await _heavy_tail(row)
 
     mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
-    # The batch size affects only these recipes.
+    # Only these recipes use the batch size.
     by_batch = {name: RECIPES[name] for name in ("enrich", "asyncio.run(gather) per batch")}
     for rows, batch, recipes in ((5_000, 1_000, RECIPES), (20_000, _CHUNK, by_batch)):
         job = Job(contextlib.nullcontext, pretend, rows, 100, batch)

@@ -1,4 +1,4 @@
-"""Cost of enrich on Spark: processor time compared with an identity mapInArrow, memory, and alternatives.
+"""Measure the cost of enrich on Spark: processor time beside an identity mapInArrow, memory, and alternatives.
 
 psutil reports the processor time and memory of the workers. Compared variants run alternately.
 """
@@ -28,7 +28,7 @@ _ROWS = 1_000_000
 _MEMORY_ROWS = (100_000, 1_000_000, 10_000_000)
 _TAIL_EVERY, _TAIL, _REST = 100, 0.1, 0.001
 _TAIL_ROWS, _IN_FLIGHT, _SLOTS = 100_000, 100, 2
-#: Recipes that gather by groups are slow and therefore get fewer rows.
+#: Recipes that gather groups are slow, so they get fewer rows.
 _GROUP_ROWS = 20_000
 _LOOK_SECONDS = 0.05
 
@@ -155,7 +155,7 @@ def _against_others(spark: SparkSession) -> None:
     recipes = _spark_recipes.RECIPES
     mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
     ways = {name: (recipe, _IN_FLIGHT) for name, recipe in recipes.items()}
-    # The last variant has as many calls in flight in all tasks together as the recipes at the driver.
+    # In the last variant, all tasks together have as many calls in flight as the recipes at the driver.
     ways[f"enrich_batch, {_IN_FLIGHT} in flight over all tasks"] = (recipes["enrich_batch"], _IN_FLIGHT // _SLOTS)
     for size in (10_000, 1_000):
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(size))

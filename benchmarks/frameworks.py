@@ -1,10 +1,10 @@
-"""Calls of a service for each row, with ``enrich`` on Spark beside Daft, Ray Data and Flink's ``orderedWait``.
+"""Compare calls of a service for each row: ``enrich`` on Spark, Daft, Ray Data and Flink's ``orderedWait``.
 
 All frameworks run on this machine with one task or actor, call the same HTTP service in its own process and keep the
-order of the rows. Each framework runs in one process, which starts before the first run and waits for its turn.
-Goodput is computed by the service: answered calls from its first call to its last answer. Rows without an answer are
-counted by the service, too. A run ends at the limit. Frameworks run alternately; a result is the median of the ratios
-to ``enrich`` in the same round. `make frameworks` fetches the frameworks; the benchmark omits those that are missing.
+order of the rows. Each framework runs in one process, which starts before the first run and waits for its turn. The
+service computes the goodput: answered calls from its first call to its last answer. The service also counts rows
+without an answer. A run ends at the time limit. Frameworks run alternately; a result is the median of the ratios to
+``enrich`` in the same round. `make frameworks` fetches the frameworks; the benchmark omits those that are missing.
 
 Environment: ``FRAMEWORKS_ROUNDS`` (3), ``FRAMEWORKS_ROWS`` (1000), ``FRAMEWORKS_SECONDS`` (20): limit of a run.
 Results: build/bench/frameworks.md and .json. The output of the frameworks: frameworks.log. A run of all cases takes
@@ -39,7 +39,7 @@ _PYTHON = _ROOT / ".tools/frameworks/bin/python"
 _FLINK = _ROOT / ".tools/flink/jars"
 _CAPACITY = 20
 _HEAVY_TAIL: dict[str, Any] = {"tail": [0.01, 30]}
-#: Calls in flight (0: the default of each framework), and the behavior of the service by the name of the case.
+#: Calls in flight (0: the default of each framework) and behavior of the service, by the name of the case.
 _CASES: dict[int, dict[str, dict[str, Any]]] = {
     _CAPACITY: {"even latency": {}, "heavy tail": _HEAVY_TAIL},
     0: {
@@ -51,7 +51,7 @@ _CASES: dict[int, dict[str, dict[str, Any]]] = {
 
 
 class Result(NamedTuple):
-    """Answered rows per second, rows without an answer, the most calls in flight, and whether the limit ended it."""
+    """Answered rows per second, rows without an answer, most calls in flight, and whether the limit ended the run."""
 
     goodput: float
     lost: int
@@ -83,7 +83,7 @@ class _Framework:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, destination: Service, behavior: dict[str, Any]) -> Result:
-        """Run once, and return what the service counted; a run at the limit ends the process."""
+        """Run once, and return the numbers that the service counted. A run that reaches the limit ends the process."""
         if self._process is None:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0
@@ -96,7 +96,7 @@ class _Framework:
         return Result(log["answered"] / max(log["seconds"], 1e-9), _ROWS - log["rows"], log["most"], is_cut)
 
     def _run(self, process: subprocess.Popen[bytes], destination: Service, behavior: dict[str, Any]) -> bool:
-        """Return whether the run ended before the limit, which counts from its first call."""
+        """Return whether the run ended before the limit. The limit counts from the first call of the run."""
         assert process.stdin is not None
         assert process.stdout is not None
         destination.behave(behavior)
@@ -107,7 +107,7 @@ class _Framework:
                 line = process.stdout.readline()
                 if not line:
                     raise RuntimeError(f"{self._command} ended with code {process.wait()}; see {self._log.name}")
-                if line.strip() == b"done":  # Frameworks may print other lines.
+                if line.strip() == b"done":  # Frameworks may print additional lines.
                     return True
             elapsed = destination.log()["elapsed"]
             if elapsed > _SECONDS:
@@ -142,7 +142,7 @@ def _table(found: Mapping[str, Mapping[str, Sequence[Result]]]) -> list[str]:
 
 
 def run() -> None:
-    """Write a table of the goodput of each framework and setting, as a ratio to that of ``enrich``."""
+    """Write a table with the goodput of each framework and setting, as a ratio to the goodput of ``enrich``."""
     found: dict[str, dict[str, list[Result]]] = {}
     load = os.getloadavg()[0]
     log = FOLDER / "frameworks.log"

@@ -1,4 +1,4 @@
-"""Effect of bad reporters on a good one: throughput and p99 latency, with each kind, each pair and all kinds.
+"""Measure the effect of bad reporters on a good reporter: throughput and p99, with each kind, each pair, all kinds.
 
 The good reporter is a ``file`` reporter. Three processes measure it alternately, in short windows: alone; with idle
 reporters; with the same number of bad reporters. The ratio to "alone" is the total effect; the ratio to "idle" is the
@@ -36,7 +36,7 @@ _WINDOWS = int(os.environ.get("ISOLATION_WINDOWS", "9"))
 _PAIRS = int(os.environ.get("ISOLATION_PAIRS", "1"))
 _CLOSER = 3
 _TARGET = 0.10
-#: These kinds use processor time continuously (they spin, or start and exit), which slows down any program.
+#: These kinds use the processor continuously (they spin, or start and exit), which slows down every other program.
 _BUSY = {
     "raises odd things in a process",
     "spins in a thread",
@@ -72,7 +72,7 @@ class Costs(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Return whether both ratios to idle reporters are within the target."""
+        """Return whether both ratios to idle reporters meet the target."""
         return self.throughput_to_idle >= 1 - _TARGET and self.p99_to_idle <= 1 + _TARGET
 
 
@@ -101,7 +101,7 @@ def _ratio(ones: Sequence[Window], others: Sequence[Window]) -> float:
 
 
 def _p99(windows: Sequence[Window]) -> float:
-    """Return the p99 over all windows together, because a single window has too few events in its tail."""
+    """Return the p99 over all windows together: the tail of a single window has too few events."""
     return statistics.quantiles(itertools.chain.from_iterable(window.latencies for window in windows), n=100)[98]
 
 
@@ -136,7 +136,7 @@ def run() -> None:
                     pair: _costs(alone, idle, pair, _PAIRS)
                     for pair in itertools.combinations_with_replacement(names, 2)
                 }
-                # A single window is noisy, so measure the pairs that miss the target again with more windows.
+                # A single window is noisy, so measure the pairs that miss the target again, with more windows.
                 pairs |= {pair: _costs(alone, idle, pair, _CLOSER) for pair, costs in pairs.items() if not costs.is_met}
             worst = sorted(pairs.items(), key=lambda item: item[1].throughput_to_idle)
             for pair, costs in [(pair, costs) for pair, costs in worst if not costs.is_met]:

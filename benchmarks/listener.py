@@ -1,4 +1,4 @@
-"""Time of a listener callback, using the shim's classes in a JVM without a SparkContext.
+"""Measure the time of a listener callback, with the shim's classes in a JVM without a SparkContext.
 
 Starts and ends of tasks are measured in processor time; ``reading the metrics`` is the minimum for the end of a task.
 ``benchmarks/java/ListenerBenchmark.java`` describes the method.

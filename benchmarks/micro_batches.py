@@ -1,4 +1,4 @@
-"""Cost of the listener and the sidecar for consecutive micro-batches: real Spark, in pairs of rounds.
+"""Measure the cost of listener and sidecar for consecutive micro-batches, with real Spark and in pairs of rounds.
 
 All rounds run in one warmed-up driver; the listener is added for one round of each pair and removed for the other, in
 alternating order. A round is a streaming query that commits batches one after the other. On a shared machine

@@ -1,7 +1,7 @@
-"""Rows in their order compared with rows in the order of their answers: time, and rows held, of one engine.
+"""Compare ordered and unordered enrichment: time and held rows of one engine.
 
-99 of 100 calls take 1 ms, every hundredth takes 100 ms. Both variants make the same calls and run alternately; the
-result is the median of the ratios of pairs. Each run counts its rows. ``ORDER_ROUNDS`` sets the repeats.
+Of 100 calls, 99 take 1 ms and one takes 100 ms. Both variants make the same calls and run alternately. The result is
+the median of the ratios of pairs. Each run counts its rows. ``ORDER_ROUNDS`` sets the repeats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGE = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """A function, the number of rows and of rows in a chunk, and the limits of the buffer."""
+    """Case: a function, the number of rows, the rows per chunk, and the limits of the buffer."""
 
     fn: Callable[[int], Awaitable[Any]]
     rows: int = 40_000
@@ -50,7 +50,7 @@ async def _large(row: int) -> bytes:
     return bytes(_LARGE)
 
 
-# Chunks as `Partition` makes them: an eighth of the buffer.
+# Chunks have the same size as in `Partition`: an eighth of the buffer.
 _CASES = {
     "no tail, default buffer": _Case(_even),
     "heavy tail, default buffer": _Case(_heavy_tail),
@@ -68,7 +68,7 @@ def _chunks(case: _Case) -> Iterator[Chunk]:
 
 
 def _run(case: _Case, *, ordered: bool) -> tuple[float, int]:
-    """Return the seconds, and the most rows held."""
+    """Return the duration in seconds, and the largest number of held rows."""
     plan = Plan(case.fn, max_in_flight=_IN_FLIGHT, ordered=ordered, **case.buffer)  # type: ignore[arg-type]
     engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))
     began = time.perf_counter()
@@ -79,7 +79,7 @@ def _run(case: _Case, *, ordered: bool) -> tuple[float, int]:
 
 
 def run() -> None:
-    """Print, for each case, how much longer the ordered run takes, and the rows that both hold."""
+    """For each case, print the ratio of the ordered to the unordered duration, and the rows that both variants hold."""
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; {_IN_FLIGHT} calls in flight")
     mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
     for name, case in _CASES.items():

@@ -1,10 +1,11 @@
-"""Loss of OTLP events over an outage, and time to shut down, compared with OpenTelemetry's batch processor.
+"""Compare with OpenTelemetry's batch processor: OTLP events lost in an outage, and the time to shut down.
 
-The receiver is a real gRPC server. Each side sends to its own receiver for 5 s, then all receivers are closed, so that
-connections are refused, then they are open for 10 s and the side shuts down. The receivers count the distinct events
-that arrive. In a second part, the receiver accepts connections and never answers, and each side shuts down after 100
-events: the time is from the call of shutdown to the end of the process. All sides run at the same time with their
-default settings; ``at-least-once`` adds the spool, whose remaining events would be delivered by the next application.
+The receiver is a real gRPC server. Each side sends to its own receiver for 5 s. Then all receivers close, so that
+connections are refused. Afterwards, the receivers are open for 10 s, and each side shuts down. The receivers count the
+distinct events that arrive. In a second part, the receiver accepts connections and never answers, and each side shuts
+down after 100 events: the time is from the call of shutdown to the end of the process. All sides run at the same time
+with their default settings; ``at-least-once`` adds the spool, whose remaining events would be delivered by the next
+application.
 
 Environment: ``OUTAGE_SECONDS`` (30), ``OUTAGE_RATES`` (50,200): events/s, ``OUTAGE_ROUNDS`` (3). A round takes one
 minute, and up to another minute for the shutdown. Results: build/bench/otlp_outage.md and .json.
@@ -33,14 +34,14 @@ _RATES = [float(rate) for rate in os.environ.get("OUTAGE_RATES", "50,200").split
 _ROUNDS = int(os.environ.get("OUTAGE_ROUNDS", "3"))
 _BEFORE, _AFTER = 5.0, 10.0
 _SHUTDOWN_EVENTS = 100
-#: Limit of a shutdown. A process that is killed at the limit counts with this time.
+#: Time limit of a shutdown. If a process is killed at the limit, the limit counts as its time.
 _LIMIT = 120.0
 _SDK = "SDK's BatchLogRecordProcessor"
 _SIDES = {"spark-events": "best-effort", "spark-events, at-least-once": "at-least-once", _SDK: ""}
 
 
 class _Receiver:
-    """gRPC server that records the bodies of all events, and can be closed and opened on the same port."""
+    """gRPC server that records the bodies of all events. It can be closed, and opened again on the same port."""
 
     def __init__(self) -> None:
         self.bodies: set[str] = set()
@@ -108,7 +109,7 @@ def _theirs(endpoint: str) -> tuple[Callable[[int], None], Callable[[], object]]
 
 
 def _send(side: str, endpoint: str, count: int, rate: float) -> None:
-    """Send events at a rate, print the time and shut down."""
+    """Send events at a fixed rate, print the time, and shut down."""
     with tempfile.TemporaryDirectory() as folder:
         guarantee = _SIDES[side]
         emit, shutdown = _ours(endpoint, guarantee, folder) if guarantee else _theirs(endpoint)
@@ -126,7 +127,7 @@ def _start(side: str, endpoint: str, count: int, rate: float) -> subprocess.Pope
 
 
 def _stopped(processes: Mapping[Any, subprocess.Popen[str]]) -> dict[Any, float]:
-    """Wait for all processes; return the seconds from each one's shutdown to its end, at most the limit."""
+    """Wait for all processes. Return the seconds from each shutdown to the end of its process, at most the limit."""
 
     def stopped(process: subprocess.Popen[str]) -> float:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Overhead of spark-events beside Spark's event log and other projects' listeners, on the same jobs.
+"""Compare the overhead of spark-events, Spark's event log and other projects' listeners, for the same jobs.
 
 One program runs with each tool in a driver of its own: 20 SQL jobs that write Parquet and a stream of 10 micro-batches,
 on ``local[2]``, after a warm-up. Rounds contain every tool once, in rotating order, so that other load on the
@@ -106,7 +106,7 @@ def _measure(conf: Mapping[str, str], folder: Path) -> Measured:
     command = [submit, *options, str(folder / "job.py"), str(folder / "result"), str(folder), str(_JOBS)]
     own = {"SPARK_CONF_DIR": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     started = time.monotonic()
-    # A tool that waits for its destination may delay the driver for the duration of its requests.
+    # If a tool waits for its destination, its requests may delay the driver.
     with (folder / "output").open("wb") as output, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             command, env={**environment(), **own}, stdout=output, stderr=output, timeout=_SECONDS, check=True
@@ -142,7 +142,7 @@ def _destinations() -> Iterator[dict[str, str]]:
         socket.create_server(("127.0.0.1", 0), backlog=128) as silent,
         socket.socket() as closed,
     ):
-        closed.bind(("127.0.0.1", 0))  # The socket is bound but not listening, so connections are refused.
+        closed.bind(("127.0.0.1", 0))  # The socket is bound but does not listen, so connections are refused.
         thread = threading.Thread(target=healthy.serve_forever, daemon=True)
         thread.start()
         ports = {
@@ -180,7 +180,7 @@ def _rounds(cases: Sequence[tuple[str, Tool, dict[str, str]]]) -> dict[str, list
 def _table(found: Mapping[str, list[Measured]]) -> list[str]:
     """Return a table of medians.
 
-    The row "no listener" contains figures; other rows contain the ratios to "no listener" in the same round.
+    The row "no listener" contains figures. All other rows contain ratios to "no listener" in the same round.
     """
     lines = ["| | jobs | stream | driver CPU | memory | run | stop |", "|---|---|---|---|---|---|---|"]
     base = found["no listener"]

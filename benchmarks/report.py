@@ -1,4 +1,4 @@
-"""Time and memory of ``spark-events report --html`` for one million events, in a separate process."""
+"""Measure time and memory of ``spark-events report --html`` for one million events, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of an event in the file and otlp reporters on one core, compared with the bare client library.
+"""Compare the cost of an event in the file and otlp reporters, on one core, with the bare client library.
 
 The benchmark calls each reporter as its worker thread does, with batches of 512 events of typical size, in a process
 that is pinned to one core. Baselines:
@@ -138,7 +138,7 @@ def measure_file(batch: list[Event]) -> None:
             bare.write(b"".join(encode_event(event) + b"\n" for event in batch))
 
         def clean() -> None:
-            # Discard data that still waits for the disk, so that this data does not slow down the next round.
+            # Discard data that still waits for the disk. Otherwise, writing this data would slow down the next round.
             for one in Path(folder).iterdir():
                 os.truncate(one, 0)
 
@@ -153,7 +153,7 @@ def measure_file(batch: list[Event]) -> None:
 
 
 def exporter_of(protocol: str, endpoint: str, batch: list[Event]) -> tuple[Deliver, Callable[[], None]]:
-    """Return a delivery of the same records by OpenTelemetry's exporter, and its shutdown function."""
+    """Return two functions: one delivers the same records by OpenTelemetry's exporter, one shuts the exporter down."""
     from opentelemetry._logs import LogRecord, SeverityNumber
     from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult

@@ -1,4 +1,4 @@
-"""Cost of an event in the database, webhook and Kafka reporters, compared with the bare client library.
+"""Compare the cost of an event in the database, webhook and Kafka reporters with the bare client library.
 
 Both sides send the same batches alternately to the same real server on this machine. The bare client sends rows and
 bodies that are built in advance, so the ratio includes all work of the reporter: rows, JSON, accounting, results.
@@ -49,7 +49,7 @@ Send = Callable[[Any], None]
 
 
 def _template() -> Event:
-    """Build an event of typical size: a committed micro-batch."""
+    """Build an event of typical size, for a committed micro-batch."""
     commit = EventBuilder("spark.streaming.query", "BatchCommitEvent")
     commit.set_body("Query 'clicks-per-minute' committed batch 41 in 1017 ms: 6 rows, watermark 2026-01-31T10:00:20Z")
     commit.set_attributes({f"spark.batch.duration.phase{n}_ms": 17 * n for n in range(8)})
@@ -74,7 +74,10 @@ def _events() -> list[Event]:
 
 
 def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]], Any]) -> None:
-    """Run rounds alternately, and print median processor time per event and median events per second of both sides."""
+    """Run rounds alternately.
+
+    For both sides, print the median processor time per event and the median events per second.
+    """
     costs: dict[Send, list[float]] = {ours: [], bare: []}
     clocks: dict[Send, list[float]] = {ours: [], bare: []}
     for number in range(_ROUNDS + 2):

@@ -1,4 +1,4 @@
-"""Resources of the sidecar: memory, time until ready, and processor time while idle.
+"""Measure the resources of the sidecar: memory, time until ready, and processor time while idle.
 
 The sidecar has a ``file`` and a ``log`` reporter and receives a driver's messages. Memory is the resident size
 including the interpreter's shared pages. The baseline is a Python process with an idle thread and an event loop.
@@ -37,7 +37,7 @@ while sys.stdin.buffer.readline():
 
 
 class _Process:
-    """Python process at the other end of the pipe, either the sidecar or the baseline."""
+    """Python process at the other end of the pipe: the sidecar or the baseline."""
 
     def __init__(self, program: str, first: bytes, errors: Path) -> None:
         started = time.monotonic()
@@ -96,7 +96,7 @@ def _jobs(count: int) -> Iterator[bytes]:
 
 
 def _many_queries() -> Iterator[bytes]:
-    """Yield the records of 200 queries with two sources each, each of which commits 50 batches."""
+    """Yield the records of 200 queries with two sources each. Each query commits 50 batches."""
     now = time.time_ns() // 1_000_000
     stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     start = {"app_id": "app-1", "app_name": "many", "time": now, "user": "u", "spark_version": "4.0.0", "host": "h"}
@@ -151,7 +151,7 @@ def run() -> None:
         print(f"memory: {ours.megabytes:.1f} MB when ready (a bare Python with asyncio: {bare.megabytes:.1f} MB)")
         lines = list(_jobs(_EVENTS))
         for start in range(0, _EVENTS, 500):
-            # Send at most as many events as the mailbox holds, so that all events are delivered.
+            # Send at most as many events as the mailbox holds, so that no event is shed.
             ours.send(lines[start : start + 500])
             ours.await_answer("ack", through=start + 500)
         print(f"memory: {ours.megabytes:.1f} MB after {_EVENTS:,} events")
@@ -168,7 +168,7 @@ def run() -> None:
 def _starts(folder: Path) -> None:
     """Start both programs alternately.
 
-    The first start of each program fills the system's caches and does not count.
+    The first start of each program fills the caches of the system and does not count.
     """
     times: dict[str, list[float]] = {_SIDECAR: [], _BARE: []}
     for _ in range(1 + _STARTS):

@@ -1,4 +1,4 @@
-"""Cost of at-least-once delivery: events into and through a spool, compared with plain SQLite and a mailbox.
+"""Measure at-least-once delivery: events into and through a spool, compared with plain SQLite and a mailbox.
 
 All variants run alternately in one process and on the same disk, so the ratios do not depend on other load. Plain
 SQLite
@@ -50,7 +50,7 @@ class _Took(NamedTuple):
 
 
 class _Taker(Reporter):
-    """Reporter that accepts every event after its gate is open."""
+    """Reporter that accepts every event after the test opens its gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def _entries() -> list[Entry]:
 
 
 def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
-    """Return the time to write all rows, and to write, read and delete them."""
+    """Return the time to write all rows, and the time to write, read and delete all rows."""
     rows = [(e.record, e.event.event_id, priority_of(e.event), 0.0, encode_event(e.event)) for e in entries]
     database = SpoolDatabase(folder / "plain.db", False, 1 << 30)
     db = database._db

@@ -1,4 +1,4 @@
-"""Time of a listener callback with the dispatcher type ``sync`` and a file reporter.
+"""Measure the time of a listener callback with the dispatcher type ``sync`` and a file reporter.
 
 ``benchmarks/java/SyncRoundTripBenchmark.java`` describes the method. Afterwards the benchmark verifies that the file
 holds one event per call.

@@ -1,4 +1,4 @@
-"""Overhead of the listener for jobs with 2,000 tiny tasks: real Spark, with and without the listener, in pairs.
+"""Measure the overhead of the listener for jobs of 2,000 tiny tasks: real Spark with and without it, in pairs.
 
 All rounds run in one warmed-up driver; the listener is added for one round of each pair and removed for the other. Two
 separate drivers would differ by more than the overhead, because the JIT compiles them differently. Rounds are short
@@ -38,11 +38,11 @@ _DEADLINES = (
 )
 _TASKS = 2_000
 _WARM_UP = 10
-#: The number is odd, so that the idle round runs both before and after a pair.
+#: An odd number, so that the idle round runs both before and after a pair.
 _IDLE_EVERY = 5
 _PROMISE = 1.01
 _CONFIDENCE = 0.95
-# Tasks run in the JVM, because Python tasks take so long that they would hide the overhead.
+# Tasks run in the JVM. Python tasks would take so long that they hide the overhead.
 _PROGRAM = f"""
 import contextlib, json, os, sys, time
 import psutil
@@ -174,8 +174,9 @@ def _of_signs(count: int) -> int:
 def _of_ranks(count: int) -> int:
     """Return the number of ordered Walsh averages to remove at each end (Wilcoxon's signed-rank test).
 
-    The test needs a symmetric distribution. Both sides of a pair differ only in the listener, so without its effect the
-    logarithm of the ratio is as likely as its negative. The normal approximation is valid from some dozens of values.
+    The test needs a symmetric distribution. Both sides of a pair differ only in the listener. If the listener has no
+    effect, the logarithm of the ratio and its negative are equally likely. The normal approximation is valid for at
+    least some dozens of values.
     """
     mean = count * (count + 1) / 4
     deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)

@@ -1,4 +1,4 @@
-"""Translation speed of an event log on one core, and memory for logs of different lengths.
+"""Measure the speed of translating an event log on one core, and the memory for logs of different lengths.
 
 The log consists of real lines (the tests' fixtures, from Spark 4.3): an application with a streaming query whose
 micro-batches are repeated with new ids and times. A micro-batch has three SQL executions with their plans, two jobs,
@@ -40,7 +40,7 @@ def _first(lines: list[str], kind: str, also: str = "") -> str:
 
 
 def _shifted(line: str, number: int) -> str:
-    """Return the line with the ids and times of a later micro-batch."""
+    """Return the line, changed to the ids and times of a later micro-batch."""
     shift = number * _BATCH_MILLIS
     line = re.sub(r'"((?:Submission|Completion|Launch|Finish) Time|time)":(1[0-9]{12})', _later(shift), line)
     line = re.sub(r'"(executionId|rootExecutionId)":(\d+)', lambda m: f'"{m[1]}":{number * 3}', line)
@@ -97,7 +97,7 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def measure(path: Path, everything: bool) -> tuple[int, int, int, float]:
-    """Replay a log, and return its lines, records, events and seconds of processor time."""
+    """Replay a log, and return its lines, records and events, and the processor time in seconds."""
     (log,) = find_logs(path)
     reader = EventLogReader(log, print)
     translator = Translator(TranslateConfig(streaming_jobs=everything, streaming_stages=everything))
@@ -131,7 +131,7 @@ def run() -> None:
 
 
 def _peak_memory(path: Path) -> float:
-    """Return the peak memory of a process that only replays, in megabytes."""
+    """Return the peak memory, in megabytes, of a process that only replays a log."""
     program = "import sys; from benchmarks.translation import report_memory; report_memory(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, check=True, text=True)
     return float(done.stdout)

@@ -1,4 +1,4 @@
-"""Scriptable HTTP service on loopback in its own process, as a destination for enrichment tests.
+"""Scriptable HTTP service in its own process, as a destination for enrichment tests.
 
 The service can delay, reject or limit calls, hang, answer garbage, and close or reset connections; tests can kill it.
 Tests read the calls from its log: the service writes one line when a call arrives and one when the call ends, without
@@ -45,17 +45,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def rule(keys: str, *steps: dict[str, Any], forever: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a rule for keys that match a regular expression, with one step per call, followed by ``forever``."""
+    """Return a rule for keys that match a regular expression: one step per call, and then ``forever``."""
     return {"keys": keys, "steps": list(steps), "forever": forever or {}}
 
 
 def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any]:
-    """Return a limit of calls per second. Further calls are answered with 429."""
+    """Return a limit of calls per second. The service answers further calls with 429."""
     return {"per_second": per_second, "retry_after": retry_after}
 
 
 def quota(per_minute: float, retry_after: float | str | None = 1) -> dict[str, Any]:
-    """Return a quota of tokens, available evenly and saved up for two seconds; calls beyond it get 429."""
+    """Return a quota of tokens, spread evenly, of which two seconds may accumulate. Calls above the quota get 429."""
     return {"per_minute": per_minute, "retry_after": retry_after}
 
 
@@ -126,7 +126,7 @@ class EnrichService:
         self.port = int(self.process.stdout.readline())
 
     def kill(self) -> None:
-        """Kill the service (SIGKILL), which resets connections and closes the port."""
+        """Kill the service (SIGKILL). The kill resets connections and closes the port."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -165,9 +165,9 @@ class EnrichService:
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def move(self) -> None:
-        """Move to another port with an empty log and no script, which resets existing connections.
+        """Move to another port with an empty log and no script. The move resets existing connections.
 
-        Moving separates tests, because workers of a failed or stopped job may continue to call for a moment.
+        The move separates tests, because workers of a failed or stopped job may still make calls for a moment.
         """
         with urllib.request.urlopen(f"{self.url}/_move", b"", timeout=_PATIENCE) as answer:
             self.port = json.load(answer)["port"]
@@ -209,7 +209,7 @@ class _Service:
 
     def __init__(self, log: _Log) -> None:
         self.log = log
-        # After a kill, continue the call numbers of the log.
+        # After a kill, continue with the call numbers in the log.
         self.number = time.monotonic_ns()
         self.in_flight = 0
         self.set({})
@@ -235,7 +235,7 @@ class _Service:
         self.freed = asyncio.Event()
 
     async def held(self, key: str) -> None:
-        """Wait until the key is released."""
+        """Wait until the test releases the key."""
         while not any(pattern.fullmatch(key) for pattern in self.free):
             await self.freed.wait()
 
@@ -314,7 +314,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._server.connections.add(self)
-        # Close this connection, which the kernel accepted on the former port.
+        # Close this connection, because the kernel accepted it on the former port.
         if transport.get_extra_info("sockname")[1] != self._server.port:
             self.reset()
 

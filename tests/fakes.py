@@ -94,12 +94,12 @@ def throttled(seconds: float) -> Step:
 
 
 def partly(rejected: int) -> Step:
-    """Return a step that permanently rejects the first ``count`` events and accepts the other events."""
+    """Return a step that permanently rejects the first ``count`` events and accepts all further events."""
     return Step(error=lambda: PermanentError(f"{rejected} are malformed", rejected=rejected))
 
 
 class FaultyReporter(Reporter):
-    """Reporter that runs one step of a script per call and then succeeds in every call.
+    """Reporter that runs one step of a script per call. After the script, every call succeeds.
 
     Args:
         script: steps of ``report``.
@@ -179,7 +179,7 @@ class PrintingReporter(Reporter):
 # --- records, as the shim writes them -----------------------------------------------------------
 
 START = 1_795_263_269_000
-#: With settle time 0, the events of a failure are not held, as with a reporter that Spark waits for.
+#: With the settle time 0, events of a failure are not held, as with a guaranteed reporter.
 AT_ONCE = TranslateConfig(incident=IncidentConfig(settle=0.0))
 
 
@@ -202,7 +202,7 @@ def query_terminated(run: str = "r1", query: str = "q1", **changes: Any) -> dict
 
 
 def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes: Any) -> dict[str, Any]:
-    """Build the record of a committed batch, where ``changes`` are fields of Spark's progress."""
+    """Build the record of a committed batch. ``changes`` are fields of Spark's progress."""
     progress = {
         "id": query,
         "runId": run,
@@ -347,7 +347,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 class ThrottlingReporter(Reporter):
-    """Reporter that raises ThrottledError once, with a delay of an hour, and that sidecars load by class name."""
+    """Reporter that raises ThrottledError once, with a delay of one hour. Sidecars load it by its class name."""
 
     asked = False
 
@@ -358,7 +358,7 @@ class ThrottlingReporter(Reporter):
 
 
 class HangingReporter(Reporter):
-    """Reporter whose calls never return, and that sidecars load by class name."""
+    """Reporter whose calls never return. Sidecars load it by its class name."""
 
     async def report(self, events: Sequence[Event]) -> None:
         await asyncio.Event().wait()

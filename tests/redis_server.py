@@ -1,4 +1,4 @@
-"""A real redis-server of its own, for the tests of the shared cache."""
+"""Real redis-server for the tests of the shared cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _PROGRAM = shutil.which("redis-server")
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """Run redis-server without persistence; yield its URL. Without the program, skip the test; on CI, fail it."""
+    """Run redis-server without persistence, and yield its URL.
+
+    Without the program, the fixture skips the test, or fails it on CI.
+    """
     import redis
 
     if _PROGRAM is None:

@@ -1,4 +1,4 @@
-"""Services in virtual time and the pool that calls them, to compute the goodput and calls per row of a setting."""
+"""Services in virtual time, and the pool that calls them, to compute the goodput and the calls per row of a setting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Outcome", "RejectedError", "Service", "State", "outcome"]
 
 
 class RejectedError(Exception):
-    """Rejection by the service, like an HTTP client's exception."""
+    """Rejection by the service, like the exception of an HTTP client."""
 
     def __init__(self, status: int, retry_after: float | None = None) -> None:
         super().__init__(f"status {status}")
@@ -124,7 +124,7 @@ class Service:
         return False
 
     def _serve(self, now: float) -> None:
-        """Start waiting calls while there is capacity."""
+        """Start waiting calls while the service has capacity."""
         while self._waiting and self._busy + at(self.neighbours, now) < at(self.capacity, now):
             self._busy += 1
             self._waiting.popleft().set_result(None)

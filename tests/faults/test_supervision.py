@@ -50,7 +50,7 @@ def starting_badly(lab: Lab) -> Run:
 
 
 def never_starting_again(lab: Lab) -> Run:
-    """Run a job whose first sidecar dies during its start, whose second dies later, and whose others fail to start."""
+    """Run a job whose first sidecar dies during its start, and whose second dies later. No further sidecar starts."""
     return without_further_restarts(
         lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"}
     )

@@ -156,7 +156,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_rows_are_answered_in_order_without_additional_calls(schedule: Schedule) -> None:
-    """Rows are answered in order, after the expected number of calls, even if calls fail, hang or overtake others."""
+    """Rows are answered in order, after the expected number of calls, even if calls fail, hang or overtake."""
     world = World(schedule)
     run = run_of(world)
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))

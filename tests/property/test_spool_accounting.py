@@ -210,7 +210,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.opening is None and self.disk.writing is None and len(self.others) < 3)
     @rule(count=st.integers(0, 10))
     def end_another_driver_of_the_same_name(self, count: int) -> None:
-        """End another driver of the same name. This driver delivers its events, in no defined order."""
+        """End another driver of the same name. The tested driver delivers the other driver's events in any order."""
         lies, self.disk.lies = self.disk.lies, False
         hangs, self.hangs = self.hangs, None
         other = self._spool()

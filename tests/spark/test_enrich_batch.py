@@ -369,9 +369,9 @@ def test_a_shuffle_that_changes_the_order_must_be_requested(spark: SparkSession,
 
 
 def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkSession) -> None:
-    """With a key, the result of a repartition needs no shuffle, but the result of other shuffles does.
+    """With a key, the result of a repartition needs no further shuffle; the result of another shuffle does.
 
-    Spark may split or repeat other shuffles.
+    Spark may split or repeat other kinds of shuffles.
     """
 
     async def same(row: Any) -> dict[str, Any]:
@@ -591,7 +591,7 @@ def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path)
 def test_a_damaged_replay_store_causes_only_repeated_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged replay store causes only repeated calls. One log message of all tasks names its files."""
+    """A damaged replay store causes only repeated calls. One log message of all tasks names the damaged files."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
 
     def run(batch_id: int) -> tuple[int, int, list[str]]:

@@ -51,7 +51,7 @@ def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None
 def test_stop_respects_its_time_limit(lab: Lab) -> None:
     """stop() keeps its time limit even if events in Spark's queue wait for a slow reporter."""
     _, took = run(lab, "session_stops.py")
-    assert took < 8  # The limit is 5 s. || -
+    assert took < 8  # The limit is 5 s.
 
 
 def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:

@@ -51,7 +51,7 @@ def test_the_server_reports_all_events(connected: tuple[Run, Any]) -> None:
 
 @since_4
 def test_a_client_receives_its_own_queries(connected: tuple[Run, Any]) -> None:
-    """A client's callbacks and reporters receive its own queries from start to end, with the server's application."""
+    """A client's callbacks and reporters receive all events of its own queries, with the server's application."""
     _, truth = connected
     assert truth["kind"] == "pyspark.sql.connect.session"
     assert ": query 'good' committed batch " in truth["commit"]

@@ -38,7 +38,7 @@ def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
 
 
 def test_only_status_changes_make_records() -> None:
-    """Only a status change of a stage causes a record. The end of one of two tasks causes none."""
+    """Only a status change of a stage causes a record. If one of two tasks ends, no record is sent."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]

@@ -1,4 +1,4 @@
-"""Tests of the totals that a replay computes; ``TotalsTest.java`` tests the shim with the same cases."""
+"""Tests of the totals that a replay computes. ``TotalsTest.java`` tests the shim with the same cases."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ def end(time: int) -> dict[str, Any]:
 
 
 def test_attempts_are_counted_once(tmp_path: Path) -> None:
-    """Failed, speculative and late attempts are counted truthfully, attempts without metrics too."""
+    """Failed, speculative and late attempts are counted, including attempts without metrics."""
     records = read(
         tmp_path,
         submitted(),
         ended(0, 100, "Success", 60),
         ended(1, 300, "Success", 250, speculative=True),
         ended(2, 40, "UnknownReason", None),
-        # When a task is resubmitted, Spark repeats the end event of its attempt.
+        # When Spark resubmits a task, it repeats the end event of an earlier attempt.
         ended(0, 100, "Resubmitted", 60),
         completed(0, T + 400),
         ended(3, 500, "Success", 1),
@@ -144,7 +144,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_quantiles_are_those_of_the_shim(tmp_path: Path) -> None:
-    """Quantiles are those of the shim's sketch: TotalsTest.java has the same numbers."""
+    """Quantiles equal the quantiles of the shim. TotalsTest.java contains the same numbers."""
     value, tasks = 1, []
     for index in range(99):
         value = value * 48_271 % 2_147_483_647
@@ -172,7 +172,7 @@ def test_a_task_of_five_times_the_median_is_skewed(tmp_path: Path, fastest: int,
 
 
 def test_cores_are_integrated(tmp_path: Path) -> None:
-    """Cores are integrated over time, from the executors' additions and removals."""
+    """Core time is the sum over the executors of cores multiplied by time, from the addition to the removal."""
     info = {"Host": "h", "Total Cores": 4}
     records = read(
         tmp_path,
@@ -187,7 +187,7 @@ def test_cores_are_integrated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("interval", "found"), [(1.0, [(False, 1, 1, 1)]), (0.0, [])])
 def test_totals_follow_the_interval(tmp_path: Path, interval: float, found: list[tuple[bool, int, int, int]]) -> None:
-    """An unfinished log has totals at a stage's or job's end after each interval; they include running stages."""
+    """A log in progress has totals when a stage or job ends after an interval. They include running stages."""
     result = {"Result": "JobSucceeded"}
     records = read(
         tmp_path,
@@ -204,7 +204,7 @@ def test_totals_follow_the_interval(tmp_path: Path, interval: float, found: list
 
 
 def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
-    """A running task counts as busy up to the record; after its stage's end, it counts when it ends."""
+    """A running task counts as busy until the time of the record. If its stage has ended, it counts when it ends."""
     start = {"Launch Time": T, "Executor ID": "e", "Host": "h", "Attempt": 0}
     started = [
         line("TaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info={"Task ID": index, "Index": index, **start})
@@ -219,7 +219,7 @@ def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
         submitted(),
         *started,
         ended(0, 300, "Success", None),
-        # The start of this task is missing.
+        # The start of this task is missing in the log.
         ended(3, 40, "Success", None),
         jobs[0],
         completed(0, T + 1_500),
@@ -232,7 +232,7 @@ def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
 
 
 def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
-    """The peaks that Spark writes for stages count, for the driver and for executors."""
+    """The totals include the peaks that Spark logs for stages, of the driver and of executors."""
     peaks = [
         line("StageExecutorMetrics", Executor_ID=one, Stage_ID=0, Executor_Metrics=dict.fromkeys(MEMORY, heap))
         for one, heap in (("driver", 7), ("1", 8), ("2", 5))
@@ -244,14 +244,14 @@ def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
 
 
 def test_a_stage_without_a_beginning_has_no_totals(tmp_path: Path) -> None:
-    """A stage that began before the log has no totals, but the application counts its tasks."""
+    """A stage that began before the log has no totals, but its tasks count for the application."""
     records = read(tmp_path, ended(0, 5, "Success", 5), completed(0, T), end(T))
     assert of(records, r.StageCompleted)[0].totals is None
     assert of(records, r.ApplicationTotals)[0].totals.tasks == 1
 
 
 def test_a_repeated_end_of_a_stage_counts_once(tmp_path: Path) -> None:
-    """Spark reports the end of a failed barrier stage twice; the second end belongs to no known attempt."""
+    """Spark reports the end of a failed barrier stage twice. The second end belongs to no known attempt."""
     failed = line("StageCompleted", Stage_Info=stage(0, T) | {"Failure Reason": "x"})
     (totals,) = of(read(tmp_path, submitted(), failed, failed, end(T)), r.ApplicationTotals)
     assert (totals.stages, totals.stages_failed) == (1, 1)
@@ -268,7 +268,7 @@ def test_quantiles_are_at_most_0_8_percent_too_small(values: list[int], percent:
 
 
 def test_a_sketch_without_values() -> None:
-    """Without values, quantile and maximum are 0; a negative value, of a clock that went back, counts as 0."""
+    """Without values, quantile and maximum are 0. A negative value, from a clock that was set back, counts as 0."""
     sketch = Sketch()
     assert (sketch.quantile(50), sketch.max) == (0, 0)
     sketch.add(-5)

@@ -52,7 +52,7 @@ def test_a_notification_before_the_wait_is_received(notifier: WorkerNotifier, lo
 
 
 def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification wakes another thread, and does so again after each reset."""
+    """A notification wakes another thread. After each reset, the next notification wakes the thread again."""
     heard = threading.Semaphore(0)
 
     async def hear() -> None:

@@ -520,7 +520,7 @@ def test_failures_of_two_jobs_count_twice_in_any_order() -> None:
     one, other = (failing(number, "java.io.IOException: No space left on device", START) for number in (1, 2))
     mixed = [record for pair in zip(one, other, strict=True) for record in pair]
     assert failures_of(summaries(*mixed, application_totals())[-1]) == {"DISK_FULL": 2}
-    # Control: one after the other.
+    # Control: the same two failures, without interleaving.
     assert failures_of(summaries(*one, *other, application_totals())[-1]) == {"DISK_FULL": 2}
 
 

@@ -290,7 +290,7 @@ def test_two_silent_sources_are_both_named() -> None:
 
 
 def test_a_silent_source_of_a_union_with_one_watermark_is_not_named() -> None:
-    """A source without rows, below a union with one watermark, does not hold back the watermark."""
+    """If a union has one watermark, a source of the union without rows does not hold back the watermark."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
@@ -330,7 +330,7 @@ def test_one_row_before_silence_is_not_a_warning() -> None:
 
 
 def test_source_that_does_not_return_is_named() -> None:
-    """If only one of two sources returns, the query is ACTIVE and then IDLE again, and the other source is named."""
+    """If one of two idle sources returns, the query is ACTIVE and then IDLE again. The event names the idle source."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)

@@ -1,4 +1,4 @@
-"""Tests of keys of the shared cache, which are the same in every driver process."""
+"""Tests of keys of the shared cache, which are equal in every driver process."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ print(calls, definition.answers, definition.stored)
 
 
 def test_driver_processes_share_answers(tmp_path: Path) -> None:
-    """Another process with the same script makes no call; another version, output, resource or script makes all."""
+    """Another process with the same script makes no call. A change of version, output, resource or script repeats all
+    calls.
+    """
     script, other = tmp_path / "job.py", tmp_path / "other.py"
     for path in (script, other):
         path.write_text(SCRIPT, encoding="utf-8")
@@ -86,7 +88,7 @@ def test_driver_processes_share_answers(tmp_path: Path) -> None:
         first, second = run(script), run(script)
         assert (first[0], second[0]) == ("100", "0")
         assert first[2] == second[2]
-        # The pickles differ, so this test fails if the key contains them.
+        # The pickles differ, so this test would fail if the key contained them.
         assert first[1] != second[1]
         for changed in (
             run(script, version="2"), run(script, column="double"), run(script, host="test"), run(other),
@@ -95,7 +97,7 @@ def test_driver_processes_share_answers(tmp_path: Path) -> None:
 
 
 class Client:
-    """Callable object that holds its address."""
+    """Callable object that contains its own address."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -140,7 +142,7 @@ def test_other_values_have_other_descriptions(one: Any, other: Any) -> None:
 
 
 def test_equal_values_have_equal_descriptions() -> None:
-    """The order of sets and dictionaries does not matter, and iterators are not consumed."""
+    """The order of sets and dictionaries has no effect, and iterators are not consumed."""
     assert described(holding({"a", "b", "c"})) == described(holding({"c", "b", "a"}))
     assert described(holding({"a": 1, "b": 2})) == described(holding({"b": 2, "a": 1}))
     assert described(Client("a")) == described(Client("a"))

@@ -355,7 +355,7 @@ def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
 def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
-    """The cache stores no invalid answer: such an answer would fail rows without a call until it expires."""
+    """The cache stores no invalid answer. A cached invalid answer would fail rows without a call until it expires."""
     called: list[int] = []
     wrong = True
 

@@ -65,7 +65,10 @@ def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: Path) -> None:
-    """If Python cannot represent a stored answer, such as the year 10000, its row is called again. Others are used."""
+    """If Python cannot represent a stored answer, such as the year 10000, its row is called again.
+
+    All other stored answers are used.
+    """
     schema = pa.schema([("until", pa.timestamp("us", "UTC")), ("name", pa.string())])
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
     arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
