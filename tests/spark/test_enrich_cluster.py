@@ -272,7 +272,7 @@ def check_ten_a_second(service: EnrichService, let_go: float) -> None:
 
 
 def replaced(lab: Lab, service: EnrichService, minimal_python: Path, *arguments: str) -> Run:
-    """Start a run in which each of two tasks of partition 0 has a held call of row 0.
+    """Start a run with two tasks of partition 0, each with a held call of row 0.
 
     The executor of partition 1 is killed with its shuffle output. Spark attempts the stage again with all unfinished
     partitions, while partition 0 still runs on the other executor.

@@ -14,7 +14,7 @@ go = os.path.join(FOLDER, "go")
 
 
 def work(index: int, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Block the last task until its release, and keep the other tasks busy until each executor runs a task."""
+    """Block the last task until the test releases it. Keep all other tasks busy until each executor runs a task."""
     os.makedirs(here, exist_ok=True)
     with open(os.path.join(here, str(index)), "a") as file:
         file.write(f"{os.getpid()}\n")

@@ -272,6 +272,6 @@ def test_an_unreadable_file_is_not_a_user_error() -> None:
     ],
 )
 def test_a_cancelled_job_is_labelled_as_such(message: str) -> None:
-    """A cancelled job has the label CANCELLED: neither the author nor the operator has to act."""
+    """A cancelled job has the label CANCELLED, because neither the author nor the operator has to act."""
     found = Diagnostics([TypeEnricher()]).of_text(f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n")
     assert found.attributes["failure.label.type"] == "CANCELLED"

@@ -45,7 +45,7 @@ def test_other_formats_have_no_partitions(value: object) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b"\xff\xfe", b'"\\ud800', b'{"t":{"0":1}} trailing'])
 def test_an_offset_that_is_not_json_causes_no_error(text: bytes) -> None:
-    """An offset that is not JSON, which a source may write, causes no error."""
+    """A source may write an offset that is not JSON. This offset causes no error."""
     assert partitions(text) == {}
     assert isinstance(offset_text(text), str)
 

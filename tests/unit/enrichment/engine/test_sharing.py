@@ -326,7 +326,7 @@ def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_row() -> None:
 
 
 def test_remaining_rows_fail_with_their_last_call() -> None:
-    """A remaining row fails with the failure of its last call, which replaces an earlier failure."""
+    """If a row is called again and the last call fails, the row has the failure of the last call."""
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
         if ctx.attempt == 2:
