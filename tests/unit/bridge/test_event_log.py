@@ -160,8 +160,7 @@ def redacted(path: Path, properties: dict[str, str]) -> Reading:
 def test_texts_are_redacted_as_in_the_shim(
     path: Path, properties: dict[str, str], name: str, description: str, arguments: str, group: str
 ) -> None:
-    """The pattern in the log, or the default pattern if the log has none, redacts names, descriptions, lines of plans
-    and properties.
+    """The log's pattern (or else the default) redacts names, descriptions, lines of plans and properties.
 
     If Spark has redacted the pattern itself, the replay redacts every text that Spark has not redacted.
     """

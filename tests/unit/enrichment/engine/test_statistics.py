@@ -73,7 +73,7 @@ def limits_of(run: Run) -> set[str]:
 
 
 def test_the_limit_of_the_calls_in_flight_is_named() -> None:
-    """The statistics name the cause that limited the calls: a fixed number, the user's rate, too few rows, the service."""
+    """The statistics name the limit of the calls: a fixed number, the user's rate, too few rows, or the service."""
 
     async def fn(row: int) -> int:
         await asyncio.sleep(0.005)
