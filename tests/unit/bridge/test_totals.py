@@ -159,8 +159,9 @@ def test_quantiles_are_those_of_the_shim(tmp_path: Path) -> None:
     ("fastest", "slowest", "skewed"), [(6_000, 30_000, True), (6_000, 29_999, False), (4_000, 29_750, False)]
 )
 def test_a_task_of_five_times_the_median_is_skewed(tmp_path: Path, fastest: int, slowest: int, skewed: bool) -> None:
-    """A replay reports the skew of a stage whose slowest task took exactly five times the median of 6 s, but not 4.96
-    times, although the histogram does not have the exact median.
+    """A stage is skewed if its slowest task took at least five times the median, although the histogram is inexact.
+
+    With a median of 6 s, a replay reports 30 s as skew, but not 29.999 s.
     """
     tasks = [ended(index, fastest if index < 2 else 6_000, "Success", 1) for index in range(10)]
     read(tmp_path, submitted(), *tasks, ended(10, slowest, "Success", 1), completed(0, T + 30_000))
