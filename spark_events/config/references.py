@@ -24,7 +24,7 @@ class Confidence:
 
     Args:
         secrets: texts to hide, also in their URL, JSON and Python forms. A mapping contains a replacement for each
-        text.
+            text.
     """
 
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:

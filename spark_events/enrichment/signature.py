@@ -14,7 +14,7 @@ __all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_nam
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
-#: Texts of annotations that mean several rows or answers, or a single row or answer.
+#: Annotations, as text, for several rows or answers, and for a single row or answer.
 _SEVERAL = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:list|List|Sequence|Iterable|Collection)\b")
 _SINGLE = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:Row|dict|Dict|Mapping)\b")
 

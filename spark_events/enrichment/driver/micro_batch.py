@@ -31,8 +31,7 @@ class MicroBatch:
         run: Spark's id of this run of the query, or "" if unknown; it changes at a restart.
         spark_query: Spark's id of the query, or "" if unknown; ``query`` may be a name from the caller instead.
         streams: whether a Spark query runs the batch. A batch job may also pass a query and a number, but it has no
-        next
-            batch.
+            next batch.
     """
 
     query: str

@@ -50,8 +50,7 @@ class Held:
             batch: the batch that stored the data.
             release: called at the query's next batch and when the query ends.
             when_committed: called when the query ends, but only if this batch is committed. At the next batch, the
-            caller
-                itself deletes the older data.
+                caller itself deletes the older data.
         """
         if not _is_followed(batch):
             return

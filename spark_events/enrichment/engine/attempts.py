@@ -128,7 +128,7 @@ class CallAttempts:
 
         Raises:
             CancelledError: when the cancellation is still pending, because the call cancelled its own task and
-            returned.
+                returned.
         """
         seen: asyncio.CancelledError | None = None
         while slot.cancelled:

@@ -79,7 +79,7 @@ def message_of(error: BaseException) -> str:
 #: Placeholder for the answer of an abandoned call; its row has already been settled.
 ABANDONED: Final = object()
 
-# Since Python 3.11, these are one class. In Python 3.10, user code may expect either class.
+# A subclass of both classes for timeouts, because user code may expect either; since Python 3.11, they are one class.
 NoAnswerError: type[Exception] = type(
     "TimeoutError", tuple(dict.fromkeys((asyncio.TimeoutError, TimeoutError))), {"__module__": "builtins"}
 )

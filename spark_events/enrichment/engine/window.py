@@ -149,8 +149,7 @@ class Window:
 
         Returns:
             Whether another round must :meth:`begin`. Otherwise the next round also counts calls of this round that are
-            still
-            in flight.
+            still in flight.
         """
         latencies, rejected, full = self.latencies, self._rejected, not self.is_idle
         old, was_starting = self.size, self._starting

@@ -79,8 +79,7 @@ class ChannelAddress:
     Attributes:
         host: the driver's host.
         port: the port of the channel.
-        secret: known only to the driver and its tasks. The secret is never sent: messages contain proofs derived from
-        it.
+        secret: known only to the driver and its tasks. It is never sent: messages contain proofs derived from it.
             A third party that reaches the port therefore cannot stop a task, even after reading every message.
     """
 

@@ -188,7 +188,7 @@ class Partition:
         try:
             return self._writer.write(answers)
         except pa.ArrowCapacityError:
-            # The recording stores them in parts when the chunk is returned.
+            # One array cannot hold these answers; the recording stores them in parts when the chunk is returned.
             nothing = [pa.nulls(len(answers), field.type) for field in self._task.output_schema()]
             return nothing, dict.fromkeys(range(len(answers)))
 
@@ -264,7 +264,7 @@ def _hidden(failures: pa.Array) -> pa.Array:
 
 def _struct(failures: pa.Array, reports: pa.Array, *, last_is_there: bool) -> pa.Array:
     fields = [HIDDEN_TYPE.field(0), HIDDEN_TYPE.field(1)]
-    # Rows without a failure or report have a null struct. A filter on the struct alone then finds the rows with one.
+    # Rows without a failure or report have a null struct, so a filter on the struct finds the other rows.
     nothing = failures.is_null()
     if last_is_there:
         nothing = pa.concat_arrays([nothing.slice(0, len(nothing) - 1), pa.array([False])])

@@ -62,7 +62,7 @@ class Deadlines:
 
     Attributes:
         handlers: functions that make events from a record, by the record's type. Only the rules that are on have
-        handlers.
+            handlers.
     """
 
     def __init__(self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics) -> None:

@@ -118,7 +118,7 @@ public final class SyncBarrier {
     }
   }
 
-  /** Waits until at most half of the queue is before this record. */
+  /** Waits until the records before this one fill at most half of the queue's capacity. */
   private void awaitRoom(long seq) throws InterruptedException {
     long began = System.nanoTime();
     queue.awaitAnswered(seq - queue.capacity() / 2, Math.max(0, mostForRoomMillis - spentAtTheEndMillis()));
