@@ -222,7 +222,9 @@ def _grpc(endpoint: str, origin: str, is_insecure: bool) -> tuple[str, bool]:
         return endpoint, not is_insecure
     parts = urlsplit(endpoint)
     if parts.path not in ("", "/"):
-        raise ConfigError([f"{origin}: given {endpoint!r}, a gRPC endpoint has no path; http/protobuf has one"])
+        raise ConfigError(
+            [f"{origin}: given {endpoint!r}, a gRPC endpoint must not have a path, as http/protobuf does"]
+        )
     return parts.netloc, parts.scheme == "https"
 
 

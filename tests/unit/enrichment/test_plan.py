@@ -93,7 +93,7 @@ def test_valid_resources_are_accepted(resource: Any) -> None:
 @pytest.mark.parametrize(
     ("resource", "message"),
     [
-        (client(), "open already or no function"),
+        (client(), "not a function, or is already open"),
         (bare, "decorate it with contextlib.asynccontextmanager"),
         (coroutine, "is async def"),
         (lambda url: client(), r"takes \(url\)"),

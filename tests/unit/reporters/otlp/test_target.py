@@ -143,7 +143,7 @@ def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
         ({ALL + "TIMEOUT": "-1"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given '-1'"),
         ({ALL + "ENDPOINT": "ftp://c"}, {}, "OTEL_EXPORTER_OTLP_ENDPOINT: given 'ftp://c', expected http://host"),
         ({}, {"endpoint": "c:4318", "protocol": "http/protobuf"}, "endpoint: given 'c:4318', allowed with HTTP is"),
-        ({}, {"endpoint": "http://c:4317/v1/logs"}, "a gRPC endpoint has no path"),
+        ({}, {"endpoint": "http://c:4317/v1/logs"}, "a gRPC endpoint must not have a path"),
         ({}, {"client_key": "/k"}, "client.certificate: not set; a client certificate needs its key"),
         ({}, {"client_certificate": "/c"}, "client.key: not set"),
         ({}, {"headers": Secret("s3cret")}, "headers: header 1 is not name=value"),
