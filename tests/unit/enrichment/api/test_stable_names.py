@@ -25,6 +25,7 @@ import itertools
 import sys
 
 import pyarrow as pa
+import redis.asyncio  # before the time limit for opening the store begins
 from pyspark.sql import types
 
 from spark_events import Cache, RedisCache
@@ -56,7 +57,7 @@ async def lookup(row, ctx):
     return {column: 2 * row.id}
 
 model = Answer if column == "twice" else None
-cache = Cache(store=RedisCache(url), version=version)
+cache = Cache(store=RedisCache(url), version=version, timeout=30)
 plan = Plan(lookup, cache=cache, resource=opener(host), model=model)
 rows = types.StructType([types.StructField("id", types.LongType())])
 answers = types.StructType([types.StructField(column, types.LongType())])
