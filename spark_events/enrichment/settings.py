@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
+from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -342,7 +343,10 @@ class Cache:
         if self.store is None:
             for name, given, default in (("version", self.version, "1"), ("timeout", self.timeout, 0.5)):
                 if given != default:
-                    refuse(f"Cache.{name}", given, f"{default!r} without Cache.store, because only a store uses it")
+                    raise InvalidPlanError(
+                        f"Cache.{name} is {given!r} without Cache.store, but only a store uses it: set Cache.store, or "
+                        f"remove Cache.{name}"
+                    )
             return
         if not callable(self.store):
             refuse("Cache.store", self.store, "a function that returns an async context manager, or a RedisCache")

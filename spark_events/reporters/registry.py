@@ -64,9 +64,9 @@ def _fault(found: Any) -> str | None:
             return f"does not define {' and '.join(sorted(found.__abstractmethods__))}"
         for method in (found.open, found.close):
             if _rejects(method, None):
-                return f"cannot be used: {method.__name__} must accept no arguments"
+                return f"cannot be used: its method {method.__name__}() must not require arguments"
         if _rejects(found.report, None, ()):
-            return "cannot be used: report must accept one argument, the events"
+            return "cannot be used: its method report() must accept one argument, the events"
     elif not callable(found):
         return "is not a Reporter class or a function that returns one"
     elif not hasattr(found, "Config"):

@@ -63,7 +63,7 @@ def test_batches_and_streams_are_enriched_over_connect(
         rows += range(1000, 1020)
         assert committed(tmp_path / "checkpoint") == [0, 1]
         refused = (tmp_path / "refused").read_text(encoding="utf-8").splitlines()
-        assert ["give replay=Replay(query=" in error for error in refused] == [True] * 3 * 2
+        assert ["pass replay=Replay(query=" in error for error in refused] == [True] * 3 * 2
     assert calls == Counter({str(row): 1 for row in rows})
     assert len(set(keys.values())) == len(rows)
 

@@ -132,7 +132,7 @@ def test_names_that_differ_only_in_case_are_rejected_unless_case_sensitive(spark
         return {"new.x": row.x + row.X, "new`y": len(row)}
 
     for form in (enrich, enrich_batch):
-        with pytest.raises(InvalidPlanError, match="columns 'x' and 'X', whose names are equal to Spark: rename one"):
+        with pytest.raises(InvalidPlanError, match="columns 'x' and 'X', which Spark treats as the same name: rename"):
             form(twins, called, output=OUTPUT)
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:

@@ -370,7 +370,7 @@ def test_threads_of_foreach_batch_without_a_batch_are_rejected(
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     assert known == 2 * [(way, 1) for way in ("own", "inheritable", "target", "given", "apart")]
     assert len(refused) == 6
-    assert all("start a pyspark.InheritableThread" in error and "or give replay=Replay(" in error for error in refused)
+    assert all("start a pyspark.InheritableThread" in error and "or pass replay=Replay(" in error for error in refused)
     keys = {call.key: call.idempotency_key for call in service.calls()}
     assert len(service.calls()) == len(keys) == 10
     for batch in (0, 1):

@@ -106,10 +106,12 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> Repl
         return None
     if not isinstance(root, str | os.PathLike):
         raise InvalidPlanError(
-            f"Replay.store is {root!r}; allowed: the address of a folder that all executors can reach"
+            f"Replay.store is {root!r}; allowed: the path or URI of a directory that all executors can reach"
         )
     if not (root := os.fspath(root)):
-        raise InvalidPlanError("Replay.store is empty; allowed: the address of a folder that all executors can reach")
+        raise InvalidPlanError(
+            "Replay.store is empty; allowed: the path or URI of a directory that all executors can reach"
+        )
     if not batch.query or batch.batch is None:
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"

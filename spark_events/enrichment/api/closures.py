@@ -88,7 +88,7 @@ def _dumped(name: str, part: Any) -> bytes:
         which = f" {name_of(part)}" if callable(part) else ""
         raise InvalidPlanError(
             f"{name}{which} cannot be pickled for the executors: {_held_by(part)}{refusal}. Open clients and "
-            "connections in resource, a function that runs on the executors"
+            "connections in the function that you pass as resource=, which runs on the executors"
         ) from None
 
 

@@ -129,8 +129,8 @@ def _check_names(df: DataFrame) -> None:
         twin = seen.setdefault(name.lower(), name)
         if twin != name and str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true":
             raise InvalidPlanError(
-                f"the DataFrame has columns {twin!r} and {name!r}, whose names are equal to Spark: rename one, or set "
-                "spark.sql.caseSensitive to true"
+                f"the DataFrame has columns {twin!r} and {name!r}, which Spark treats as the same name: rename one, or "
+                "set spark.sql.caseSensitive to true"
             )
 
 

@@ -72,9 +72,9 @@ def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> Micro
         streams = _CONNECT_WORKER in os.environ
         if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
-                "Spark Connect does not report the query and batch of this DataFrame, which idempotency keys need: "
-                "give replay=Replay(query='name', batch_id=batch_id), with a fixed name of the query and the number "
-                "that foreachBatch passed"
+                "idempotency keys need the query and batch of this DataFrame, and Spark Connect does not report them: "
+                "pass replay=Replay(query='name', batch_id=batch_id), with a fixed query name and the batch number "
+                "that foreachBatch received"
             )
         return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext
@@ -86,7 +86,7 @@ def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> Micro
         raise InvalidPlanError(
             "this thread of foreachBatch did not inherit its query and batch from Spark, so idempotency keys would be "
             "equal in every batch: start a pyspark.InheritableThread, or submit "
-            "pyspark.inheritable_thread_target(function) to the pool; or give replay=Replay(query='name', "
+            "pyspark.inheritable_thread_target(function) to the pool; or pass replay=Replay(query='name', "
             "batch_id=batch_id)"
         )
     spark_query = spark_query or ""

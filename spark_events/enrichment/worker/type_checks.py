@@ -134,7 +134,7 @@ class _Map:
 
     def complaint(self, value: Any) -> str | None:
         if _has_twins(value):
-            return f"{self.prefix} {described(value)} that has a key twice"
+            return f"{self.prefix} {described(value)} with a duplicate key"
         found = [] if value is None else [_first(check, parts) for check, parts in self._parts(value)]
         return next((one for one in found if one is not None), None)
 

@@ -82,8 +82,8 @@ def test_built_in_and_user_types_are_found() -> None:
     [
         ("NotAReporter", "NotAReporter is not a subclass of spark_events.Reporter"),
         ("WithoutReport", "WithoutReport does not define report"),
-        ("ReportsOneByOne", "ReportsOneByOne cannot be used: report must accept one argument, the events"),
-        ("OpensSomething", "OpensSomething cannot be used: open must accept no arguments"),
+        ("ReportsOneByOne", "ReportsOneByOne cannot be used: its method report() must accept one argument, the events"),
+        ("OpensSomething", "OpensSomething cannot be used: its method open() must not require arguments"),
         (
             "TakesNothing",
             "TakesNothing cannot be created: the constructor must accept one argument, an instance of Config",

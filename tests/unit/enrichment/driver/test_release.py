@@ -104,5 +104,5 @@ def test_a_stream_over_connect_needs_batch_and_query(
     monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
     assert micro_batch(DF, batch_id, query) == MicroBatch(query or "", batch_id, streams=False)
     monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
-    with pytest.raises(InvalidPlanError, match=r"give replay=Replay\(query='name', batch_id=batch_id\)"):
+    with pytest.raises(InvalidPlanError, match=r"pass replay=Replay\(query='name', batch_id=batch_id\)"):
         micro_batch(DF, batch_id, query)

@@ -230,15 +230,15 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
         (pa.struct([("x", pa.binary())]), {"x": SECRET}, "'s.x' is binary", "str"),
         (
             pa.map_(pa.string(), pa.int32()), [(SECRET, 1), ("b", 2), (SECRET, 3)],
-            "'s' is map<string, int32>", "list that has a key twice",
+            "'s' is map<string, int32>", "list with a duplicate key",
         ),
         (
             pa.list_(pa.map_(pa.float64(), pa.int32())), [{1.5: 1}, ((math.nan, 1), (float("nan"), 2))],
-            "'s.element' is map<double, int32>", "tuple that has a key twice",
+            "'s.element' is map<double, int32>", "tuple with a duplicate key",
         ),
         (
             pa.map_(pa.struct([("x", pa.int32())]), pa.int32()), [({"x": 1}, 1), ({"x": 1}, 2)],
-            f"'s' is {pa.map_(pa.struct([('x', pa.int32())]), pa.int32())}", "list that has a key twice",
+            f"'s' is {pa.map_(pa.struct([('x', pa.int32())]), pa.int32())}", "list with a duplicate key",
         ),
         (
             pa.struct([("x", pa.int32())]), {"x": 1, "z": SECRET},
