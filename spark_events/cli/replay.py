@@ -89,7 +89,7 @@ def _identify(reader: EventLogReader, translator: Translator) -> None:
 
 @dataclasses.dataclass(slots=True)
 class _Account:
-    """Totals for the command's last line."""
+    """Totals that the command prints in its last line of output."""
 
     lines: int = 0
     events: int = 0

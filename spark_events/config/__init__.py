@@ -1,4 +1,4 @@
-"""Settings: parse text under dotted keys into frozen dataclasses."""
+"""Settings: parse strings under dotted keys into frozen dataclasses."""
 
 from spark_events.config.folders import state_folder
 from spark_events.config.kinds import (

@@ -1,4 +1,4 @@
-"""Default folder for files that remain after the process has ended."""
+"""Default folder for files that remain after the process exits."""
 
 from __future__ import annotations
 

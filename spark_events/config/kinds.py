@@ -1,4 +1,4 @@
-"""Types of setting values: each parses a text, and describes the allowed values."""
+"""Types of setting values: each parses a string, and describes the allowed values."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _text(value: str) -> str:
 
 
 def text(allowed: str = "a text that is not empty") -> Kind[str]:
-    """Non-empty text; ``allowed`` describes it."""
+    """Non-empty string; ``allowed`` describes it."""
     return Kind(allowed, _text)
 
 

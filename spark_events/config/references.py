@@ -1,4 +1,4 @@
-"""References to values stored elsewhere, ``${env:NAME}`` and ``${file:/path}``; and hiding of secrets in texts."""
+"""References to values stored elsewhere, ``${env:NAME}`` and ``${file:/path}``; hiding of secrets in strings."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from urllib.parse import quote, unquote
 
 from spark_events.config.kinds import Kind
 
-#: Minimum length of a secret that is hidden. A shorter text may be a part of ordinary words.
+#: Minimum length of a secret that is hidden. A shorter secret may be a part of ordinary words.
 _LEAST = 3
-#: Pattern of texts that are safe to replace inside a word, because they are long or contain a digit.
+#: Pattern of secrets that are safe to replace inside a word, because they are long or contain a digit.
 NO_WORD = re.compile(r".{12,}|(?=.*\d).{6,}", re.DOTALL)
 _WORD = re.compile(r"\w")
 _HIDDEN = "***"
 
 
 class Confidence:
-    """Replace secrets in texts.
+    """Replaces secrets in strings.
 
     Args:
-        secrets: texts to hide, also in their URL, JSON and Python forms. A mapping contains a replacement for each
-            text.
+        secrets: strings to hide, also in their URL, JSON and Python forms. A mapping contains a replacement for each
+            string.
     """
 
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:
@@ -40,7 +40,7 @@ class Confidence:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """Return the forms in which a library may quote a text: stripped, URL-encoded, JSON, Python."""
+    """Return the forms in which a library may quote a string: stripped, URL-encoded, JSON, Python."""
     for whole in (text, text.strip()):
         for written in (whole, unquote(whole), quote(whole, safe=""), quote(whole)):
             yield written
@@ -51,7 +51,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _alone(text: str) -> str:
-    """Return a pattern that matches the text as a word, and not within a longer word (``prod`` in ``product``)."""
+    """Return a pattern that matches the string as a word, and not within a longer word (``prod`` in ``product``)."""
     is_secret = NO_WORD.fullmatch(text) is not None
     before = r"(?<!\w)" if _WORD.match(text) and not is_secret else ""
     behind = r"(?!\w)" if _WORD.match(text[-1]) and not is_secret else ""
@@ -71,7 +71,7 @@ class UnresolvedError(ValueError):
 
 
 class Secret:
-    """Text that ``repr``, messages and logs do not show.
+    """String that ``repr``, messages and logs do not show.
 
     Args:
         text: the secret.
@@ -83,7 +83,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the secret text."""
+        """Return the secret."""
         return self._text
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ def _secret(value: str) -> Secret:
     return Secret(value)
 
 
-#: Secret text; users should set it as ``${env:NAME}`` or ``${file:/path}``.
+#: Secret string; users should set it as ``${env:NAME}`` or ``${file:/path}``.
 secret: Kind[Secret] = Kind("a text that is not empty, or ${env:NAME}, or ${file:/path}", _secret, str, True)
 
 
@@ -118,7 +118,7 @@ def resolve(value: str) -> str:
 
 
 def resolved(value: str) -> tuple[str, dict[str, str]]:
-    """Resolve a value; also return each resolved text with its reference.
+    """Resolve a value; also return each resolved string with its reference.
 
     Resolve each reference only once, because a reference may name a pipe, which can be read only once.
 

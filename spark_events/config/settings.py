@@ -1,4 +1,4 @@
-"""Settings: text under dotted keys, read into frozen dataclasses.
+"""Settings: strings under dotted keys, read into frozen dataclasses.
 
 A dataclass declares its keys with :func:`option`; its keys form a section. Reading collects every problem, each as one
 sentence with the full key, the given value and the allowed values. A key that belongs to no section is a problem too.
@@ -117,11 +117,11 @@ class Settings:
         return list(dict.fromkeys(parts))
 
     def below(self, prefix: str) -> list[Setting]:
-        """Return the effective settings below ``prefix``, as unparsed text."""
+        """Return the effective settings below ``prefix``, as unparsed strings."""
         return [setting for key, setting in self._settings.items() if key.startswith(f"{prefix}.")]
 
     def value(self, key: str) -> str | None:
-        """Return the raw text of one key."""
+        """Return the raw value of one key."""
         setting = self._settings.get(key)
         return None if setting is None else setting.value
 
@@ -135,7 +135,7 @@ class Settings:
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))
 
     def add_problem(self, key: str, problem: str) -> None:
-        """Record a problem that the caller has found with a key, or with the keys below the key."""
+        """Record a problem that the caller found with a key, or with the keys below it."""
         self._problems.append((key, problem))
 
     def problems_below(self, prefix: str) -> tuple[str, ...]:
@@ -149,7 +149,8 @@ class Settings:
         """Raise an error with the collected problems; call this method after all sections have been read.
 
         Args:
-            without: prefixes of keys whose problems the caller handles; these problems alone raise no error.
+            without: prefixes of keys whose problems the caller handles; if there are only such problems, no error is
+                raised.
 
         Raises:
             ConfigError: there are problems, or keys that no section reads.

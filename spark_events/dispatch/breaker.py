@@ -1,4 +1,4 @@
-"""Circuit breaker of one reporter: it pauses attempts while the destination fails.
+"""Circuit breaker of one reporter: pauses delivery attempts while the destination fails.
 
 While the breaker is open, the mailbox keeps the events. The open time grows as FLIP-545 proposes.
 """

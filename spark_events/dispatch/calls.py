@@ -1,4 +1,4 @@
-"""Calls of a reporter's methods, with protection against faulty reporter code."""
+"""Calls to a reporter's methods, with protection against faulty reporter code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.reporters.reporter import Reporter
 
 #: Upper limit for the batch size that a reporter's class may set.
 _MOST = 1_000_000
-#: Maximum length of an error text, in characters. A quoted response must not fill the log or an event.
+#: Maximum length of an error message, in characters. A quoted response must not fill the log or an event.
 _MOST_TEXT = 2000
 
 #: Upper limit for the linger time that a reporter's class may set, in seconds. A larger value is probably meant in
@@ -94,8 +94,8 @@ def _unchanged(text: str) -> str:
 
 
 def describe(error: BaseException, hide: Callable[[str], str] = _unchanged) -> str:
-    """Return the type and message of an error, with secrets hidden."""
-    # Hide secrets before shortening the text; shortening first could leave a part of a secret.
+    """Return an error's type and message, with secrets hidden."""
+    # Hide secrets before shortening the message; shortening first could leave a part of a secret visible.
     text = hide(text_of(error, 100 * _MOST_TEXT))[:_MOST_TEXT]
     if isinstance(error, asyncio.TimeoutError) and not text:
         return "no answer within the timeout"

@@ -23,7 +23,7 @@ from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
 Store: TypeAlias = Mailbox | Spool
-#: Factory of stores. It takes two callbacks: the first wakes the worker, the second reports progress.
+#: Factory of stores. It receives two callbacks: the first wakes the worker, the second reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
 #: Minimum severity of events that are sent without a linger time, such as failures.
@@ -69,7 +69,7 @@ class Delivery:
 
     Args:
         name: the reporter's name in the configuration.
-        make: creates the reporter; a replacement thread calls it again after the reporter has blocked or ended its
+        make: creates the reporter; called again in a replacement thread if the reporter has blocked or ended its
             thread.
         config: batch sizes, timeouts and retry intervals.
         capacity: the maximum total weight of the events in memory.
@@ -77,7 +77,7 @@ class Delivery:
         selection: selects the events of this reporter; None selects all.
         breaker: settings of the circuit breaker.
         store: creates the store; None for a mailbox.
-        hide: removes the reporter's secrets from a text.
+        hide: removes the reporter's secrets from a string.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Delivery:
         self._stop_trying_at = float("inf")
         self.hung = 0
         self.timeouts = 0
-        # Create the first reporter here, so that the caller gets an error of the reporter's constructor.
+        # Create the first reporter here, so that the caller receives an error raised by the reporter's constructor.
         first = made(make)
         self._worker = self._successor(lambda: first)
 
@@ -145,7 +145,7 @@ class Delivery:
             self._worker.wake()
 
     def _end_linger(self, chosen: Entries) -> bool:
-        """Return whether the new events end the linger time, so that the worker sends the queue now."""
+        """Return whether the new events end the linger time: the worker must then send the queue now."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
         if self._is_due or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
@@ -157,8 +157,8 @@ class Delivery:
         """Wait briefly for a fast reporter, to avoid shedding in a burst.
 
         A wait for a slow or failing reporter would delay the other reporters, so the dispatcher waits only for a fast
-        reporter. If a wait ends without space, the dispatcher waits again only after the reporter has accepted a batch
-        quickly.
+        reporter. If the space does not become free during a wait, the dispatcher waits again only after the reporter
+        has accepted a batch quickly.
         """
         if self.is_durable:
             self.store.wait_for_room(weight, _QUICK_SECONDS)
@@ -186,10 +186,10 @@ class Delivery:
         return self._breaker.state is not BreakerState.CLOSED
 
     def wait_until_settled(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until all events are settled.
+        """Wait until all events are settled, at most ``timeout`` seconds.
 
-        During a drain, the wait for a dead destination ends after the last attempt. If the reporter fails, events that
-        are safe on disk count as settled.
+        If the destination is dead during a drain, the wait ends after the last attempt. If the reporter fails, events
+        that are safe on disk count as settled.
 
         Returns:
             Whether all events are settled.
@@ -278,7 +278,7 @@ class Delivery:
         )
 
     def _fault(self, worker: Worker, now: float) -> tuple[str, str] | None:
-        """Return the problem of the worker's thread and its details, or None without a problem."""
+        """Return the problem of the worker's thread and details of the problem; None without a problem."""
         if worker.death is not None:
             return "ended its thread", worker.death
         busy, patience = worker.overdue(now)
@@ -374,8 +374,8 @@ class Delivery:
     def dismiss(self) -> None:
         """Stop the delivery immediately, without waiting for its thread.
 
-        The call in progress is the last one. The user requested the removal, so the log has no error about the dropped
-        events.
+        The call in progress is the last one. The user requested the removal, so the dropped events are not logged as an
+        error.
         """
         now = time.monotonic()
         self.request_stop(now)
@@ -394,7 +394,7 @@ class Delivery:
             _LOG.warning("reporter %s: %d events were dropped because its mailbox was full", self.name, full)
 
     def describe(self, error: BaseException) -> str:
-        """Return the error as text without secrets; called by the worker."""
+        """Return the error as a string without secrets; called by the worker."""
         return describe(error, self._hide)
 
     def take(self, worker: Worker, most: int) -> list[Event]:

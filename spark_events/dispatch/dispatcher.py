@@ -86,7 +86,7 @@ class AsyncQueuedDispatcher:
 
     @staticmethod
     def _awaits(delivery: Delivery) -> bool:
-        """Return whether the driver waits for the answers of this reporter."""
+        """Return whether the driver waits for answers from this reporter."""
         return delivery.guarantee == "guaranteed"
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class AsyncQueuedDispatcher:
             delivery.begin_drain()
 
     def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
-        """Wait until the reporters have settled all their events, at most until the deadline.
+        """Wait until the reporters have settled all their events or the deadline passes.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -213,7 +213,7 @@ class AsyncQueuedDispatcher:
         """
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
-        # Join deliveries with a spool first, because they have to write their remaining events to disk before the
+        # Join deliveries with a spool first, because they must write their remaining events to disk before the
         # deadline.
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
@@ -241,7 +241,7 @@ class SyncReporters:
 
     After a reporter was late, the driver waits for it again only when it has caught up. The driver also does not wait
     while the reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by
-    one timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself never blocks on
+    one timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself never waits for
     reporters.
 
     Args:

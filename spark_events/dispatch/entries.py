@@ -73,5 +73,5 @@ def priority_of(event: Event) -> int:
 
 
 def weight_for(size: int) -> int:
-    """Return the weight of an event whose record has ``size`` bytes."""
+    """Return the weight of an event whose record is ``size`` bytes long."""
     return 1 + size // WEIGHT_BYTES

@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
-    """Return the number of events that a call of :meth:`Store.ack` drops.
+    """Return the number of events that a call to :meth:`Store.ack` drops.
 
     Args:
         taken: the number of events in flight.
@@ -83,7 +83,7 @@ class Mailbox:
     def put(self, entries: Entries) -> bool:
         """Append entries without waiting; return True if the caller must wake the worker.
 
-        The worker has to be woken if the mailbox was empty.
+        This is the case if the mailbox was empty.
         """
         if not entries:
             return False
@@ -122,8 +122,7 @@ class Mailbox:
             self._in_flight = taken
             while heads := sorted((queue for queue in self._queues.values() if queue), key=lambda one: one[0].order):
                 queue = heads[0]
-                # This queue contains the oldest events, until its first event is newer than the first event of the next
-                # queue.
+                # Take events from this queue until its first event is newer than the first event of the next queue.
                 until = heads[1][0].order if len(heads) > 1 else float("inf")
                 while queue and queue[0].order < until:
                     most -= queue[0].weight

@@ -1,4 +1,4 @@
-"""Calls of a reporter's methods; each call is retried until it succeeds or the deadline passes."""
+"""Calls to a reporter's methods; each call is retried until it succeeds or the deadline passes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class WorkerNotifier:
 
     Several notifications before the next wait count as one.
 
-    To wake an event loop takes a system call and two iterations of the loop. That costs four times as much as waking a
-    thread that waits for a lock. Therefore the worker's thread waits for a lock and does not run its loop, unless the
+    Waking an event loop requires a system call and two iterations of the loop, which costs four times as much as waking
+    a thread that waits for a lock. Therefore the worker's thread waits for a lock and does not run its loop, unless the
     reporter has tasks or connections in the loop.
 
     Args:
@@ -99,7 +99,7 @@ class RetryLoop:
         config: batch sizes, timeouts and retry intervals.
         breaker: the reporter's circuit breaker, which attempts on other threads may also change.
         work: the notifier that wakes the worker for new events and for a stop.
-        describe: returns an error as text without secrets.
+        describe: returns an error as a string without secrets.
         on_failure: called after each failed attempt.
 
     Attributes:
@@ -140,12 +140,12 @@ class RetryLoop:
         self._failures_left: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
         self._jitter = min(config.retry_initial, config.retry_max)
-        # Use a random generator of our own: the random numbers of the user's program stay reproducible.
+        # Use a separate random generator, so that the random numbers of the user's program stay reproducible.
         self._random = random.Random()
 
     @property
     def is_over(self) -> bool:
-        """Whether the loop makes no further attempts."""
+        """Whether no further attempts are made."""
         return self.abandoned or self._failures_left == 0 or time.monotonic() >= self._deadline
 
     @property
@@ -201,8 +201,8 @@ class RetryLoop:
     def make(self, constructor: Callable[[], Reporter], loop: asyncio.AbstractEventLoop) -> Reporter | None:
         """Create the reporter, with retries; return None if the deadline passes.
 
-        The constructor runs in the worker's thread, so that it cannot block other reporters. As during startup, it runs
-        outside the event loop. An error of the constructor drops no events.
+        The constructor runs in the worker's thread, so that it cannot block other reporters. As during startup, the
+        constructor runs outside the event loop. An error raised by the constructor drops no events.
 
         Args:
             constructor: creates the reporter.
@@ -238,7 +238,7 @@ class RetryLoop:
 
         Args:
             call: calls the reporter's method.
-            verb: the words for a failure of this method in the log.
+            verb: the words with which the log describes a failure of this method.
             proves: whether success closes the breaker even if the previous attempt did not fail.
 
         Returns:
@@ -255,7 +255,7 @@ class RetryLoop:
             except Exception as error:
                 await self._retry(call, verb, error)
         except PermanentError as error:
-            # The destination answered, so it works; it rejects these events.
+            # The destination answered, so it is available; it rejects only these events.
             self._breaker.succeeded()
             self._note_answer()
             self.rejected = error.rejected if isinstance(error.rejected, int) else None
@@ -281,7 +281,7 @@ class RetryLoop:
         self._failures_left = None
 
     async def _try(self, call: Call, verb: str) -> None:
-        """Make one attempt; count and log a transient failure before raising it."""
+        """Make one attempt; count and log a transient failure before raising its error."""
         self._breaker.attempt()
         try:
             await self.call_once(call)
@@ -354,7 +354,7 @@ class RetryLoop:
         return self._wait(state) + self._random.uniform(0, self._jitter)
 
     async def _pause(self, seconds: float) -> None:
-        """Pause for this time; a drain ends the pause early."""
+        """Pause for this time, or until a drain begins."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             # Clear the signal before checking for a drain: a notification after the check then ends the wait.

@@ -20,14 +20,14 @@ from spark_events.reporters.reporter import severity
 class Filter(NamedTuple):
     """Filter for event scopes and names, in the form ``<scope>[:<name>[,<name>]]``.
 
-    Each part is a pattern in which ``*`` matches any text.
+    Each part is a pattern in which ``*`` matches any characters.
     """
 
     scope: str
     names: tuple[str, ...]
 
     def matches(self, scope: str, name: str) -> bool:
-        """Return whether the scope and one of the names match; patterns match the whole text."""
+        """Return whether the scope and one of the names match; a pattern must match the whole string."""
         return _fits(self.scope, scope) and any(_fits(pattern, name) for pattern in self.names)
 
 

@@ -80,7 +80,8 @@ def with_those_before(
     """Return the totals over all sidecars of an application.
 
     The current counters already include the events of earlier sidecars that are on disk, or that the driver has sent
-    again. Therefore only the earlier sidecars' failures, timeouts, delivered and dropped events are added.
+    again. Therefore, of the earlier sidecars' counters, only failures, timeouts, delivered and dropped events are
+    added.
 
     Args:
         counters: the current counters from :func:`account`.
@@ -140,7 +141,7 @@ class ReporterChange(NamedTuple):
 class DispatcherTelemetry:
     """Collect breaker changes from all threads for the main thread, and send counters.
 
-    The main thread makes events from the changes.
+    The main thread creates events from the changes.
 
     Args:
         wake: wakes the main thread.
@@ -155,13 +156,13 @@ class DispatcherTelemetry:
         self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
-        # Two threads send numbers, because the last numbers are sent by another thread; the lock keeps their order.
+        # Another thread sends the last numbers, so two threads send; the lock keeps the order of the numbers.
         self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
         """Record a breaker change; called on the reporter's thread.
 
-        The main thread then makes the event for this change.
+        The main thread later creates the event for this change.
         """
         self._changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()

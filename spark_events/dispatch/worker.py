@@ -27,7 +27,7 @@ class EventSource(Protocol):
     is_durable: bool  # whether undelivered events survive the process
 
     def describe(self, error: BaseException) -> str:
-        """Return the error as text without secrets."""
+        """Return the error as a string without secrets."""
 
     def take(self, worker: Worker, most: int) -> list[Event]:
         """Return the oldest events; an empty list if the worker has been replaced."""
@@ -36,7 +36,7 @@ class EventSource(Protocol):
         """Return whether the worker must send the queued events without further linger."""
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether no event is left. If events are left, the source will wake the worker."""
+        """Return whether no event remains. If events remain, the source will wake the worker."""
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """Settle the events in flight as delivered or dropped.
@@ -86,7 +86,7 @@ class Worker:
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
-        # The thread closes its event loop. A worker that never starts, as in `spark-events check`, closes the loop at
+        # The thread closes its event loop. If a worker never starts, as in `spark-events check`, the loop is closed at
         # exit. Otherwise the garbage collector would close the loop's sockets, and the loop would log an error.
         self._close_unstarted = weakref.finalize(self, self._loop.close)
         self._work = WorkerNotifier(self._loop)
@@ -122,7 +122,7 @@ class Worker:
         try:
             self._thread.start()
         except RuntimeError:
-            # Without a thread, close the loop here, because otherwise the thread closes the loop when it ends.
+            # Close the loop here if no thread exists; a running thread closes the loop when it ends.
             self._loop.close()
             raise
 
@@ -131,7 +131,7 @@ class Worker:
         self._work.notify()
 
     def request_stop(self, deadline: float) -> None:
-        """Request a stop when no event is left, or at the deadline.
+        """Request a stop when no event remains, or at the deadline.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -170,13 +170,14 @@ class Worker:
             retry_loop.in_failure = True
             return
         if len(asyncio.all_tasks()) > 1:
-            # The reporter has started a task, so the event loop must run between calls too.
+            # The reporter has started a task, so the event loop must also run between calls.
             self._work.wait_in_loop()
         while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
             # Drop the events of a reporter that cannot be opened, so that no caller waits for them.
             dropped = await self._report(reporter, events) if opened is None else opened
-            # The error of the failed open may contain a number of rejected events; ignore it because no event was sent.
+            # The error raised by `open` may contain a number of rejected events; ignore the number, because no event
+            # was sent.
             rejected = retry_loop.rejected if opened is None else None
             self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:

@@ -1,4 +1,4 @@
-"""Validation of option values; each message has the option, the value and the allowed values."""
+"""Validation of option values; each message contains the option, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flag(name: str, given: object) -> None:
 
 
 def text(name: str, given: object, allowed: str) -> None:
-    """Check a text that must not be empty."""
+    """Check a string that must not be empty."""
     if not isinstance(given, str) or not given:
         refuse(name, given, allowed)
 
@@ -52,13 +52,13 @@ def ratio(name: str, given: object) -> None:
 
 
 def one_of(name: str, given: object, allowed: Sequence[str]) -> None:
-    """Check a text that must be one of a few values."""
+    """Check a string that must be one of a few values."""
     if given not in allowed:
         refuse(name, given, ", ".join(map(repr, allowed)))
 
 
 def instance(name: str, given: object, kind: type, *, none: bool = True) -> None:
-    """Check the type of an object of options."""
+    """Check that an option is an instance of a class."""
     if (given is not None or not none) and not isinstance(given, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         refuse(name, given, f"{article} {kind.__name__}" + (", or None" if none else ""))

@@ -220,7 +220,7 @@ class SlowStage:
     Attributes:
         lost_ms: estimated time that the stage lost because of its most expensive problem.
         problems: kind and explanation of each problem, in the order of the event's attributes.
-        text: the sentence of the event.
+        text: the body of the event that reports the stage.
     """
 
     application: str

@@ -134,16 +134,16 @@ class EventStream:
         ... async def page(event): ...
 
         Each function runs in its own thread. It receives one event at a time, in order, and never receives the same
-        event twice. An exception of the function is logged and counted; the function is then called with the next
-        event. Spark and other reporters are not affected.
+        event twice. If the function raises an exception, the exception is logged and counted, and the next event
+        follows as usual. Spark and other reporters are not affected.
 
         Args:
-            names: event names; ``*`` matches any text. Without names: all events.
-            class_scope: scope of the events; ``*`` matches any text.
+            names: event names; ``*`` matches any characters. Without names: all events.
+            class_scope: scope of the events; ``*`` matches any characters.
             min_severity: lowest severity to deliver.
-            timeout: time limit of one call, in seconds. Then an ``async`` function is cancelled, and the thread of a
-                plain function is abandoned and replaced. At most four abandoned threads are replaced while all of them
-                hang.
+            timeout: time limit of one call, in seconds. After this time, an ``async`` function is cancelled, and the
+                thread of a plain function is abandoned and replaced. While four abandoned threads still hang, a further
+                hanging thread is not replaced.
 
         Raises:
             InvalidChoiceError: when an argument is invalid.

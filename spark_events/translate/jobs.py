@@ -1,4 +1,4 @@
-"""Spark jobs: origin, end, and cause of failure."""
+"""Spark jobs: origin, completion, and cause of failure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spark_events.translate.queries import Queries
 __all__ = ["Jobs"]
 
 _SCOPE = "spark.job"
-#: Number of finished jobs to remember, so that a repeated record of a job's end makes no second event.
+#: Number of finished jobs to remember, so that a repeated record of a job's completion emits no second event.
 _REMEMBERED = 4_096
-#: Maximum number of running jobs, reached only if most records of job ends were lost.
+#: Maximum number of running jobs, reached only if most records of completed jobs were lost.
 _RUNNING = 16_384
 
 
@@ -32,7 +32,7 @@ class Jobs:
         diagnostics: analyses exceptions.
         executors: the removed executors.
         streaming: whether jobs of micro-batches are reported even if they do not fail.
-        last_failure: the failure that may explain the application's end.
+        last_failure: the failure that may explain why the application ended.
         executions: supplies sources and targets of SQL executions.
     """
 
@@ -60,7 +60,7 @@ class Jobs:
         self._over: OrderedDict[int, None] = OrderedDict()
 
     def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
-        """Store the batch that a query works on; make no event."""
+        """Store the batch that a query processes; emit no event."""
         Origin(record.properties, self._queries).note_batch()
         yield from ()
 
@@ -81,9 +81,9 @@ class Jobs:
         yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", Severity.DEBUG, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """Report the end of a job, if its end is an event of its own.
+        """Report that a job ended, unless another event reports it.
 
-        A job is not reported if its query's `stop()` ended the job, or if the job finished without a recorded start.
+        A job is not reported if `stop()` of its query cancelled it, or if it finished and its start was not recorded.
         """
         job_id = record.job_id
         if job_id in self._over:
@@ -141,7 +141,7 @@ class Jobs:
         )
 
     def has_failed_in(self, execution_id: int) -> bool:
-        """Return whether a job of the SQL execution failed; cancelled jobs do not count."""
+        """Return whether a job of the SQL execution failed; ignore cancelled jobs."""
         return str(execution_id) in self._failed_executions
 
     def runs_in(self, execution_id: int) -> bool:
@@ -157,7 +157,7 @@ class Jobs:
                 self._failed_executions.popitem(last=False)
 
     def running_titles(self) -> list[str]:
-        """Return the names of the running jobs, except those of micro-batches."""
+        """Return the names of the running jobs, except jobs of micro-batches."""
         return [_name(job_id, origin) for job_id, origin in self._running.items() if not origin.is_streaming]
 
     def application_ended(self, at: int) -> Iterator[Draft]:

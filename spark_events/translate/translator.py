@@ -67,7 +67,7 @@ _extend = dict.update
 
 
 _Handler: TypeAlias = Callable[[Any], Iterable[Draft]]
-#: Time of a record in milliseconds since the epoch; 0 if the record has none.
+#: Time of a record in milliseconds since the epoch; 0 if the record contains none.
 _Moment: TypeAlias = Callable[[Any], int]
 _time: _Moment = operator.attrgetter("time")
 
@@ -161,12 +161,12 @@ class Translator:
 
     @property
     def illegal(self) -> int:
-        """Number of repeated records, and of records whose status transition is not allowed."""
+        """Number of repeated records and of invalid status transitions."""
         return sum(part.illegal for part in (self._application, self._queries, self._jobs, self._stages))
 
     @property
     def next_deadline(self) -> int | None:
-        """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
+        """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         parts = (self._heartbeats, self.deadlines, self._executor_events)
         due = [at for part in parts if (at := part.next_deadline) is not None]
         for deadline in (self._streams.next_deadline, self._incidents.next_deadline):
@@ -210,7 +210,7 @@ class Translator:
         return self._incidents.take(events, oldest, getattr(record, "at", 0))
 
     def tick(self, now: int) -> list[Event]:
-        """Return the events caused by the passing of time: idle watermarks, held commits and heartbeats.
+        """Return the time-driven events: idle watermarks, held commits and heartbeats.
 
         Args:
             now: milliseconds since the epoch.
@@ -227,11 +227,11 @@ class Translator:
         return [*events, *self.settle()]
 
     def settle(self) -> list[Event]:
-        """Decide all open failures and return the held events, because no record will decide these failures."""
+        """Decide all undecided failures, because no further record will decide them; return the held events."""
         return self._incidents.flush()
 
     def restore(self, record: object) -> None:
-        """Apply a record that the preceding sidecar has already reported; make no event."""
+        """Apply a record that the preceding sidecar has already reported; emit no event."""
         if isinstance(record, Inspection):
             self.deadlines.restore(record)
             return
@@ -241,19 +241,19 @@ class Translator:
             self._recoveries.of(draft.name, draft.attributes)
 
     def emit(self, draft: Draft) -> list[Event]:
-        """Return the event of a draft that no record caused, such as a report of the dispatcher.
+        """Return the event of a draft that no record caused, such as a report by the dispatcher.
 
         The list is empty while earlier events are held.
         """
         return self._behind_held([draft])
 
     def driver_lost(self, at: int, orderly: bool, how: str = _DIED) -> list[Event]:
-        """Report that the driver ended without a record of the application's end.
+        """Report that the driver exited without a record of the application's end.
 
         Args:
             at: milliseconds since the epoch.
-            orderly: whether the JVM had announced its shutdown, so that the driver was not killed.
-            how: how the sidecar detected the loss, as the end of a sentence.
+            orderly: whether the JVM announced its shutdown, which proves that the driver was not killed.
+            how: how the sidecar detected the loss, as the last words of a sentence.
         """
         if self._provisional is not None and not self._application.is_over:
             # The program had stopped Spark before the driver was killed, so the end is already reported.
@@ -270,7 +270,7 @@ class Translator:
     def _running(self) -> list[str]:
         """Return the titles of the running queries and jobs, according to the records."""
         queries = [f"query '{title}'" for title in self._queries.running_titles()]
-        # The record of a job's end may be among the dropped records.
+        # The record of a job's completion may be among the dropped records.
         jobs = [] if self.dropped else [f"{title[0].lower()}{title[1:]}" for title in self._jobs.running_titles()]
         return queries + jobs
 
@@ -298,7 +298,7 @@ class Translator:
         deadline = self._streams.next_deadline
         if deadline is None or deadline > moment:
             return handler(record)
-        # Report the events caused by time before the events of the next record.
+        # Report the time-driven events before the events of the next record.
         return itertools.chain(self._streams.tick(moment), handler(record))
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
@@ -335,7 +335,7 @@ class Translator:
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
         attributes = Attributes(application.scope_variables)
-        # The list has not been returned yet, so changing it is safe.
+        # The caller does not have the list yet, so changing it is safe.
         _extend(attributes, draft.attributes)
         _extend(attributes, self._recoveries.of(name, attributes))
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))

@@ -16,13 +16,13 @@ _WAS = ("was", "were")
 
 @dataclasses.dataclass(slots=True)
 class Subject:
-    """A subject whose idle time is tracked: a query's watermark, a source or a partition.
+    """Subject of idle tracking: a query's watermark, one of its sources, or a partition of a source.
 
     Attributes:
         quiet_since: start of the idle timeout.
-        idle_since: time of the last change before the subject became ACTIVE again.
+        idle_since: time of the last change before this subject became ACTIVE again.
         rows: rows that the query has read since the last change.
-        stalled: number of ``rows`` that should have advanced the watermark and did not.
+        stalled: number of ``rows`` that should have advanced the watermark but did not.
         waiting: rows of the last batch; only the next batch shows whether they advance the watermark.
     """
 
@@ -42,13 +42,13 @@ class Subject:
         self.quiet_since = self.last_moved
 
     def moves(self, at: int, position: object) -> bool:
-        """Store a new position; return True if the subject becomes ACTIVE."""
+        """Store a new position; return whether this subject becomes ACTIVE."""
         edge = self.wakes(at)
         self.last_moved, self.position = at, position
         return edge
 
     def wakes(self, at: int) -> bool:
-        """Restart the idle timeout; return True if the subject becomes ACTIVE."""
+        """Restart the idle timeout; return whether this subject becomes ACTIVE."""
         edge = self.status == "IDLE"
         self.status, self.idle_since, self.quiet_since = "ACTIVE", self.last_moved, at
         self.rows = self.stalled = self.waiting = 0
@@ -60,7 +60,7 @@ class Subject:
         self.idle_since = min(self.idle_since, now)
 
     def stands_still(self, rows: int, pushing: int, watermark_moved: bool) -> None:
-        """Count a batch that did not change the subject.
+        """Count a batch that did not move this subject.
 
         ``pushing`` is the number of rows of the batch that should advance the watermark.
         """
@@ -73,7 +73,8 @@ class View:
     """A query's watermark and sources, as events describe them.
 
     Attributes:
-        clocks: how often the clock was set back; part of each event's key, because times repeat after that.
+        clocks: how often the clock was set back; part of each event's key, because times recur after the clock is set
+            back.
     """
 
     def __init__(self, run: Run) -> None:
@@ -119,7 +120,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         body += f" while {counted(subject.rows, 'row', _WAS)} read" if stalled else ""
         body += f", held back by {names}" if names else ""
     else:
-        # If a source delivers rows, a partition without rows does not hold back the watermark.
+        # If its source delivers rows, a partition without rows does not hold back the watermark.
         stalled = subject in holders
         names = name if stalled else ""
         body = f"{_capital(name)} of {query} has had no new data {waited}"

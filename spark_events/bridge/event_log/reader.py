@@ -181,7 +181,7 @@ class EventLogReader:
 
     def _is_needed(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
-        # Keep only the beginning, because the start of a SQL execution contains a plan of unlimited size.
+        # Cut the line that records the start of a SQL execution too, because its plan has an unlimited size.
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
@@ -218,7 +218,7 @@ def _reason(line: bytes, error: Exception) -> str:
 
 #: Maximum length of a line that is kept without checking whether the reader needs the line.
 _LONG = 1 << 20
-#: Maximum length of a valid line. A longer line shows a file without line breaks.
+#: Maximum length of a valid line. A longer line indicates a file without line breaks.
 _LONGEST = 1 << 27
 _KEPT_BYTES = 1 << 10
 
@@ -226,12 +226,12 @@ _KEPT_BYTES = 1 << 10
 class Lines:
     """Splitter of text into lines, without line breaks.
 
-    A long unneeded line is reduced to its beginning and its last character. A line above the maximum length is reduced
-    to its beginning and a part of its end, so that the reader detects it as damaged.
+    A long unneeded line is reduced to its first 1,024 bytes and its last byte. A line above the maximum length is also
+    cut, so that the reader detects it as damaged.
 
     Args:
         pieces: the text in pieces of any size.
-        is_needed: decides from the beginning of a line whether the line is needed.
+        is_needed: decides from the first bytes of a line whether the line is needed.
 
     Attributes:
         rest: after all pieces have been read, the text after the last line break.

@@ -154,7 +154,7 @@ class _TaskAttempt:
                 self.running += 1
 
     def edge(self, time: int) -> Edge | None:
-        """Return the edge if the status has changed, else None."""
+        """Return an edge (a status transition) if the status has changed, else None."""
         if self.finished == self.tasks:
             now = _FINISHED
         elif self.running + self.finished == self.tasks:
@@ -167,7 +167,7 @@ class _TaskAttempt:
         return Edge(self.stage_id, self.number, time, now, self.tasks, self.running, self.finished, self.failed)
 
     def date(self, time: int) -> Edge | None:
-        """Return the waiting edge, and date it with this time."""
+        """Return the pending edge with this time; None if no edge is pending."""
         if self.lost_executor is None:
             return None
         self.lost_executor = None
@@ -177,7 +177,7 @@ class _TaskAttempt:
 class TaskCounts:
     """Running stage attempts.
 
-    Each method returns the edges that an event causes, usually none.
+    Each method returns the edges (status transitions) that an event causes, usually none.
     """
 
     def __init__(self) -> None:

@@ -32,10 +32,10 @@ _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
 
 class Child:
-    """One process of a reporter, from its start to its end.
+    """One process of a reporter, from its start to its exit.
 
-    The kernel kills the process when the thread that created it ends. Therefore a thread that lives longer creates the
-    process.
+    The kernel kills the process when the thread that created the process ends. Therefore a thread that lives longer
+    creates the process.
 
     Args:
         name: the reporter's name, which ``ps`` also shows.
@@ -74,7 +74,7 @@ class Child:
             reader.start()
             keeper.start()
         except RuntimeError:
-            # Without the keeper thread, no thread waits for the process, so kill it here.
+            # Without the keeper thread, no thread would reap the process, so kill it here.
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
             self._socket.close()
@@ -109,10 +109,10 @@ class Child:
         return self._exited.done()
 
     def kill(self, why: str = "") -> None:
-        """Kill the process and its process group, without waiting for their end.
+        """Kill the process and its process group, without waiting for their exit.
 
         Args:
-            why: text to append to the reported cause of death.
+            why: string to append to the reported cause of death.
         """
         with self._lock:
             if not self._reaped:

@@ -19,7 +19,7 @@ from spark_events.event import Event
 from spark_events.event.text import text_of
 
 _LENGTH_BYTES = 4
-#: Maximum size of an answer in bytes. Answers are short texts and log lines, so a longer message shows a faulty
+#: Maximum size of an answer in bytes. Answers are short strings and log lines, so a longer message indicates a faulty
 #: process.
 MOST_ANSWER_BYTES = 1 << 20
 _MOST_TEXT = 64 * 1024
@@ -28,7 +28,7 @@ _MOST_REJECTED = 1 << 31
 
 
 class Make(msgspec.Struct, tag="make", frozen=True):
-    """Request to create the reporter from its name, its ``type`` text and the user's settings."""
+    """Request to create the reporter from its name, its ``type`` setting and the user's settings."""
 
     name: str
     kind: str
@@ -66,7 +66,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
     Attributes:
         verdict: the kind of the error, which decides whether the call is retried.
-        error: the error as text.
+        error: the error as a string.
         retry_after: the requested pause in seconds, for a throttled error.
         rejected: the number of rejected events, for a permanent error that states this number.
     """
@@ -135,12 +135,12 @@ def _exactly(fd: int, count: int) -> bytes | None:
 
 
 def text(given: object) -> str:
-    """Return the text of any object, limited in length and safe to encode."""
+    """Return any object as a string, limited in length and safe to encode."""
     return text_of(given, _MOST_TEXT)
 
 
 def failure(error: BaseException) -> Failed:
-    """Return the answer that reports an error of a call."""
+    """Return the answer that reports an error raised by a call."""
     described = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
         reason = text(error) if type(error) is PermanentError else described

@@ -23,7 +23,8 @@ from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
 
 _SET_PARENT_DEATH_SIGNAL = 1
-#: Niceness of the process. A reporter in a busy loop then gets about a third of the CPU time of a driver thread.
+#: Niceness of the process. With this value, a reporter in a busy loop gets about a third of the CPU time of a driver
+#: thread.
 _NICENESS = 5
 
 
@@ -93,7 +94,7 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
     inbox: asyncio.Queue[Request] = asyncio.Queue()
 
     def listen(decode: Callable[[bytes], Request]) -> None:
-        # A separate thread detects the end of the sidecar even while the reporter blocks the event loop.
+        # A separate thread detects the exit of the sidecar even while the reporter blocks the event loop.
         while (data := messages.read(requests)) is not None:
             loop.call_soon_threadsafe(inbox.put_nowait, decode(data))
         os._exit(0)
@@ -107,12 +108,12 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
 
 
 def _end_with(parent: int) -> None:
-    """Make the kernel kill this process when the sidecar ends.
+    """Make the kernel kill this process when the sidecar exits.
 
     The kernel sends the signal even while the reporter holds the interpreter's lock. The signal is sent when the thread
     that started this process ends, which is a thread of the sidecar.
     """
-    # Ignore an error of the system call: this process still ends when it reads the end of the pipe.
+    # Ignore an error of the system call: this process also exits when it reads the end of the pipe.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 

@@ -30,7 +30,7 @@ class ProcessReporter(Reporter):
 
     Args:
         name: the reporter's name in the configuration.
-        type_name: the text of its ``type``.
+        type_name: the value of its ``type`` setting.
         settings: the user's settings; the process parses them again.
     """
 
@@ -108,7 +108,7 @@ class ProcessReporter(Reporter):
             child.kill()
             await child.exited()
         if making is not None:
-            # Ignore the error: a caller has already received it, or no caller is waiting.
+            # Ignore the error: it has already been raised in the caller, or no caller is waiting.
             with contextlib.suppress(Exception):
                 await making
         if child is not None:

@@ -51,7 +51,7 @@ class LogLines(logging.Handler, abc.ABC):
         return True
 
     def _line_of(self, record: logging.LogRecord) -> str:
-        """Return the record as text, even if its formatting fails."""
+        """Return the record as a string, even if its formatting fails."""
         try:
             line = self.format(record)
         except Exception as error:
@@ -104,7 +104,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def ignore_driver_signals() -> None:
     """Survive signals that end the driver, such as Ctrl-C or SIGTERM.
 
-    This process must end after the driver, because it delivers the driver's last events. Only the main thread may call
+    This process must exit after the driver, because it delivers the driver's last events. Only the main thread may call
     this function.
     """
     # Use a handler instead of SIG_IGN, because the reporter's subprocesses would inherit SIG_IGN and could not be

@@ -3,12 +3,12 @@
 On disk, below ``spool.directory``::
 
     shop-3f2a9c01/          application: its name, and a hash of it
-    ├── audit.0.lock        held (flock) by the file's owner; the text identifies the owner's driver
-    ├── audit.0/            file of a dead owner
+    ├── audit.0.lock        flock held by the file's owner; contains the identity of the owner's driver
+    ├── audit.0/            spool file of a dead owner
     │   ├── events.db       SQLite: events(id, event_id UNIQUE, priority, accepted, event)
     │   └── events.db-wal
     ├── audit.1.lock
-    ├── audit.1/            own file: the newest that no process owns, else a new one
+    ├── audit.1/            own file: the newest file without an owner, else a new file
     └── audit.2.corrupt-1767225600000000000/     set aside, never read again
 
 In memory::
@@ -23,12 +23,12 @@ only memory, under one lock that is never held during I/O.
 Invariants:
 
 1. A record is acknowledged to the driver once its events are committed to a file, or settled.
-2. A row is deleted only after its event was settled. A crash between the two delivers the event again, with the same
-   ``event_id``. A file never holds an ``event_id`` twice.
-3. One process at a time uses a file: the owner of its lock, which the system releases when the process ends. While the
-   file's driver is alive, only a sidecar of that driver acquires the file.
+2. A row is deleted only after its event was settled. After a crash between settling and deletion, the event is
+   delivered again, with the same ``event_id``. A file never contains an ``event_id`` twice.
+3. Only one process at a time uses a file: the owner of its lock. The system releases the lock when the process exits.
+   While the file's driver is alive, only a sidecar of that driver acquires the file.
 4. Rows are read and deleted in place; no row is copied from one file into another. Files are read in the order of their
-   numbers, the own file last; rows in the order of their ids.
+   numbers, the process's own file last; rows are read in the order of their ids.
 5. Newer events never overtake rows that are only on disk. Without such rows, the reporter receives events from the
     mailbox while the disk fails or hangs.
 6. A file grows to ``spool.max-size`` plus one write. Beyond that, rows of the lowest priority are shed first; among

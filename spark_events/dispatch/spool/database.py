@@ -27,7 +27,7 @@ _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
 
 class CorruptFileError(sqlite3.DatabaseError):
-    """The file is not a spool, was deleted or replaced, or lacks rows."""
+    """Error: the file is not a spool, was deleted or replaced, or lacks rows."""
 
 
 def is_corruption(error: Exception) -> bool:
@@ -61,7 +61,7 @@ class SpoolDatabase:
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         path.touch(mode=0o600)
         self._status = os.stat(path)
-        # Wait briefly: another process may have the file open although it does not hold the lock.
+        # Wait briefly, because another process may still have the file open without holding the lock.
         self._db = sqlite3.connect(path, isolation_level=None, timeout=0.5)
         try:
             self._prepare(fsync)
@@ -116,7 +116,7 @@ class SpoolDatabase:
             self._db.execute("DELETE FROM events WHERE id <= ?", (through,))
             duplicates = self._insert(numbered)
             added -= duplicates
-            # Count used pages instead of bytes of events, because rows may leave parts of their pages empty.
+            # Count used pages instead of bytes of events, because rows may not fill their pages.
             while (excess := self._used_pages() - self._max_pages) > 0:
                 query = "SELECT id FROM events WHERE id > ? ORDER BY priority, id LIMIT ?"
                 if not (least := self._db.execute(query, (protected, excess)).fetchall()):

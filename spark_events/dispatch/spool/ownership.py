@@ -1,7 +1,7 @@
 """Ownership of spool files: the owner is the process that holds the lock file beside the folder.
 
-The text in the lock file identifies the owner's driver. If a sidecar dies, its driver starts a new sidecar, which needs
-the file of the old sidecar.
+The lock file contains the identity of the owner's driver. If a sidecar dies, its driver starts a new sidecar, which
+needs the file of the old sidecar.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ class SpoolFolder:
         return ""
 
     def is_needed_by_another(self, driver: str) -> bool:
-        """Return whether another driver that is alive used the file last; it may start a sidecar for the file."""
+        """Return whether the file's last driver is another one and still alive; that driver may start a sidecar for the
+        file.
+        """
         last = self.driver
         parts = last.split()
         return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
 
     def acquire(self) -> bool:
-        """Acquire the file until :meth:`release` or the end of this process; return False if another owns it."""
+        """Acquire the file until :meth:`release` or until this process exits; return False if another process owns it.
+        """
         self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
             undo.callback(os.close, self._descriptor)

@@ -24,11 +24,11 @@ from spark_events.event import Event
 _LOG = logging.getLogger(__name__)
 #: Minimum capacity of the mailbox, and maximum number of prefetched events for the reporter.
 _LEAST_CAPACITY, _MOST_AHEAD = 3_072, 2_048
-#: Minimum number of rows to prefetch, and the bytes of spool size that allow one more row. Prefetched rows cannot be
-#: shed.
+#: Minimum number of rows to prefetch, and the number of bytes of spool size that allow one more row. Prefetched rows
+#: cannot be shed.
 _LEAST_AHEAD, _BYTES_AHEAD = 64, 8_192
 #: How long the dispatcher waits for the disk, in seconds. After a timeout, it waits again only after a faster write.
-#: Closing the spool uses the same limit for a disk that fails or hangs.
+#: The same limit applies to closing the spool if the disk fails or hangs.
 _PATIENCE_SECONDS = 0.25
 
 
@@ -199,7 +199,7 @@ class Spool:
 
     @contextlib.contextmanager
     def disk_access(self) -> Iterator[None]:
-        """Return a context manager for a disk access that may hang; the worker is woken after the access."""
+        """Return a context manager for a disk access that may hang; on exit, it wakes the worker."""
         self._busy_since = time.monotonic()
         yield
         with self._lock:
@@ -255,7 +255,7 @@ class Spool:
             file.database, file.unread = database, database.rows
 
     def discard(self, file: SpoolFile) -> str:
-        """Drop the unread events of a corrupt file; return their number as text."""
+        """Drop the unread events of a corrupt file; return their number as a string."""
         with self._lock:
             is_known = file in self.files
             # If the number of lost events is unknown, count one event, so that the counters show a loss.

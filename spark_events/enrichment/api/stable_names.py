@@ -1,7 +1,6 @@
 """Description of the user's functions that is the same in every driver process, for keys of a shared cache.
 
-A pickle is not such a description, because cloudpickle gives random ids to classes of the main script, and because sets
-have no order.
+A pickle is unsuitable, because cloudpickle assigns random ids to classes of the main script, and sets have no order.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ _PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def described(value: Any, within: tuple[int, ...] = ()) -> str:
-    """Return the names of functions and classes, and the values that they hold, as text.
+    """Return the names of functions and classes, and the values that they reference, as a string.
 
-    The text describes neither the code of a function nor the functions that it calls. Of a function's global variables,
-    it contains only text, bytes, numbers and None.
+    The string describes neither the code of a function nor the functions that the code calls. Of a function's global
+    variables, the string contains only strings, bytes, numbers and None.
 
     Args:
         value: a function, or any object that can be pickled.
@@ -45,7 +44,7 @@ def described(value: Any, within: tuple[int, ...] = ()) -> str:
         return _name(value)
     try:
         return f"{_name(value)} {described(_held(value), inside)}"
-    except Exception:  # the function has no variables yet, or cloudpickle alone can pickle them
+    except Exception:  # a variable is not assigned yet, or only cloudpickle can pickle the value
         return _name(type(value))
 
 
@@ -57,7 +56,7 @@ def _name(value: Any) -> str:
 
 
 def _held(value: Any) -> Any:
-    """Return the values that a function or an object holds."""
+    """Return the values that a function or an object references."""
     if not inspect.isfunction(value):
         # __reduce_ex__ returns the items of a container as iterators.
         return [list(one) if isinstance(one, Iterator) else one for one in value.__reduce_ex__(4)]

@@ -36,11 +36,11 @@ _connected: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _leave_to_the_server() -> None:
-    """Prevent a hang at interpreter exit without ``spark.stop()``, for example after an exception.
+    """Prevent a hang if the interpreter exits without ``spark.stop()``, for example after an exception.
 
     When such a plan is garbage-collected, PySpark's client makes a call, and waits for it. grpc starts a thread for the
-    call, but no thread can start during interpreter shutdown, so the wait would never end. Removing the plan's relation
-    id prevents the call. The server releases a session's stored data when the session ends.
+    call, but no thread can start during interpreter shutdown, so the client would wait forever. Removing the plan's
+    relation id prevents the call. The server releases a session's stored data when the session ends.
     """
     for plan in list(_connected):
         plan._relation_id = None
@@ -54,8 +54,8 @@ class Settled:
 
     Attributes:
         df: the DataFrame, including the hidden column.
-        reports: one report of each partition that had rows.
-        release: deletes the stored result; repeated calls are allowed.
+        reports: one report for each partition that contained rows.
+        release: deletes the stored result; may be called repeatedly.
     """
 
     def __init__(self, df: DataFrame, release: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ def check_storage(df: DataFrame, storage: Storage) -> None:
     """Check the storage before any task runs.
 
     Raises:
-        InvalidPlanError: when this Spark or session does not support the storage.
+        InvalidPlanError: when this Spark version or session does not support the storage.
     """
     if storage == "replicated" and _version(df) < _FIRST_WITH_LEVELS:
         raise InvalidPlanError("Buffer.storage='replicated' needs Spark 4; with Spark 3.5 use 'local' or 'reliable'")
@@ -84,7 +84,7 @@ def check_storage(df: DataFrame, storage: Storage) -> None:
 
 
 def settle(lazy: DataFrame, storage: Storage, channel: DriverChannel | None = None) -> Settled:
-    """Run every task of the enrichment and wait for the result.
+    """Run all tasks of the enrichment, and wait for the result.
 
     Args:
         lazy: the enrichment.
@@ -97,7 +97,8 @@ def settle(lazy: DataFrame, storage: Storage, channel: DriverChannel | None = No
     settled = _stored(lazy, storage, channel)
     if storage == "reliable" or is_connect(lazy) or is_local(lazy):
         return settled
-    # Copy one of the two results. The copy makes no calls and has no shuffle, so Spark does not run its stage again.
+    # Copy one of the two results. The copy makes no calls. It contains no shuffle, so Spark does not run its stage
+    # again.
     with _released_if_it_fails(settled):
         copies = 2 if storage == "replicated" else 1
         if not may_have_two_results(lazy.sparkSession, _rdd(settled.df), copies, settled.reports, channel):
@@ -167,9 +168,9 @@ def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame
 
 
 def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
-    """Mark the DataFrame for a reliable checkpoint; :func:`_write` writes it.
+    """Mark the DataFrame for a reliable checkpoint, which :func:`_write` writes.
 
-    After the mark, the path of the files is known, so the files can be deleted if writing fails.
+    Marking assigns the path of the files, so the returned function can delete the files even if writing them fails.
     """
     context = lazy.sparkSession.sparkContext
     folder = context.getCheckpointDir()
@@ -187,9 +188,9 @@ def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
 def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     """Write the files of a reliable checkpoint.
 
-    A job over the checkpoint itself would compute it twice, once for the job and once for the files, and would repeat
-    every call. Instead, a DataFrame derived from the checkpoint is checkpointed, which writes the files of its ancestor
-    first.
+    A job over the checkpoint itself would compute the checkpoint twice, once for the job and once for the files, and
+    would repeat every call. Instead, a DataFrame derived from the checkpoint is checkpointed, which writes the files of
+    its ancestor first.
     """
     context = marked.sparkSession.sparkContext
     before: Any = context.getLocalProperty(_ANCESTORS_FIRST)
@@ -212,7 +213,7 @@ def _rdd(df: DataFrame) -> Any:
 
 
 def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
-    """Store the result with ``persist``, because Connect on Spark 3.5 has no checkpoints.
+    """Store the result with ``persist``, because Connect on Spark 3.5 does not support checkpoints.
 
     For every action, the server analyses a plan again and looks up stored data by the plan. rand() without a seed gets
     a new seed each time, so the look-up would fail. A view is analysed only once.

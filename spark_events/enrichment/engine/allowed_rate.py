@@ -17,17 +17,17 @@ __all__ = ["AllowedRate"]
 
 #: Most common period of rate limits, in seconds; the first estimate covers one period.
 _PERIOD = 1.0
-#: Attempts relative to the estimate: without pauses after rejections, and with pauses.
+#: Attempts relative to the estimate: if the destination's rejections request no pause, and if they do.
 _ABOVE, _BELOW = 1.02, 0.98
-#: A rejection with a pause multiplies the rate by this factor, provided that most attempts were answered.
+#: Factor of the rate after a rejection that requests a pause, provided that most attempts were answered.
 _FALLS = 0.96
 #: Minimum number of attempts, and maximum number of seconds, between two estimates.
 _LEAST_ATTEMPTS, _LONGEST = 10, 15.0
-#: Share of rejections that makes a new estimate early.
+#: Share of rejections above which a new estimate is made early.
 _FAR_OFF = 0.25
 #: Growth of the rate without rejections: initial factor, and largest factor (a doubling).
 _GROWTH, _MOST_GROWTH = 0.05, 1.0
-#: Seconds without a rejection before the rate grows, if a rejection causes a pause: initial value, and maximum.
+#: If rejections request pauses, seconds without a rejection before the rate grows: initial value, and maximum.
 _PATIENCE, _LONGEST_PATIENCE = 15.0, 120.0
 _LOWEST = 0.1
 #: Minimum number of seconds between the first rejection and the first estimate.
@@ -49,7 +49,7 @@ class AllowedRate:
         self._answers = 0
         #: Times and numbers of the answers in the last period.
         self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
-        #: Time until which the answers of the calls that were in flight at the first rejection are awaited.
+        #: Time until which the engine awaits the answers to the calls that were in flight at the first rejection.
         self._settled = math.inf
         #: Time, answers and attempts at the last estimate, and the number of rejections since then.
         self._estimated, self._answers_then, self._attempts, self._rejections = clock(), 0, 0, 0
@@ -96,8 +96,8 @@ class AllowedRate:
 
         Args:
             began: the time at which the rejected attempt began.
-            asked: seconds for which all attempts pause now; 0 for no pause.
-            latency: the usual seconds of an answer; 0 if unknown.
+            asked: seconds for which the destination asks to pause; all attempts pause for this time. 0: no pause.
+            latency: the usual latency in seconds; 0 if unknown.
         """
         now = self._clock()
         if began < self._since or self._settled < math.inf:
@@ -130,8 +130,8 @@ class AllowedRate:
         if self._rejections and got and elapsed >= _PERIOD / 2:
             measured = got / elapsed
             if self._pauses and measured > 0.5 * self.rate:
-                # Most attempts were answered, so the rate was nearly right. The answers per second do not show the
-                # rate: they are too low because of the pause.
+                # Most attempts were answered, so the rate was nearly right. The number of answers per second does not
+                # show the allowed rate, because the pause has lowered it.
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
                 self.rate *= _FALLS
             else:

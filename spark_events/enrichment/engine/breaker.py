@@ -1,4 +1,4 @@
-"""Circuit breaker that decides whether a destination is down; a batch then fails within seconds."""
+"""Circuit breaker that detects a destination that is down, so that the batch fails within seconds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LONGEST_PAUSE = 1.0
 class DestinationBreaker:
     """Counts consecutive failures over all calls; used by the loop's thread only.
 
-    When the breaker opens, it closes the gate, which then admits one call at a time. If no call is answered for
-    ``give_up_after`` seconds, the destination counts as down until the batch ends. A destination that does not answer
-    may only be slow. Therefore it counts as down only after a call that was sent alone has exceeded its timeout.
+    When the breaker opens, it closes the gate, which then admits one call at a time. If the destination answers no call
+    for ``give_up_after`` seconds, it counts as down for the rest of the batch. A destination that does not answer may
+    only be slow. Therefore it counts as down only after a call that was sent alone has exceeded its timeout.
 
     Args:
         config: the thresholds.
@@ -48,7 +48,7 @@ class DestinationBreaker:
         self._opened = 0.0
 
     def succeeded(self) -> None:
-        """Record an answer of the destination; a rejection is also an answer."""
+        """Record an answer from the destination; a rejection is also an answer."""
         self.failures = 0
         self._pause = _FIRST_PAUSE
         self._is_due = False
@@ -95,7 +95,7 @@ class DestinationBreaker:
         self.give_up(f"{self.failures} attempts in a row failed, and none was answered for {seconds:.3g} s")
 
     def give_up(self, why: str, last: BaseException | None = None) -> None:
-        """Mark the destination as down until the batch ends."""
+        """Mark the destination as down for the rest of the batch."""
         if last is not None:
             self._last = f"{type_of(last)}: {message_of(last)}"
         if not self.down:

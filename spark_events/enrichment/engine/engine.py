@@ -32,8 +32,8 @@ from spark_events.enrichment.signature import name_of
 __all__ = ["Definition", "Engine", "StoppedError"]
 
 _LOG = logging.getLogger(__name__)
-#: Time limit for stopping a run, in seconds. A blocked loop cannot stop, so the caller waits no longer than for an
-#: abandoned call.
+#: Time limit for stopping a run, in seconds: the time allowed for an abandoned call, because a blocked loop cannot
+#: stop.
 _STOP_SECONDS = 2 * GRACE_SECONDS
 
 
@@ -100,11 +100,12 @@ class Engine:
         self._ended = threading.Event()
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[Answered]:
-        """Yield every chunk with its answers, in order; without an order, also parts of chunks, as rows are answered.
+        """Yield every chunk with its answers, in order; if unordered, also yield parts of chunks as their rows are
+        answered.
 
         An answer is the function's result or a :class:`RowFailure`: a failed row does not raise here. The engine pulls
-        further chunks only while the buffer has room. Spark closes the iterator when it kills a task. Closing starts no
-        new call, cancels the calls in flight, and waits for a bounded time until they end.
+        further chunks only while the buffer has room. Spark closes the iterator when it kills a task. Closing it
+        prevents new calls, cancels the calls in flight, and waits for a bounded time until they end.
 
         Raises:
             StoppedError: when :meth:`cancel` was called.
@@ -137,7 +138,7 @@ class Engine:
         self._news.put(StoppedError("the run was cancelled"))
 
     def hint(self, text: str) -> None:
-        """Add a warning to the counters, for the driver's log; called on the loop."""
+        """Add a warning for the driver's log to the counters; called on the loop."""
         self._counts.hints[text] = 1
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
@@ -233,7 +234,7 @@ class Engine:
         self._news.put(None)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step on the loop and pass its error to the caller, which would otherwise wait forever."""
+        """Execute a step on the loop, and pass its error to the caller, which would otherwise wait forever."""
         try:
             step()
         except Exception as error:
@@ -244,7 +245,7 @@ class Engine:
         self._life.add_done_callback(self._over)
 
     async def _live(self, process: Process) -> None:
-        """Run the loop's part of a run: open the resource, run the pool until it is cancelled, and release the
+        """Do the loop's part of a run: open the resource, execute the pool until cancellation, and release the
         resource.
         """
         plan, key = self._plan, self._definition.resource
@@ -262,8 +263,8 @@ class Engine:
         if refusal is None:
             self._warn(process, shortcomings(resource, plan))
         if self._ending:
-            # The run ended at the moment when the resource was open; asyncio.wait_for may then return the resource and
-            # lose the cancellation.
+            # The run ended just after the resource was opened. In this case, asyncio.wait_for may return the resource
+            # and lose the cancellation.
             if plan.resource is not None and refusal is None:
                 process.resources.release(key)
             raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""Order in which answered rows leave the engine: input order, or order of the answers."""
+"""Order in which the engine returns answered rows: input order, or order of the answers' arrival."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHARES = 8
 
 
 class Ordered:
-    """Admitted batches that leave in input order; used by the caller's thread.
+    """Admitted batches, returned in input order; used by the caller's thread.
 
-    A batch leaves when all its rows, and those of all earlier batches, are answered.
+    A batch is returned when all its rows, and the rows of all earlier batches, are answered.
 
     Attributes:
-        batches: the batches that have not left, in order of admission.
+        batches: the batches that are not returned yet, in order of admission.
     """
 
     def __init__(self, buffer: RowBuffer) -> None:
@@ -32,7 +32,7 @@ class Ordered:
         self._buffer = buffer
 
     def pop(self) -> Answered | None:
-        """Remove and return rows that may leave now; None if there are none."""
+        """Remove and return the next rows to return to Spark; None if there are none yet."""
         if not self.batches or self.batches[0].left:
             return None
         batch = self.batches.popleft()
@@ -41,10 +41,10 @@ class Ordered:
 
 
 class Unordered(Ordered):
-    """Admitted batches whose rows leave in the order of their answers.
+    """Admitted batches whose rows are returned in the order in which their answers arrive.
 
-    Rows leave in groups: when 1,000 rows (or an eighth of a smaller buffer) are answered, or when a batch is complete.
-    If the chunks have keys, a row leaves only after all earlier rows with the same key.
+    Rows are returned in groups: when 1,000 rows (or an eighth of a smaller buffer) are answered, or when a batch is
+    complete. If the chunks contain keys, a row is returned only after all earlier rows with the same key.
     """
 
     def __init__(self, buffer: RowBuffer) -> None:
@@ -55,8 +55,8 @@ class Unordered(Ordered):
     def pop(self) -> Answered | None:
         buffer = self._buffer
         while True:
-            # Set this number before reading `settled`: then either this thread sees an answer, or the loop's thread
-            # wakes this thread.
+            # Set this number before reading `settled`. In this order, either this thread sees an answer, or the loop's
+            # thread wakes this thread.
             buffer.wanted = self._seen + self._share()
             if self._walk is None:
                 if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
@@ -73,7 +73,7 @@ class Unordered(Ordered):
                     return None
 
     def _share(self) -> int:
-        """Return the number of answered rows that leave together."""
+        """Return the number of answered rows to return together."""
         share = min(_LEAST_ROWS, self._buffer.allowed_rows // _SHARES)
         if self._buffer.is_full:
             share = min(share, self._buffer.rows // _SHARES)
@@ -101,12 +101,12 @@ def part_of(batch: RowBatch, rows: Sequence[int]) -> Chunk | Part:
 
 
 def _answered_rows(batch: RowBatch, blocked: set[Hashable]) -> Sequence[int]:
-    """Take the rows that may leave out of the batch's open rows.
+    """Remove the rows that may be returned now from the batch's open rows.
 
     Args:
         batch: the batch.
-        blocked: the keys of earlier rows that stay. The function adds the keys of this batch's rows that stay. Batches
-            must be read in order, because the loop's thread may store answers at the same time.
+        blocked: the keys of earlier rows that are not returned yet. The function adds the keys of this batch's
+            remaining rows. Batches must be read in order, because the loop's thread may store answers at the same time.
     """
     answers, keys, given = batch.answers, batch.chunk.keys, batch.open
     if keys is None:

@@ -1,7 +1,7 @@
 """Worker side of the driver channel, over which the driver stops a task whose calls are no longer needed.
 
-Spark does not notify a Python worker that its job is cancelled. It kills the worker at least two seconds later, and the
-worker continues to call until then. Spark also does not end a task that a new attempt of its stage has replaced. The
+Spark does not notify a Python worker that its job is cancelled. It kills the worker at least two seconds later; until
+then, the worker continues its calls. Spark also does not kill a task that a new attempt of its stage has replaced. The
 driver detects both cases immediately, so it opens a port. Every task connects to the port, reports its attempt, and
 waits.
 
@@ -37,12 +37,12 @@ _ATTEMPT = struct.Struct(">qqqq")
 _PROOF_BYTES = 32
 HELLO_BYTES = _ATTEMPT.size + _PROOF_BYTES
 _LENGTH = struct.Struct(">I")
-#: Maximum size of an ask in bytes; the time slots of a minute take a few thousand bytes.
+#: Maximum size of an ask in bytes; an ask with the time slots of a whole minute has a few thousand bytes.
 _MOST_BYTES = 1 << 16
 
 
 class _ForeignMessageError(OSError):
-    """Error: a message has no valid proof."""
+    """Error: a message lacks a valid proof, the digest that shows that the sender knows the channel's secret."""
 
 
 class TaskAttempt(NamedTuple):
@@ -63,9 +63,9 @@ class TaskAttempt(NamedTuple):
     def replaces(self, other: TaskAttempt) -> bool:
         """Return whether Spark has abandoned the stage attempt that the other task attempt belongs to.
 
-        A result of True is certain. Within one attempt of a stage, attempt numbers grow with the ids. There, two
-        attempts of a task run at the same time only because of speculation, and Spark uses the result of the first one
-        that finishes.
+        A result of True is certain. Within one attempt of a stage, two attempts of a task run at the same time only
+        because of speculation: attempt numbers grow with the ids, and Spark uses the result of the attempt that
+        finishes first.
         """
         if self.partition != other.partition or self.task <= other.task:
             return False
@@ -79,8 +79,9 @@ class ChannelAddress:
     Attributes:
         host: the driver's host.
         port: the port of the channel.
-        secret: known only to the driver and its tasks. It is never sent: messages contain proofs derived from it.
-            A third party that reaches the port therefore cannot stop a task, even after reading every message.
+        secret: known only to the driver and its tasks. It is never sent: messages contain proofs, which are digests
+            derived from it. A third party that reaches the port therefore cannot stop a task, even after reading every
+            message.
     """
 
     host: str
@@ -105,7 +106,7 @@ class ChannelAddress:
         return hmac.digest(self.secret, what + packed, "sha256")
 
     def ask(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
-        """Return the message for a task's ask with this number."""
+        """Return the message for the ask with this number."""
         return self._sealed(b"asks", attempt, number, body)
 
     def lease(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
@@ -127,7 +128,7 @@ class ChannelAddress:
 
     @staticmethod
     async def _read(reader: asyncio.StreamReader, proof: bytes, expected: Callable[[bytes], bytes]) -> bytes:
-        """Read the part of a message that follows its proof."""
+        """Read the part of a message after its proof."""
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _MOST_BYTES:
             raise _ForeignMessageError(f"a message of {length:,} bytes")
@@ -191,7 +192,7 @@ class ChannelAddress:
         over: threading.Event,
         share: JobShare | None,
     ) -> str:
-        """Use the connection until it ends; return the reason, or "" after the stop message."""
+        """Use the connection until it closes; return the reason, or "" after the stop message."""
         conversation = _Conversation(self, attempt, writer)
         asking: asyncio.Task[None] | None = None
         try:

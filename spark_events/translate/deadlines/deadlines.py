@@ -42,10 +42,11 @@ from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Deadlines"]
 
-#: Time after which the sidecar repeats a request, in milliseconds; Spark or the shim may have dropped the answer.
+#: Time without an answer after which the sidecar repeats a request, in milliseconds; Spark or the shim may drop an
+#: answer.
 _PATIENCE = 10_000
-#: Delay of an answer above which the driver is considered to have been paused, in milliseconds. All limits then start
-#: again.
+#: An answer that is later than this, in milliseconds, shows that the driver was paused. All limits restart after a
+#: pause.
 _STOOD_STILL = 5_000
 #: A request also covers work that becomes due within this time, in milliseconds.
 _SOON = 1_000
@@ -61,8 +62,7 @@ class Deadlines:
         diagnostics: recognises the user's own code.
 
     Attributes:
-        handlers: functions that make events from a record, by the record's type. Only the rules that are on have
-            handlers.
+        handlers: functions that convert a record to events, by the record's type. Only enabled rules have handlers.
     """
 
     def __init__(self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics) -> None:
@@ -138,7 +138,7 @@ class Deadlines:
         return question
 
     def restore(self, record: Inspection) -> None:
-        """Load the overdue deadlines that the preceding sidecar has reported."""
+        """Load the overdue deadlines that the preceding sidecar reported."""
         if self.handlers:
             self._edges.load(record.overdue)
             for _ in self._inspected(record):

@@ -45,7 +45,10 @@ public enum ApplicationOutcome {
   EXITED_ON_YARN,
   /** Spark exits the driver because of an exception that no thread caught, a lost worker or a timeout. */
   SPARK_EXITED,
-  /** YARN's ApplicationMaster exits after the program; {@link ApplicationEnd} replaces this reason with the outcome. */
+  /**
+   * YARN's ApplicationMaster exits after the program; {@link ApplicationEnd} replaces this constant with the actual
+   * outcome.
+   */
   YARN_MASTER,
   /** No known reason was found. */
   UNKNOWN;
