@@ -1,4 +1,4 @@
 """Translation of records to events: pure functions and small state machines, one file per subject.
 
-This package does no I/O, reads no clock and starts no thread, so equal records give equal events.
+This package does no I/O, reads no clock and starts no thread, so equal records produce equal events.
 """

@@ -1,4 +1,4 @@
-"""Events that a program adds itself, with the attributes of the application and the query."""
+"""Events that a user's program adds, with the attributes of the application and the query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["added"]
 
-#: Scope of the event that :func:`spark_events.enrich_batch` adds; the event is sent like a program's own events.
+#: Scope of the event that :func:`spark_events.enrich_batch` adds; the event is sent like the events that a user's
+#: program adds.
 _ENRICHMENT = "EnrichmentEvent"
 _QUERY = "spark.streaming.query.id"
 

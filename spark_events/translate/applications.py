@@ -1,4 +1,4 @@
-"""Start and end of the application, and its outcome if it is known."""
+"""Start and termination of the application, and its outcome if known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCOPE = "spark.application"
 #: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
 
-# Status and sentence for each kind of end that the shim detects. FINISHED and FAILED require a known outcome.
+# Status and sentence for each kind of termination that the shim detects. FINISHED and FAILED require a known outcome.
 _ENDINGS = {
     "STOPPED": ("FINISHED", "finished: its own code stopped it"),
     "RETURNED": ("FINISHED", "finished: its main method returned"),
@@ -42,7 +42,7 @@ _ENDINGS = {
     "SIGHUP": ("CANCELLED", "was cancelled by SIGHUP (its terminal closed)"),
     "EXITED": ("ENDED", "ended: its code called System.exit; its outcome is unknown"),
 }
-# Kinds of end for which exit code 0 from Spark is reliable.
+# Kinds of termination for which exit code 0 from Spark is reliable.
 _TRUE_ZERO = ("RETURNED", "SPARK_SQL")
 _SEVERITIES = {"FAILED": Severity.ERROR, "CANCELLED": Severity.WARN}
 _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
@@ -50,7 +50,7 @@ _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
 
 def _outcome(record: ApplicationEnd) -> tuple[str, str]:
     """Return the application's final status and the sentence that describes it."""
-    # Spark also reports exit code 0 if the code is unknown. Any other code was set by the program.
+    # Spark also reports exit code 0 if it does not know the code. Any other code was set by the program.
     code = record.exit_code or record.program_exit_code
     if code:
         after = " after it had stopped its SparkContext" if record.stopped_before else ""
@@ -74,7 +74,7 @@ def _exit_code(record: ApplicationEnd) -> int | None:
     return record.program_exit_code
 
 
-#: Attributes of the orchestrator's run that submitted the application, by their name in the record.
+#: Attributes of the orchestrator's run that submitted the application, by the name in the record.
 _PARENT = {
     "parentRun": "openlineage.parent.run_id",
     "parentNamespace": "openlineage.parent.job_namespace",
@@ -155,13 +155,13 @@ class Applications:
         running: Sequence[str],
         failed_job: int | None,
     ) -> Iterator[Draft]:
-        """Report the application's end; the status is ENDED if the outcome is unknown.
+        """Report that the application has ended; the status is ENDED if the outcome is unknown.
 
         Args:
-            record: the end that the shim detected.
+            record: the termination that the shim detected.
             failed_queries: titles of the queries whose latest run failed.
-            running: the queries and jobs that still run. Spark ends them after its last callback, so the last event of
-                the application names them.
+            running: the queries and jobs that still run. Spark cancels them after its last callback, so the last event
+                of the application names them.
             failed_job: the last job, if it failed.
         """
         old, (new, how) = self._status.value, _outcome(record)
@@ -208,14 +208,14 @@ class Applications:
             )
 
     def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
-        """Return a sentence about the failure and its cause, or about the program's end if nothing failed."""
+        """Return a sentence about the failure and its cause, or about how the program ended if nothing failed."""
         if diagnosis is None:
             return f"Application {how}"
         if sentence is None:
             before = self._last_failure
             if before.diagnosis is None or before.explains(diagnosis):
                 return f"Application {how}: {diagnosis.summary}"
-            # The exception that ended the program often hides its cause, an earlier failure in Spark.
+            # The exception that ended the program often hides the cause, an earlier failure in Spark.
             return f"Application {how}: {diagnosis.summary} (after {before.sentence}: {before.diagnosis.summary})"
         code = _exit_code(record)
         return f"Application failed{f' with exit code {code}' if code else ''}: {sentence}: {diagnosis.summary}"
@@ -235,7 +235,7 @@ class Applications:
         return known.sentence or None, known.diagnosis
 
     def lost(self, at: int, orderly: bool, running: Sequence[str], how: str) -> Iterator[Draft]:
-        """Report a driver that ended without a record of its end: ENDED after a JVM shutdown, else LOST."""
+        """Report a driver that exited without a record of its exit: ENDED after a JVM shutdown, else LOST."""
         old = self._status.value
         if old is None or not self._status.become("ENDED" if orderly else "LOST"):
             return
@@ -269,8 +269,8 @@ def _change(
     return Draft(
         name="JobStatusChangeEvent",
         class_scope=_SCOPE,
-        # Use one key for the end of an application, so that a live run and a replay give the same event id. LOST has
-        # its own key because the driver may still be running.
+        # Use one key for every termination, so that a live run and a replay produce the same event id. LOST has a
+        # separate key, because the driver may still be running.
         key=("application", new if new in ("RUNNING", "LOST") else "end"),
         body=body,
         severity=severity,

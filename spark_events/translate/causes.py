@@ -1,7 +1,7 @@
 """Events that each kind of record may cause.
 
-With this table, a driver waits only for reporters that may receive such events. The table omits events caused by time
-(an idle source, held commits), because no record causes them and the driver does not wait for them.
+With this table, a driver waits only for reporters that may receive such events. The table omits time-driven events (an
+idle source, held commits), because no record causes them and the driver does not wait for them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _on_time(*scopes: str) -> tuple[Effect, ...]:
     return tuple(Effect(scope, _DEADLINE, Severity.INFO) for scope in scopes)
 
 
-#: Possible events of each kind of record; a test compares this table with the translation.
+#: Events that each kind of record may cause; a test compares this table with the translation.
 CAUSES: dict[str, tuple[Effect, ...]] = {
     "inspection": tuple(Effect(scope, _DEADLINE, Severity.ERROR) for scope in (_APPLICATION, _QUERY, _JOB, _STAGE)),
     "executor_added": (Effect("spark.executor", _EXECUTOR, Severity.DEBUG),),

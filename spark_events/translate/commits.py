@@ -1,4 +1,4 @@
-"""Events for committed micro-batches, made from Spark's progress reports."""
+"""Events for committed micro-batches, created from Spark's progress reports."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def is_commit(progress: StreamingProgress) -> bool:
     """Return whether the trigger committed a batch. A trigger without new data commits none.
 
     Spark reports progress after it has written the batch to the checkpoint's ``commits/`` folder. If a trigger commits
-    no batch, its progress has the number of the next batch. Such a progress has no ``addBatch`` phase, because Spark
-    did not call the sink.
+    no batch, its progress report contains the number of the next batch. Such a report contains no ``addBatch`` phase,
+    because Spark did not call the sink.
     """
     return "addBatch" in progress.duration_ms
 
@@ -56,7 +56,7 @@ class Commits:
         """Yield the event of this commit and of the commits held so far, or hold this commit too.
 
         Args:
-            record: a progress for which :func:`is_commit` is true.
+            record: a progress report for which :func:`is_commit` is true.
             at: when the batch was committed, in milliseconds since the epoch.
         """
         batch = record.progress.batch_id
@@ -71,7 +71,8 @@ class Commits:
             yield from self.flush()
         self._held = draft if self._held is None else _merged(self._held, draft)
         self.held_record = self.held_record or record.seq
-        # A longer wait shows that the driver's clock was set back. Report at once instead of waiting for the old time.
+        # A longer wait shows that the driver's clock was set back. Report immediately instead of waiting for the old
+        # time.
         wait = self._quiet_until - at
         if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
@@ -186,8 +187,8 @@ def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None
 
 
 def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
-    """Return the sources as one JSON text, and their total lag. One text keeps the number of attributes small, because
-    many backends index each attribute name.
+    """Return the sources as one JSON string, and their total lag. One string keeps the number of attributes small,
+    because many backends index each attribute name.
     """
     if not sources:
         return {}
@@ -247,7 +248,7 @@ def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
 
 
 def _observed(metrics: dict[str, Any]) -> dict[str, AttributeValue | None]:
-    """Return the metrics of ``df.observe("name", ...)`` as attributes, non-scalar values as JSON text."""
+    """Return the metrics of ``df.observe("name", ...)`` as attributes, non-scalar values as JSON strings."""
     attributes: dict[str, AttributeValue | None] = {}
     for name, row in metrics.items():
         fields = row.items() if isinstance(row, dict) else [("value", row)]

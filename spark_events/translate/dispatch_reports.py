@@ -30,8 +30,8 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
         return Draft(
             name="ReporterStatusChangeEvent",
             class_scope=_SCOPE,
-            # The key has no time. If several sidecars of an application report the same mistake, the events have one
-            # id.
+            # The key contains no time: if several sidecars of an application report the same mistake, their events have
+            # the same id.
             key=("reporter", name, new),
             body=f"Reporter '{name}' is {new} and gets no events: {why}",
             severity=Severity.ERROR,
@@ -87,7 +87,7 @@ def final_report(counters: Mapping[str, Mapping[str, int]], doubtful: Mapping[st
     if without_start:
         sentences.append(f"{counted(without_start, 'job')} finished without an event: start not recorded")
     attributes: dict[str, AttributeValue] = {
-        # Use one text instead of an attribute per reporter, because many backends index each attribute name.
+        # Use one string instead of an attribute per reporter, because many backends index each attribute name.
         "spark.events.reporters": msgspec.json.encode(accounts).decode(),
         "spark.events.lost": lost_by_all + dropped,
     }

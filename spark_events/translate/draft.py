@@ -19,7 +19,7 @@ class Draft(msgspec.Struct, gc=False):
         key: identifies the fact within the application. The event id is a hash of the key, so a fact that is reported
             twice, after a crash or by a replay, has the same event id both times.
         names_application: whether the body of the event begins with the application's name; False for the program's
-            own events, whose bodies stay as they are.
+            own events, whose bodies are not changed.
     """
 
     name: str
@@ -40,7 +40,7 @@ def present(attributes: dict[str, AttributeValue | None]) -> dict[str, Attribute
 def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
     """Return a count with its noun, such as ``1 row`` or ``1,204 rows``.
 
-    If verbs are given, the result also has the verb of the same number: ``counted(1, "row", ("was", "were"))``.
+    If verbs are given, the result also contains the verb of the same number: ``counted(1, "row", ("was", "were"))``.
     """
     phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
     return phrase if verb is None else f"{phrase} {verb[number != 1]}"

@@ -1,4 +1,6 @@
-"""Labels of failures, such as who has to act. The interface follows Flink's FailureEnricher."""
+"""Labels of failures, for example whether the author or the operator has to act. The interface follows Flink's
+FailureEnricher.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ class FailureContext:
     """Failure, as passed to enrichers.
 
     Attributes:
-        text: the whole exception text, as Java prints it.
+        text: the whole exception, as Java prints it.
         root_type: the type of the root cause, a Python or Java exception.
         root_message: the message of the root cause.
         error_class: Spark's error class, or None.
@@ -49,7 +51,7 @@ _RESOURCE = re.compile(
     r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
 )
 _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
-# SQLSTATE classes of causes outside the query: connection, resources, operator intervention, I/O, internal error.
+# SQLSTATE classes for causes outside the query: connection, resources, operator intervention, I/O, internal error.
 _RESOURCE_STATES = ("53", "54")
 _SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
 # The file's format or schema differs from what the query expects. Spark reports FAILED_READ_FILE for this failure,

@@ -1,4 +1,4 @@
-"""Descriptions, sources and targets of SQL executions. Events of jobs and stages carry them as attributes."""
+"""Descriptions, sources and targets of SQL executions. Events of jobs and stages contain them as attributes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Executions:
         self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
 
     def started(self, record: SqlExecutionStart) -> Iterator[Draft]:
-        """Remember an execution; make no event."""
+        """Remember an execution; emit no event."""
         self._known[str(record.execution_id)] = present(
             {
                 "spark.sql.description": (record.description or "")[:_LIMIT] or None,

@@ -1,4 +1,4 @@
-"""Events for added and lost executors, with the reason for a loss as a sentence."""
+"""Events for added and lost executors; for a loss, with the reason as a sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RELEASED = "RELEASED"
 
 
 def loss_of(reason: str | None) -> tuple[str, str, int | None]:
-    """Return the cause of a loss as a label, a clause for a sentence, and the exit code if the reason has one."""
+    """Return the cause of a loss as a label, a clause for a sentence, and the exit code if the reason contains one."""
     text = reason or ""
     found = _CODE.search(text)
     code = None if found is None else int(found[1] or found[2])
@@ -70,7 +70,7 @@ class ExecutorEvents:
 
     @property
     def next_deadline(self) -> int | None:
-        """Time at which the summary of the suppressed events is due, in milliseconds since the epoch."""
+        """Time at which the summary of suppressed events is due, in milliseconds since the epoch."""
         return self._began + _WINDOW if self._more else None
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:

@@ -72,14 +72,14 @@ class Executors:
         self._present = None
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:
-        """Count an executor; make no event."""
+        """Count an executor; emit no event."""
         if self._present is not None:
             self._present[record.executor_id] = record.cores
             self._count_cores(record.time)
         yield from ()
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
-        """Remember why an executor was removed; make no event."""
+        """Remember why an executor was removed; emit no event."""
         if self._present is not None:
             self._present.pop(record.executor_id, None)
             self._count_cores(record.time)

@@ -10,7 +10,7 @@ __all__ = ["RETRY_USEFUL", "UNKNOWN", "class_of"]
 
 UNKNOWN = "UNKNOWN"
 _MEMORY = "OUT_OF_MEMORY"
-#: Whether a retry of the same work may succeed, by class; a class without an entry is unknown.
+#: Whether a retry of the same work may succeed, by class; unknown for a class without an entry.
 RETRY_USEFUL = {
     "DRIVER_OUT_OF_MEMORY": False,
     "EXECUTOR_OUT_OF_MEMORY": False,
@@ -166,7 +166,7 @@ _STATES = {
     **dict.fromkeys(("46", "F0"), "CONFIGURATION"),
     "53": _MEMORY,
 }
-#: Exceptions of client libraries of databases, brokers and object stores.
+#: Exceptions raised by client libraries for databases, brokers and object stores.
 _CLIENT = re.compile(
     r"(?:com\.(?:google\.cloud|google\.api|amazonaws|azure|microsoft\.(?:azure|sqlserver)|mongodb|datastax|mysql)"
     r"|software\.amazon|org\.(?:elasticsearch|postgresql|mariadb|apache\.(?:kafka|hadoop\.hbase|solr))|oracle\.jdbc"
@@ -179,7 +179,7 @@ _USER_CODE = re.compile(
     r"|Traceback \(most recent call last\)|CompileException"
 )
 _BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out[^\n]*\n(?:.*\n){0,9}.*BroadcastExchange")
-#: Exceptions of Spark, the JDK and Scala are classified only by a pattern. Any other exception comes from the program
+#: Exceptions from Spark, the JDK and Scala are classified only by a pattern. Any other exception comes from the program
 #: or its libraries.
 _OWN_TYPE = re.compile(
     r"(?!org\.apache\.(?:spark|hadoop|hive)\.|javax?\.|scala\.|com\.databricks\.)\w+\.\w+\.|java\.lang\.Exception$"

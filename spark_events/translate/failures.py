@@ -25,7 +25,7 @@ SUMMARY_LIMIT = 300
 _NAMELESS = "_OTHER"
 _PYTHON = "Traceback (most recent call last):"
 
-# Spark's error classes contain an underscore. Text such as [ERROR] or [ORDERS] in a message is not an error class.
+# Spark's error classes contain an underscore. A word such as [ERROR] or [ORDERS] in a message is not an error class.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
 # Error classes that only wrap another error; the text of the wrapped error follows.
 _WRAPPERS = re.compile(r"TASK_WRITE_FAILED|STREAM_FAILED|FAILED_READ_FILE\.NO_HINT|_LEGACY_ERROR_TEMP_\d+")
@@ -141,7 +141,8 @@ class Diagnostics:
         if name in RETRY_USEFUL:
             attributes["failure.retry_useful"] = RETRY_USEFUL[name]
         self._label(context, attributes)
-        # Use only file and line in the sentence; the attribute failure.location has the folder and the function too.
+        # Use only file and line in the sentence; the attribute failure.location also contains the folder and the
+        # function.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
         return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
 
@@ -151,7 +152,7 @@ class Diagnostics:
                 labels = enricher.enrich(context)
                 attributes.update({f"failure.label.{key}": str(value) for key, value in labels.items()})
             except (Exception, SystemExit) as error:
-                # A failure enricher may call sys.exit(); that must not end the translation for the whole application.
+                # A failure enricher may call sys.exit(), which must not end the translation for the whole application.
                 _LOG.warning(
                     "failure enricher %s failed, so the event lacks its labels; correct its code: %r",
                     type(enricher).__name__,

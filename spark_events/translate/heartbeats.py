@@ -17,7 +17,7 @@ from spark_events.translate.queries import Queries
 
 
 class Heartbeats:
-    """Report the state of the application once per interval, from its start to its end.
+    """Report the state of the application once per interval, from its start to its termination.
 
     Args:
         interval: interval in seconds; None disables heartbeats.

@@ -10,8 +10,8 @@ __all__ = ["LastFailure", "same_cause"]
 class LastFailure:
     """The last failure of a job, a SQL execution or a query, unless a later success cleared it.
 
-    Spark gives no reason for the end of an application. If a failure in Spark ends a program, the program usually ends
-    soon afterwards. Therefore, the last failure is the best available explanation.
+    Spark does not report why an application ended. If a program ends because of a failure in Spark, it usually ends
+    soon after the failure. Therefore, the last failure is the best available explanation.
 
     Attributes:
         title: the failed job, execution or query, as used in sentences; None without a failure.
@@ -48,5 +48,5 @@ class LastFailure:
 
 
 def same_cause(one: str, other: str) -> bool:
-    """Return whether two texts describe the same cause; Spark sometimes omits the exception's type."""
+    """Return whether two messages describe the same cause; Spark sometimes omits the exception's type."""
     return bool(one and other) and (one.endswith(other) or other.endswith(one))

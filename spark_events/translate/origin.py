@@ -62,7 +62,7 @@ class Origin:
         self._run = queries.of_query(properties.get("sql.streaming.queryId"))
         batch = properties.get("streaming.sql.batchId", "")
         self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
-        # Compute the attributes once; a job's start, end and failure share them.
+        # Compute the attributes once; the events for a job's start, completion and failure share them.
         self._clause: str | None = None
         self._attributes: dict[str, AttributeValue] | None = None
 
@@ -76,7 +76,7 @@ class Origin:
         return self.is_streaming and (self._run is None or self._run.run_id in reason)
 
     def note_batch(self) -> None:
-        """Store the query's current batch and its policy for several watermarks."""
+        """Store the query's current batch, and the query's policy for several watermarks."""
         if self._run is not None and self._batch is not None:
             self._run.batch_begins(self._batch)
             policy = self._properties.get("spark.sql.streaming.multipleWatermarkPolicy")
@@ -98,7 +98,7 @@ class Origin:
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
-        """The attributes that events of this job or stage carry."""
+        """The attributes of this job's or stage's events."""
         if self._attributes is None:
             properties = self._properties
             self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}

@@ -39,7 +39,7 @@ class Run:
         self.committed_offsets: list[str | None] = []
 
     def batch_begins(self, batch: int) -> None:
-        """Record that a batch is running, until its progress is reported."""
+        """Mark a batch as running until its progress is reported."""
         self.last_batch_with_jobs = max(self.last_batch_with_jobs, batch)
         self.batch_runs = batch > self.last_committed_batch
 
@@ -76,7 +76,7 @@ class Queries:
 
     Args:
         diagnostics: analyses exceptions.
-        last_failure: the failure that may explain the application's end.
+        last_failure: the failure that may explain why the application ended.
     """
 
     def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -124,7 +124,7 @@ class Queries:
             return
         run.status.become("RUNNING")
         again = earlier is not None and earlier is not run
-        # The end of the earlier run was not reported, so its status is unknown.
+        # Spark did not report that the earlier run ended, so the run's status is unknown.
         old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
         body = f"Query '{run.title}' {'restarted' if again else 'started'}"
         details: dict[str, AttributeValue] = (
@@ -133,7 +133,7 @@ class Queries:
         yield _change(run, old, iso_millis(record.timestamp, record.at), body, Severity.INFO, details)
 
     def terminated(self, record: QueryTerminated, at: int) -> Iterator[Draft]:
-        """Report the end of a run: FAILED with an exception, else FINISHED."""
+        """Report that a run ended: FAILED with an exception, else FINISHED."""
         run = self.run(record.id, record.run_id)
         old = run.status.value
         if not run.status.become("FINISHED" if record.exception is None else "FAILED"):

@@ -15,8 +15,8 @@ __all__ = ["Cause", "outermost", "root_cause"]
 
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
 _JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
-# Require a frame, or the mark of a cut trace, before ``Caused by:``, because a message may contain a line that begins
-# with these words.
+# Require a frame, or the marker of a truncated trace, before ``Caused by:``, because a message may contain a line that
+# begins with these words.
 _CAUSED_BY = re.compile(
     r"(?:^\s+(?:at \S.*|\.\.\. \d+ .*)|^\.\.\. \[\d+ characters cut\] \.\.\.)\s*\nCaused by: ", re.MULTILINE
 )
@@ -29,7 +29,8 @@ _TASK_FAILURE = re.compile(
 _DRIVER_STACK = "\nDriver stacktrace:"
 _LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
 _JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
-# For a fetch failure, use the exception that caused it; the message of the fetch failure itself says less.
+# For a fetch failure, use the exception that caused it, because the message of the fetch failure itself is less
+# informative.
 _FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException)(?:: (.*))?$", re.MULTILINE)
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -39,7 +40,7 @@ _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILIN
 # Frames and their source lines are indented; the first line without indentation is the error.
 _PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
-# A crashed worker closes its socket; Java then reports the end of the socket's stream as the cause.
+# A crashed worker closes its socket, and Java reports the end of the socket's stream as the cause.
 _WORKER_CRASHED = re.compile(r"(?:\A|^(?:.*?: )?((?:\w+\.)+\w+): )(Python worker exited unexpectedly.*)$", re.MULTILINE)
 _HINT = re.compile(r"\. Consider setting .*")
 # Format of faulthandler.
@@ -134,7 +135,7 @@ def _worker_crash(text: str, code: UserCode) -> Cause | None:
 
 
 def _python_root(text: str, code: UserCode) -> Cause | None:
-    """Return the error at the end of a Python traceback. In a chain of exceptions, this is the first cause."""
+    """Return the error in the last lines of a Python traceback; for a chain of exceptions, return the first cause."""
     if _GROUP in text:
         # Python indents the exceptions of an exception group with a margin.
         text = _MARGIN.sub("", text)

@@ -33,7 +33,7 @@ class SqlExecutions:
     Args:
         jobs: to find out which executions failed because of a job.
         diagnostics: analyses exceptions.
-        last_failure: the failure that may explain the application's end.
+        last_failure: the failure that may explain why the application ended.
     """
 
     def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -44,7 +44,7 @@ class SqlExecutions:
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
-        """Handle the end of an execution: a failure, or the first success after a failure.
+        """Handle the completion of an execution: a failure, or the first success after a failure.
 
         One failure produces one event. Therefore, a failed execution is not reported in three cases: its job failed
         (the job's event reports the failure), an execution nested in it failed, or it belongs to a micro-batch (the
@@ -69,13 +69,13 @@ class SqlExecutions:
         yield from self.flush(only_without_jobs=True)
 
     def job_ended(self) -> Iterator[Draft]:
-        """Handle the end of a job: report the held executions that no longer wait for a job."""
+        """Handle the completion of a job: report the held executions that no longer wait for a job."""
         return self.flush(only_without_jobs=True) if self._held else iter(())
 
     def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
         """Report the held executions, except those with a failed job.
 
-        Spark posts the end of a job and the end of its execution from two threads, so their order varies.
+        Two threads of Spark post the completion of a job and the completion of its execution, so the order varies.
 
         Args:
             only_without_jobs: skip executions with running jobs.

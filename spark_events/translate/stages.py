@@ -27,7 +27,7 @@ _BARRIER = "Stage failed because barrier task"
 #: its results.
 _BARRIER_AGAIN = f"{_BARRIER} ShuffleMapTask("
 _BARRIER_IS_LAST = "failed barrier ResultStage"
-# Reasons of stages that Spark ends because their job has ended; the job's event reports the cause.
+# Failure reasons of stages that Spark cancels because their job has ended; the job's event reports the cause.
 _COLLATERAL = re.compile(
     r"(?:\S+Exception: )?(?:\[SPARK_JOB_CANCELLED\] )?"
     r"(?:Job \d+ (?:was )?(?:cancelled|is finished)|Stage (?:\d+ )?(?:was )?(?:cancelled|finished)"
@@ -60,12 +60,12 @@ class _StageAttempt:
     def takes(self, record: StageTasks) -> int | None:
         """Return the time of a status change; None if the change was already reported.
 
-        The time is never earlier than the time of the preceding change, for two reasons. Spark's threads read the clock
-        in one order and may report in another. Spark also reports the removal of an executor only after it has
+        The time is never earlier than the time of the preceding change, for two reasons. Spark's threads may report in
+        another order than they read the clock. Spark also reports the removal of an executor only after it has
         restarted the executor's tasks.
         """
-        # A driver numbers its records, so a repeated record is detected. Records of an event log have no numbers; a log
-        # is read only once.
+        # A driver numbers its records, so a repeated record is detected. Records from an event log have no numbers, but
+        # a log is read only once.
         if self.over or 0 < record.seq <= self._last:
             return None
         self._last = record.seq
@@ -88,7 +88,7 @@ class Stages:
         diagnostics: analyses failure reasons.
         executors: the removed executors.
         streaming: whether stages of micro-batches are reported even if they do not fail.
-        summaries: sums up the tasks of an attempt.
+        summaries: summarizes the tasks of an attempt.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Stages:
         self._failures: OrderedDict[int, int] = OrderedDict()
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
-        """Remember a new stage attempt; make no event."""
+        """Remember a new stage attempt; emit no event."""
         if (record.stage_id, record.attempt) in self._attempts:
             self.illegal += 1
         else:
@@ -163,7 +163,7 @@ class Stages:
         if attempt is None:
             attempt = self._remember(record, _StageAttempt(record.name, Origin({}, self._queries)))
         if attempt.over:
-            # For such a stage, Spark reports two ends: the failure, and then that the stage cannot be retried.
+            # Spark reports such a stage twice: first the failure, then that the stage cannot be retried.
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
         attempt.over = True

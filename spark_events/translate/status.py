@@ -8,7 +8,7 @@ stage attempt           NOT_ALL_RUNNING_OR_FINISHED <-> ALL_RUNNING_OR_FINISHED 
 watermark               ACTIVE <-> IDLE
 ======================  ==========================================================
 
-Any status may also be the first known status because earlier records were lost or the sidecar started later.
+Any status may also be the first known status, if earlier records were lost or the sidecar started later.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ JOB: Transitions = {
 STAGE: Transitions = {
     "NOT_ALL_RUNNING_OR_FINISHED": frozenset({"ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
     "ALL_RUNNING_OR_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
-    # The loss of an executor can also lose the output of finished tasks, which then run again.
+    # If an executor is lost, the output of finished tasks may be lost too; such tasks run again.
     "ALL_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED"}),
 }
 

@@ -30,7 +30,7 @@ class Streams:
 
     @property
     def next_deadline(self) -> int | None:
-        """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
+        """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         # This property is read for every record, so it creates no lists or generators.
         earliest: int | None = None
         for run_id, commits in self._commits.items():
@@ -41,7 +41,7 @@ class Streams:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record whose event is still held."""
+        """The oldest record with a held event."""
         oldest: int | None = None
         for commits in self._commits.values():
             record = commits.held_record
@@ -50,7 +50,7 @@ class Streams:
         return oldest
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """Report the start of a run; close an earlier run of the query if its end was not recorded."""
+        """Report the start of a run; first close an earlier run of the query that was not recorded as ended."""
         earlier = self._queries.of_query(record.id)
         if earlier is not None and earlier.run_id != record.run_id:
             yield from self._close(earlier)
@@ -83,13 +83,13 @@ class Streams:
         yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
-        """Report the held events, then the end of the run; close the run's watermark."""
+        """Report the held events and then that the run ended; close the run's watermark."""
         yield from self.tick(record.at)
         ended = record.at
         watermark = self._watermarks.get(record.run_id)
         if watermark is not None and record.until is not None and watermark.lives_until(record.until):
-            # An event log does not record the time of this end. Report the events that are due before the next line
-            # first.
+            # An event log does not record when a run ended. Therefore, first report the events that are due before the
+            # next line.
             for draft in self._tick(self._commits[record.run_id], watermark, record.until):
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft
@@ -116,7 +116,7 @@ class Streams:
             yield from watermark.tick(min(due))
 
     def flush(self) -> Iterator[Draft]:
-        """Report the held events and close all watermarks at the application's end."""
+        """Report the held events and close all watermarks, because the application has ended."""
         for commits in self._commits.values():
             yield from commits.flush()
         for watermark in self._watermarks.values():

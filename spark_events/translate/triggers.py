@@ -7,7 +7,7 @@ from collections import deque
 
 __all__ = ["TriggerPeriod"]
 
-#: Number of gaps to keep; their median is not affected by a single long batch or pause.
+#: Number of gaps to keep; a single long batch or pause does not affect their median.
 _GAPS = 5
 
 

@@ -20,7 +20,7 @@ __all__ = ["UserCode"]
 _SPARK = "org.apache.spark."
 #: Classes that a shell generates from typed lines.
 _SHELL_LINE = re.compile(r"\$line\d+\.")
-#: Package prefixes that many organisations share; the third part of the name identifies the organisation.
+#: Package prefixes that many organisations share; below them, the third part of the name identifies the organisation.
 _SHARED = ("org.apache", "com.github", "io.github")
 _LAUNCHERS = ("org.apache.spark.deploy.SparkSubmit", "org.apache.spark.deploy.yarn.ApplicationMaster")
 _WORKER_LAUNCHER = "org.apache.spark.deploy.worker.DriverWrapper"
@@ -40,7 +40,7 @@ _LIBRARY = re.compile(
 
 
 class UserCode:
-    """Separates frames of the user's own code from frames of libraries.
+    """Distinguishes frames of the user's own code from frames of libraries.
 
     Args:
         command: the command line of the driver's JVM, ``sun.java.command``.
@@ -70,8 +70,8 @@ class UserCode:
     def innermost(self, files: Sequence[str]) -> int | None:
         """Return the index of the innermost frame of a Python traceback in the user's own code.
 
-        An unreadable zip may contain the user's code or installed packages. The zip counts as user code if it contains
-        the outermost frame, because Spark calls the user's code first.
+        An unreadable zip may contain the user's code or installed packages. Such a zip counts as user code if it
+        contains the outermost frame, because Spark calls the user's code first.
         """
         own: list[int] = []
         unknown: list[int] = []

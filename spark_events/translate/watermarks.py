@@ -3,13 +3,13 @@
 The status has the same meaning as Flink's watermark status (FLIP-180). A query is IDLE when its watermark has not moved
 for ``idle-timeout``. It is ACTIVE again when the watermark moves, or when one of its idle sources delivers rows. Spark
 does not report the watermark of a source. Therefore a source, or one of its partitions, is IDLE when it has had no new
-data for that time. Only changes of status make events.
+data for that time. Only changes of status emit events.
 
-A pause counts only up to the last time that Spark looked for data, so a long batch or a rare trigger makes no subject
-idle. If Spark reports nothing, the clock alone decides, after a longer timeout.
+A pause counts only up to the last time that Spark looked for data, so a long batch or a rare trigger does not make a
+watermark, source or partition idle. If Spark reports nothing, the clock alone decides, after a longer timeout.
 
 The tracker takes the time from the records and from the argument of :meth:`WatermarkTracker.tick`. Therefore a replay
-of an event log makes the same events with the same times as a live run.
+of an event log produces the same events with the same times as a live run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WatermarkTracker:
 
     Args:
         run: the run; its policy for several watermarks decides which source can hold back the watermark.
-        idle_timeout_millis: time without a change after which a subject is IDLE.
+        idle_timeout_millis: time without a change after which a subject (watermark, source or partition) is IDLE.
     """
 
     def __init__(self, run: Run, idle_timeout_millis: int) -> None:
@@ -48,7 +48,7 @@ class WatermarkTracker:
         self._period = TriggerPeriod()
         self._view = View(run)
         self._batch = -1
-        # Time of the last change. A later change never gets an earlier time, unless the clock was set back.
+        # Time of the last change. A later change never receives an earlier time, unless the clock was set back.
         self._now = 0
         self._last_seen = 0
         self._batch_ended = 0
@@ -73,12 +73,12 @@ class WatermarkTracker:
         """Apply a batch; yield the events of subjects that became IDLE or ACTIVE.
 
         Args:
-            progress: the progress of a committed batch.
+            progress: the progress report of a committed batch.
             at: when the batch was committed, in milliseconds since the epoch.
         """
         watermark = progress.event_time.get("watermark")
         if watermark is None or self._closed or progress.batch_id <= self._batch:
-            # A query without a watermark has no idle status. A progress from before the last one is ignored.
+            # A query without a watermark has no idle status. A progress report older than the last one is ignored.
             return
         self._batch = progress.batch_id
         began = iso_millis(progress.timestamp, at)
@@ -123,7 +123,7 @@ class WatermarkTracker:
     def _note(self, began: int, ended: int) -> None:
         """Detect a clock that was set back.
 
-        A query's reports arrive in order, so their times decrease only after such a step.
+        A query's reports arrive in order, so their times decrease only after the clock was set back.
         """
         if began < self._last_seen - _SET_BACK_MILLIS:
             self._view.clocks += 1
@@ -200,7 +200,7 @@ class WatermarkTracker:
             self._now = max(self._now, subject.quiet_since + timeout)
         holders = [s for s in self._sources.values() if s.stalled > 0 and self._run.watermark_policy == "min"]
         due.sort(key=lambda subject: subject.quiet_since)
-        # After a batch, wait for the time of the next batch, whose report shows more than the clock does.
+        # After a batch, wait until the next batch is due, because its report is more reliable than the clock.
         pause = self._batch_ended + 2 * (self._period.millis or 0)
         waiting = [s.quiet_since for s in self._subjects() if s.status == "ACTIVE"]
         self._deadline = max(min(waiting) + self._patience(), pause) if waiting else None

@@ -21,7 +21,7 @@ _LIMIT: Kind[float | None] = Kind(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeadlineConfig:
-    """Limits in seconds; None turns a rule off.
+    """Limits in seconds; None disables a rule.
 
     Attributes:
         queries: limits for the batches of single queries, by the query's name; each overrides ``batch``.
@@ -46,12 +46,12 @@ class DeadlineConfig:
 
     @property
     def watches_queries(self) -> bool:
-        """Whether a rule is on that needs samples of the queries' threads."""
+        """Whether a rule that needs samples of the queries' threads is enabled."""
         return any(limit is not None for limit in (self.batch, self.progress, *self.queries.values()))
 
     @property
     def is_on(self) -> bool:
-        """Whether any rule is on."""
+        """Whether any rule is enabled."""
         limits = (self.resources, self.job, self.application, self.lag)
         return self.watches_queries or any(limit is not None for limit in limits)
 

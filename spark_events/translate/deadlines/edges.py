@@ -52,11 +52,11 @@ class Edges:
         self._open: dict[str, _Edge] = {}
 
     def dump(self) -> str:
-        """Return all overdue deadlines as text, which a restarted sidecar can load."""
+        """Return all overdue deadlines as a string, which a restarted sidecar can load."""
         return msgspec.json.encode(self._open).decode()
 
     def load(self, text: str) -> None:
-        """Load the overdue deadlines of the preceding sidecar."""
+        """Load the overdue deadlines that the preceding sidecar reported."""
         self._open = msgspec.json.decode(text or "{}", type=dict[str, _Edge])
 
     def names(self) -> list[str]:
@@ -86,7 +86,7 @@ class Edges:
             limit: the time limit, in milliseconds.
             since: start time of the work, in milliseconds since the epoch.
             now: milliseconds since the epoch.
-            sentence: makes the body from the elapsed time and the limit.
+            sentence: returns the body for the elapsed time and the limit.
         """
         edge = self._open.get(name)
         if edge is None:
@@ -106,7 +106,7 @@ class Edges:
             yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence)
 
     def forget(self, name: str) -> None:
-        """Remove a deadline whose work is unknown; make no event."""
+        """Remove a deadline whose work is unknown; emit no event."""
         self._open.pop(name, None)
 
 

@@ -19,9 +19,9 @@ __all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
 
 #: ``package.Class.method(File:line)``
 _FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
-#: Names that Scala gives to functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
+#: Names that Scala assigns to functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
 _INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
-#: Libraries whose frames are skipped; the name of the calling method says more.
+#: Libraries whose frames are skipped; the name of the calling method is more informative.
 _WAITING = re.compile(
     r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|io\.netty|org\.apache\.(?:kafka|hadoop)|org\.apache\.spark\.util)\."
     r"|.*\$Proxy\d*"

@@ -29,8 +29,9 @@ class RunDeadlines:
     Args:
         run: the run.
         edges: the overdue deadlines of the application.
-        limits: milliseconds by rule: ``batch``, ``progress``; missing: the rule is off.
-        lag: maximum number of unread rows, and how long it may be exceeded, in milliseconds; None: the rule is off.
+        limits: milliseconds by rule: ``batch``, ``progress``; a missing rule is disabled.
+        lag: maximum number of unread rows, and how long it may be exceeded, in milliseconds; None: the rule is
+            disabled.
         began: when the run began, in milliseconds since the epoch.
     """
 
@@ -44,7 +45,7 @@ class RunDeadlines:
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: By source or topic with too many unread rows: since when, and the number of unread rows.
+        #: For each source or topic with too many unread rows: since when, and the number of unread rows.
         self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:
@@ -81,7 +82,7 @@ class RunDeadlines:
         self._since = max(self._since, at)
 
     def ended(self, at: int) -> Iterator[Draft]:
-        """Close all deadlines because the run has ended."""
+        """Close all deadlines, because the run has ended."""
         yield from self._recovered(at, "ended")
         for source in list(self._above):
             yield from self._caught_up(source, at, "the query ended")
@@ -92,7 +93,7 @@ class RunDeadlines:
         Args:
             thread: the thread; None if the run has ended or has not begun.
             now: when the sample was taken.
-            forgiven: end of the driver's last pause; time before it does not count.
+            forgiven: end of the driver's last pause; the time before this moment does not count.
             place: where the query hangs.
         """
         self._is_continuous = thread is not None and thread.continuous

@@ -15,7 +15,7 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
 
-#: Maximum number of running jobs, reached only if most records of job ends were lost.
+#: Maximum number of running jobs, reached only if most records of completed jobs were lost.
 _RUNNING = 16_384
 #: Pause between two inspections of an overdue stage.
 _LOOK_MILLIS = 1_000
@@ -60,7 +60,7 @@ class JobDeadlines:
                 self._jobs.popitem(last=False)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """Apply the end of a job; for an event log, the record's times prove whether the job was overdue."""
+        """Apply the completion of a job. For an event log, the record's times prove whether the job was overdue."""
         known = self._jobs.get(record.job_id)
         if known is None:
             return
@@ -180,7 +180,7 @@ class StageDeadline:
             yield from self._close(self._waiting[0], at, "ended without resources")
 
     def _forget_unknown(self, stage: RunningStage | None) -> None:
-        """Forget the stage that the preceding sidecar reported, if it no longer waits; make no event.
+        """If the stage that the preceding sidecar reported no longer waits, forget it; emit no event.
 
         The time and the cause of the stage's recovery are unknown.
         """
@@ -264,7 +264,7 @@ class ApplicationDeadline:
             yield from self._judge(record.at, "; ".join(tasks_of(stage, record.at) for stage in record.stages[:3]))
 
     def ended(self, at: int, proven: bool) -> Iterator[Draft]:
-        """Close the deadline; for an event log, the record's times prove whether the limit had passed."""
+        """Close the deadline. For an event log, the record's times prove whether the limit had passed."""
         if self._since is None:
             return
         if proven:

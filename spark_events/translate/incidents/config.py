@@ -1,4 +1,4 @@
-"""Settings of incidents, and of the links that events of failures carry."""
+"""Settings of incidents, and of the links in events of failures."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _STAGE, _JOB, _SQL, _QUERY, _APPLICATION = range(1, 6)
 _LEVELS = {"stage": _STAGE, "job": _JOB, "sql": _SQL, "query": _QUERY, "application": _APPLICATION}
 _RUN = "spark.streaming.query.run_id"
 _EXECUTION = "spark.sql.execution.id"
-#: Longest time between two failures of one incident, a level and the level above, in milliseconds.
+#: Longest time between a failure and the failure of the level above in the same incident, in milliseconds.
 _MEMORY = 60_000
 _MOST_REMEMBERED = 256
 #: Maximum number of queued events. Beyond it, all roles are decided at once, so that the released events fit into a
@@ -55,7 +55,7 @@ class _Failed:
         fallback: the outcome if the role is still undecided when the settle time ends.
         outcome: the role of the failure's event; None while the role is undecided.
         alarmed: whether an event of the same incident is an alarm already.
-        claimed: whether a failure of a higher level already includes this failure.
+        claimed: whether a failure at a higher level already includes this failure.
     """
 
     id: str
@@ -77,12 +77,12 @@ class _Failed:
             self.alarmed = outcome == _ALARM
 
     def includes(self, lower: _Failed) -> bool:
-        """Return whether a failure of a lower level belongs to this failure."""
+        """Return whether a failure at a lower level belongs to this failure."""
         if lower.claimed or lower.level >= self.level:
             return False
         is_open = lower.outcome is None
         if self.level == _JOB:
-            # Spark reports the end of a job immediately after the end of its failed stage.
+            # Spark reports that a job has ended immediately after reporting its failed stage.
             return (lower.run, lower.execution) == (self.run, self.execution)
         if self.level == _SQL:
             # Only an enrichment follows the failure of its jobs; a SQL execution with a failed job is not reported.
@@ -120,7 +120,7 @@ class Incidents:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record that has an event in this queue."""
+        """The oldest record with an event in this queue."""
         if not self._waiting:
             return None
         return min(held.record for held in self._waiting) or None
@@ -137,8 +137,8 @@ class Incidents:
 
         Args:
             events: the events that the translator has made.
-            record: number of the oldest record that these events stand for.
-            at: time of the record, in milliseconds since the epoch; 0 if it has none.
+            record: number of the oldest record that caused these events.
+            at: time of the record, in milliseconds since the epoch; 0 if the record contains none.
         """
         if not self._waiting and all(event.severity < Severity.WARN for event in events):
             return events
@@ -253,7 +253,7 @@ class Incidents:
             if is_alarmed:
                 failed.outcome, failed.alarmed = _CONSEQUENCE, True
         if level == _STAGE:
-            # A stage that Spark does not retry fails its job; the job's failure is the next record.
+            # If Spark does not retry a stage, the stage's job fails, and the job's failure is the next record.
             failed.decide(_CONSEQUENCE if is_error else _SURVIVED)
         elif level == _APPLICATION:
             failed.decide(_ALARM)

@@ -1,4 +1,4 @@
-"""Links that events of failures carry, to pages that help to find the cause."""
+"""Links in events of failures, to pages that help to find the cause."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Links:
     """Links to the application's pages and to the runbook.
 
     Args:
-        config: the configured addresses.
+        config: the configured URLs.
     """
 
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
         self._of_application: dict[str, AttributeValue] = {}
-        #: Address of the driver's UI; unknown until the first failure is reported.
+        #: URL of the driver's UI; unknown until the first failure is reported.
         self.ui: str = ""
 
     def started(self, record: ApplicationStart) -> None:

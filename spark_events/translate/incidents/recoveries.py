@@ -1,4 +1,4 @@
-"""Detect the events that open or close an incident without a failure of their own.
+"""Detect events that open or close an incident although they report no failure.
 
 The tracker stores no state of earlier runs. The first success of a run closes the incident that an earlier run may have
 left open. Closing an incident that is not open has no effect.
@@ -25,7 +25,7 @@ __all__ = ["Recoveries", "incident_key"]
 _ALARM, _RECOVERY = "alarm", "recovery"
 _NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
-#: Maximum number of queries and job groups whose incidents the end of the application closes.
+#: Maximum number of queries and job groups whose incidents the application's termination closes.
 _MOST_SUBJECTS = 20
 #: Maximum number of stored query runs without a commit.
 _MOST_RUNS = 1_000
@@ -82,7 +82,7 @@ class Recoveries:
         if run is None or self._runs.get(subject) != run:
             return _NOTHING
         del self._runs[subject]
-        # A streaming application has no regular end, so its first commit closes its incident.
+        # A streaming application does not end regularly, so its first commit closes its incident.
         more = [] if self._has_committed else [_key(attributes, "")]
         self._has_committed = True
         return _role(_RECOVERY, _key(attributes, subject), more)

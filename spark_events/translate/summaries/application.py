@@ -24,8 +24,8 @@ _MOST_QUERIES = 20
 _MOST_FUNCTIONS = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
-#: Maximum number of remembered query runs, and of remembered causes of failure. The causes are needed because the
-#: failures of a job and of its stage count as one.
+#: Maximum number of remembered query runs, and of remembered causes of failure. The causes are needed to count the
+#: failures of a job and of its stage as one failure.
 _REMEMBERED = 1_024
 _LEVELS = {"stage": 1, "job": 2, "sql": 3, "query": 4, "application": 5}
 #: Sums over all tasks; each becomes an attribute ``spark.summary.<name>``.
@@ -90,7 +90,7 @@ class _QueryNumbers:
 
 
 class ApplicationSummaries:
-    """Summaries of the application: one at its end, and one per interval while it runs.
+    """Summaries of the application: one per interval while it runs, and one when it ends.
 
     The driver counts jobs, stages, tasks and cores. The sidecar counts failures by class, queries and enrichments since
     the sidecar's start.
@@ -117,7 +117,7 @@ class ApplicationSummaries:
         }
 
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
-        """Count a committed batch; report no event."""
+        """Count a committed batch; emit no event."""
         progress = record.progress
         if is_commit(progress) and progress.batch_id > self._last_batches.get(progress.run_id, -1):
             self._last_batches[progress.run_id] = progress.batch_id

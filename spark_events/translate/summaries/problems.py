@@ -37,7 +37,7 @@ def problems(tasks: int, totals: StageTotals, core_ms: int | None, config: Summa
     Args:
         tasks: number of the stage's tasks.
         totals: sums over the attempt's tasks.
-        core_ms: cores of all executors multiplied by time; None if unknown or shared with other stages.
+        core_ms: cores of all executors multiplied by time; None if unknown, or if other stages used the cores too.
         config: the thresholds.
     """
     duration = totals.ended - totals.started

@@ -49,7 +49,7 @@ class StageSummaries:
         self._executors = executors
         self._queries = queries
         self._executions = executions
-        # By running stage attempt: whether another attempt has run during its time.
+        # For each running stage attempt: whether another attempt has run at the same time.
         self._shared: dict[tuple[int, int], bool] = {}
 
     def submitted(self, key: tuple[int, int]) -> None:
@@ -66,7 +66,7 @@ class StageSummaries:
         """Return the summary of an ended stage attempt; None without totals.
 
         Args:
-            record: the attempt's end.
+            record: the attempt's completion.
             title: number, attempt and name of the stage, for a sentence.
             clause: the stage's origin, in brackets.
             origin: supplies the attributes of the stage's job.
