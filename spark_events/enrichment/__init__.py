@@ -1,4 +1,4 @@
-"""Ordered, stateless, asynchronous calls of external services for every row of a DataFrame.
+"""Ordered, stateless, asynchronous calls to external services for every row of a DataFrame.
 
 ``api`` checks a request on the driver. ``driver`` prepares and supervises a batch on the driver. ``worker`` runs in
 Spark's Python workers. ``engine`` makes the calls and depends on neither Spark nor Arrow. Each package imports only

@@ -1,4 +1,4 @@
-"""Hints about likely causes of a failure, for messages on the driver and in the workers."""
+"""Hints about likely causes of failures, for messages on the driver and in the workers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["different", "hint", "hints"]
 
 _SEVERAL = "a function of several rows needs batch_size=…"
 _ONE = "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
-#: Messages of Python that hint at two mistakes: a value of a row is used like a row, or a list of rows is used like one
-#: row.
+#: Python's error messages that indicate two mistakes: a value of a row is used like a row, or a list of rows is used
+#: like one row.
 _OF_A_VALUE = ("object has no attribute", "object is not subscriptable", "string indices must be")
 _OF_A_LIST = ("'list' object has no attribute", "list indices must be integers", "'list' object is not a mapping")
-#: Failures of a function that parses an error page as if it were an answer.
+#: Errors raised by a function that parses an error page as if it were an answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
 
 
 def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
-    """Return the distinct hints of some failures, as sentences for the end of a message; "" if there are none."""
+    """Return the distinct hints about some failures, as sentences to append to a message; "" if there are none."""
     return "".join(f". Hint: {text}" for text in different(plan, failures))
 
 
 def different(plan: Plan, failures: Iterable[RowFailure]) -> list[str]:
-    """Return the distinct hints of some failures."""
+    """Return the distinct hints about some failures."""
     return list(dict.fromkeys(text for failure in failures if (text := hint(plan, failure))))
 
 

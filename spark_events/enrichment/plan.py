@@ -1,4 +1,4 @@
-"""Options of one enrichment, in the form for the executors: flat, immutable, and cheap to pickle."""
+"""Options of one enrichment, in the form that executors receive: flat, immutable, and cheap to pickle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Plan:
     Args:
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; with ``batch_size``, ``fn(rows, ctx)``.
         resource: a function without arguments that returns an async context manager; opened once per worker process.
-        key: columns; calls of rows with equal values run one after another, in order.
+        key: columns; calls for rows with equal values run one after another, in order.
         coalesce_by: columns; rows of one partition with equal values share the answer of one call.
-        cache: cache of answers by ``coalesce_by``, or without it by all input columns; None: none outlives its task.
+        cache: cache of answers by ``coalesce_by``, or by all input columns if it is not set; None: answers are
+            discarded when their task ends.
         batch_size: maximum number of rows in one call.
-        model: the class that is the output; None: the function returns mappings.
+        model: the class passed as ``output``; None: the function returns mappings.
 
     Raises:
         InvalidPlanError: when a function or a combination of values is invalid.
@@ -63,13 +64,13 @@ class Plan:
         if self.batch_size is not None:
             whole("batch_size", self.batch_size, 1)
         if self.key is not None and self.batch_size is not None:
-            # Otherwise one call would contain several rows of a key, or the rows of one call would wait for those of
-            # another.
+            # Otherwise one call would contain several rows with the same key, or the rows of one call would wait for
+            # rows of another call.
             raise InvalidPlanError("key and batch_size cannot be combined: remove one of them")
 
     @property
     def window(self) -> Auto:
-        """Bounds of the number of calls in flight; both are equal for a fixed number."""
+        """Bounds of the number of calls in flight; equal if the number is fixed."""
         given = self.max_in_flight
         if isinstance(given, int):
             return Auto(given, given, given)

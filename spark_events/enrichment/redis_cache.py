@@ -23,9 +23,9 @@ class RedisCache:
     Example: ``cache=RedisCache("redis://cache.internal")``.
 
     Args:
-        url: address as in redis-py: ``redis://``, ``rediss://`` or ``unix://``. Redis Cluster is not supported, because
-            one read contains keys of several hash slots.
-        prefix: text at the beginning of every key.
+        url: URL as in redis-py: ``redis://``, ``rediss://`` or ``unix://``. Redis Cluster is not supported, because one
+            read contains keys of several hash slots.
+        prefix: string at the beginning of every key.
 
     Raises:
         InvalidPlanError: when a value is invalid.

@@ -32,21 +32,22 @@ _MOST_ENTRIES = 100_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Retry:
-    """Conditions for retries of a failed attempt, and pauses between attempts.
+    """Conditions for retrying a failed attempt, and pauses between attempts.
 
     Pauses double from ``initial`` up to ``max``.
 
     Args:
         attempts: total number of attempts; 1 means no retry. Attempts that the destination rejects because it receives
             too many calls (429, 503, 529) never count, even if ``attempts`` is 1: the engine holds the row until
-            ``Limits.total_timeout``. With ``retry=None``, such a row fails at once.
+            ``Limits.total_timeout``. With ``retry=None``, such a row fails immediately.
         initial: seconds before the second attempt.
         max: the longest pause in seconds (a Retry-After from the destination may be longer).
         jitter: upper bound, in seconds, of the random time that is added to a pause.
-        on: exception types to retry, or a function of the exception that returns whether to retry. Default: temporary
-            errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
-        on_result: a function of the call's result that returns whether to retry.
-        on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer of a language model.
+        on: exception types to retry, or a function that receives the exception and returns whether to retry. Default:
+            temporary errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
+        on_result: a function that receives the call's result and returns whether to retry.
+        on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
+            model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
             of the worker process for that time.
 
@@ -87,9 +88,10 @@ class CircuitBreaker:
 
     With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
     open the breaker: calls then wait, and one call at a time probes the destination. A success closes the breaker. If
-    no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer fails at once.
-    Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. If calls time out
-    (or get a 504), the destination may only be slow. Then it counts as down only if a probe times out as well.
+    no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer fails
+    immediately. Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. If
+    calls time out (or receive a 504), the destination may only be slow: in this case, it counts as down only if a probe
+    also times out.
 
     Args:
         failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
@@ -118,7 +120,7 @@ class Buffer:
             ``replicated`` on two executors for each partition (Spark 4); ``reliable`` in the checkpoint directory
             (slower; survives the loss of every executor).
         ordered: whether rows keep their order. False: a row leaves the buffer when it is answered, so that slow calls
-            do not hold up other rows; rows of one ``key`` still keep their order.
+            do not hold up other rows; rows with the same ``key`` still keep their order.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -138,13 +140,13 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Auto:
-    """Bounds of the number of calls in flight that a worker process finds by itself.
+    """Bounds of the number of calls in flight, which a worker process adjusts automatically.
 
     Args:
         min: the smallest number.
         max: the largest number.
-        initial: the number of calls in flight of the first task. If necessary, the default is adjusted to ``min`` and
-            ``max``.
+        initial: the number of calls in flight with which the first task begins. If necessary, the default is adjusted
+            to ``min`` and ``max``.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -164,7 +166,7 @@ class Auto:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rate:
-    """Rate of attempts of the whole job.
+    """Rate of attempts for the whole job.
 
     Args:
         requests_per_second: attempts that may start per second, above 0; may be a fraction.
@@ -181,18 +183,18 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Budget:
-    """Budget of the whole job, such as an LLM's tokens per minute.
+    """Budget for the whole job, such as an LLM's tokens per minute.
 
-    The calls may have different costs.
+    Calls may have different costs.
 
     Args:
-        per_minute: maximum use of all calls in a minute together, in any unit.
-        cost: a function that receives the row as ``fn`` does, and returns an estimate of the row's use. An attempt
-            starts only when the budget has room for the estimate. With ``batch_size``, the estimates of the rows are
-            added.
-        usage: a function that receives the result of ``fn`` for one row, and returns the actual use. Usage below the
+        per_minute: maximum total usage of all calls in a minute, in any unit.
+        cost: a function that receives the row as ``fn`` does, and returns an estimate of the row's usage. An attempt
+            starts only when the estimate fits into the remaining budget. With ``batch_size``, the estimates of the rows
+            are added.
+        usage: a function that receives the result of ``fn`` for one row, and returns the actual usage. Usage below the
             estimate is returned to the budget; usage above the estimate delays later calls. None: the estimate counts.
-        price_per_1000: price of 1,000 units, for the ``EnrichmentEvent``; None: the event has no price.
+        price_per_1000: price of 1,000 units, for the ``EnrichmentEvent``; None: the event contains no price.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -218,21 +220,22 @@ class Limits:
 
     Args:
         max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the number that the
-            destination answers best, and a number fixes it.
+            destination answers best; a number fixes it.
         max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
-        total_timeout: seconds for a call with all its attempts and pauses; None: no limit.
-        rate_limit: attempts per second of the whole job, as a number or a :class:`Rate`; None: no limit.
-        budget: budget per minute of the whole job; None: no limit.
+        total_timeout: seconds for a call, including all attempts and pauses; None: no limit.
+        rate_limit: attempts per second for the whole job, as a number or a :class:`Rate`; None: no limit.
+        budget: budget per minute for the whole job; None: no limit.
         concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
             with ``enrich``, with Connect, and where executors cannot reach the driver. Required with
             ``enrich`` if Spark does not report the number.
         circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
         buffer: space for rows and answers.
         driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs. Over this port, the
-            driver stops the tasks at once when the batch is abandoned, and leases them the limits of the job. Without
-            the port, and with Connect, tasks continue their calls until Spark kills the tasks after two to four
-            seconds. Connect on Spark 4.0 does not kill the tasks, so the calls continue to the end of the batch.
+            driver stops the tasks immediately when the batch is abandoned, and leases parts of the job's limits to
+            them. Without the port, and with Connect, tasks continue their calls until Spark kills the tasks after two
+            to four seconds. With Connect on Spark 4.0, Spark does not kill the tasks, so the calls continue until the
+            batch is complete.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -285,8 +288,8 @@ class Limits:
 class CacheStore(Protocol):
     """Store of answers that worker processes share, such as a :class:`.RedisCache`.
 
-    A store is used by a single event loop. If a method raises, or takes longer than ``Cache.timeout``, the engine calls
-    the service, and no row fails.
+    Only one event loop uses a store. If a method raises, or takes longer than ``Cache.timeout``, the engine calls the
+    service, and no row fails.
     """
 
     async def get_many(self, keys: Sequence[str]) -> Sequence[bytes | None]:
@@ -303,20 +306,20 @@ StoreOpener: TypeAlias = Callable[[], AbstractAsyncContextManager[CacheStore]]
 class Cache:
     """Answers that equal rows share.
 
-    Equal rows share an answer within a task, and for ``ttl`` seconds within the worker process or a store. Each
-    combination of function, resource, output, and column names and types has its own answers. The least recently used
+    Equal rows share an answer within a task, and for ``ttl`` seconds within the worker process or a store. Answers are
+    separate for each combination of function, resource, output, and column names and types. The least recently used
     answer is evicted.
 
     Args:
-        by: the columns that identify a request; rows of one partition that are equal in them share one call. For one
-            call across all partitions, repartition by these columns first, which loses the order of the rows. None:
-            all input columns, and equal rows share a call only while it is in flight or cached.
+        by: the columns that identify a request; rows of one partition with equal values in these columns share one
+            call. For one call across all partitions, repartition by these columns first, which loses the order of the
+            rows. None: all input columns, and equal rows share a call only while it is in flight or cached.
         max_entries: maximum number of answers per worker process; not with ``store``.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager of a :class:`CacheStore`, such as a
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
-        version: part of the keys in ``store``. Code is not part of the keys: if a change of code changes the answers,
-            change the version.
+        version: part of the keys in ``store``. The code of ``fn`` is not part of the keys: if a code change affects the
+            answers, change the version.
         timeout: seconds for one access to ``store``; afterwards, the engine calls the service.
 
     Raises:
@@ -358,11 +361,11 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """Columns of a key: rows with equal values in them are called one after another, in order.
+    """Columns of a key: rows with equal values in these columns are called one after another, in order.
 
     Args:
         columns: the columns of the key.
-        order_by: columns that give the order of the rows of one key; required if the rows must be shuffled.
+        order_by: columns that determine the order of rows with the same key; required if the rows must be shuffled.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -383,8 +386,9 @@ class OnFailure(Generic[A_co]):
 
     Args:
         action: ``fail``: the batch fails. ``null``: the answers are null. ``column``: the answers are null, and an
-            additional column has the reason. ``dead_letter``: ``enrich_batch`` returns the rows in a second DataFrame.
-        column: the name of the column with the reason, with ``column`` and ``dead_letter``.
+            additional column contains the reason. ``dead_letter``: ``enrich_batch`` returns the rows in a second
+            DataFrame.
+        column: for ``column`` and ``dead_letter``, the name of the column that contains the reason.
         max_ratio: ratio of failed rows above which a batch fails nevertheless; None: no limit.
 
     Raises:
@@ -411,14 +415,14 @@ class Replay:
     """Identity of rows and batches, and answers that a repeated batch reuses.
 
     Args:
-        store: the address of a folder that all executors reach. Answers of a failed batch are stored there, and its
-            replay makes only the missing calls. None: a repeated batch repeats all its calls.
-        version: part of the key of stored answers. The code of ``fn`` is not part of it: if ``fn`` changes its answers,
-            change the version, or a replay uses the answers of the earlier code.
+        store: the path or URI of a directory that all executors can reach. Answers of a failed batch are stored there,
+            so that its replay makes only the missing calls. None: a repeated batch repeats all its calls.
+        version: part of the key of stored answers. The code of ``fn`` is not part of the key: if a code change affects
+            the answers, change the version; otherwise a replay uses the answers of the earlier code.
         idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
-        query: a name that stays the same over restarts; required whenever ``batch_id`` is.
-        batch_id: the number that ``foreachBatch`` passed. Spark reports it, except with Connect and in threads that do
-            not inherit Spark's local properties; also required with ``store`` outside of a stream.
+        query: a name that stays the same over restarts; required whenever ``batch_id`` is required.
+        batch_id: the number that ``foreachBatch`` passed. Required with Connect, in threads that do not inherit Spark's
+            local properties, and for ``store`` outside of a stream; otherwise Spark reports it.
 
     Raises:
         InvalidPlanError: when a value is invalid.

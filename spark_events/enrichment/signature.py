@@ -14,7 +14,7 @@ __all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_nam
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
-#: Annotations, as text, for several rows or answers, and for a single row or answer.
+#: Annotations, as strings, for several rows or answers, and for a single row or answer.
 _SEVERAL = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:list|List|Sequence|Iterable|Collection)\b")
 _SINGLE = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:Row|dict|Dict|Mapping)\b")
 
@@ -39,7 +39,7 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
 
     Args:
         fn: the user's function.
-        bulk: whether a call has several rows.
+        bulk: whether a call receives several rows.
 
     Raises:
         InvalidPlanError: when ``fn`` has another signature.
@@ -70,7 +70,7 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
 
 
 def _annotations(fn: Callable[..., Any]) -> tuple[str, str]:
-    """Return the annotations of the first argument and of the result as text; "" if there are none."""
+    """Return the annotations of the first argument and of the result as strings; "" if there are none."""
     signature = inspect.signature(fn)
     first = next((one.annotation for one in signature.parameters.values() if one.kind in _POSITIONAL), "")
     given = ("" if one is inspect.Signature.empty else one for one in (first, signature.return_annotation))

@@ -1,4 +1,4 @@
-"""Execution of one batch: either every call is made and answered, or the batch fails."""
+"""Execution of one batch: either every call is answered, or the batch fails."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _MAX_PROBLEMS_LOGGED = 10
 
 
 def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -> tuple[DataFrame, DataFrame | None]:
-    """Make all calls of a batch and wait for their answers.
+    """Make all calls of a batch, and wait for the answers.
 
     Returns:
         The rows with their answers and, with ``on_failure="dead_letter"``, a second DataFrame with the rows that have
         no answer.
 
     Raises:
-        EnrichmentError: when rows have no answer and the plan says that the batch fails then.
+        EnrichmentError: when rows have no answer, and the plan requires that the batch fails in this case.
     """
     df, plan = request.df, request.plan
     name = name_of(plan.fn)
@@ -68,7 +68,7 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     ledger = ledger_of(plan, request.definition().calls) if limits_of(plan) else None
     with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
         address = None if channel is None else channel.address
-        # If the user gives a number, do not warn, because the user knows that the tasks share the limits.
+        # If the user specifies a number, do not warn, because the user knows that the tasks share the limits.
         warns = limits.driver_channel or limits.concurrent_tasks is None
         if channel is None and ledger is not None and warns and not is_connect(df):
             warn_of_split(df, request.tasks or 1)
@@ -116,7 +116,7 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> Repl
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"
         )
-    # Pickle first, because its error message is clearer than those of the checks below.
+    # Pickle first, because the error message of pickling is clearer than the messages of the checks below.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
     plan, schema = request.plan, request.df.schema
@@ -130,7 +130,7 @@ def _clear_older(replay: ReplayStore) -> None:
     try:
         clear_older(replay)
     except Exception as error:
-        # Old answers do no harm; the next batch tries again to delete them.
+        # Old answers are harmless; the next batch tries again to delete them.
         _LOG.warning(
             "replay store %s: deleting the answers of earlier batches failed (%s); the next batch retries",
             replay.root, error,

@@ -93,7 +93,7 @@ def _dumped(name: str, part: Any) -> bytes:
 
 
 def _held_by(part: Any) -> str:
-    """Return a part of a message that names the variable that cannot be pickled, or ""."""
+    """Return a clause for a message, which names the variable that cannot be pickled, or ""."""
     from pyspark import cloudpickle
 
     code = getattr(part, "__code__", None)

@@ -76,8 +76,8 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     attributes = plan.output()
     output = [attributes.apply(index) for index in range(attributes.size())]
     key = {one.exprId().id() for one in output if one.name() in columns}
-    # It is enough that the shuffle uses a subset of the key's columns, because rows with equal keys are also equal in
-    # the subset.
+    # A shuffle by a subset of the key's columns is sufficient, because rows with equal keys are also equal in the
+    # subset.
     return {one.exprId().id() for one in hashed} <= key
 
 

@@ -1,4 +1,4 @@
-"""Conversion of the caller's arguments to the enriched DataFrame, which is not computed yet."""
+"""Conversion of the caller's arguments to the enriched DataFrame, without computing it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Request:
     ) -> Request:
         """Validate the arguments as far as is possible before a task runs.
 
-        ``leases`` says whether the driver leases parts of the job's limits to the tasks.
+        ``leases``: whether the driver leases parts of the job's limits to the tasks.
 
         Raises:
             InvalidPlanError: when an argument or a combination of arguments is invalid.
@@ -127,7 +127,7 @@ class Request:
 
 
 def mapped(request: Request, task: Task) -> DataFrame:
-    """Return the DataFrame with the columns of the answers and, if requested, of failures and reports."""
+    """Return the DataFrame with the columns for answers and, if requested, for failures and reports."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import BinaryType, StructField, StructType
 

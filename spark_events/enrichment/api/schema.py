@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: The collation that compares text by its bytes; before Spark 4, it is the only one.
+#: The collation that compares strings by their bytes; before Spark 4, it is the only one.
 _BY_BYTES = "UTF8_BINARY"
 
 
@@ -35,7 +35,7 @@ class Output:
         return list(self.spark.names)
 
     def serialised(self) -> bytes:
-        """Return the Arrow schema in a form that other pyarrow versions can read."""
+        """Return the Arrow schema in a format that other pyarrow versions can read."""
         return bytes(self.arrow.serialize())
 
 
@@ -117,10 +117,10 @@ def check_failure_column(df: DataFrame, name: str) -> None:
 
 
 def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:
-    """Check that Spark compares the text in these columns by its bytes, as the enrichment does.
+    """Check that Spark compares the strings in these columns by their bytes, as the enrichment does.
 
     Raises:
-        InvalidPlanError: when one of these columns contains text with another collation.
+        InvalidPlanError: when one of these columns contains strings with another collation.
     """
     for column in columns:
         for collation in _collations(df.schema[column].dataType):
@@ -154,7 +154,7 @@ def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[s
 
 
 def typed(schema: StructType, columns: Iterable[str]) -> list[tuple[str, str]]:
-    """Return columns with their types, as text that is the same in every process."""
+    """Return columns with their types, as a string that is the same in every process."""
     return [(name, schema[name].dataType.json()) for name in columns]
 
 
@@ -213,7 +213,7 @@ def _is_char(kind: DataType) -> bool:
 
 
 def _collations(kind: DataType) -> Iterator[str]:
-    """Yield the collations of all text in a type."""
+    """Yield the collations of all strings in a type."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType):
@@ -244,12 +244,12 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
             "or a dataclass, TypedDict or Pydantic model"
         )
     try:
-        # Creating an empty DataFrame runs Spark's own parser. This public API is the same for classic and Connect
+        # Create an empty DataFrame, which runs Spark's own parser. This public API is the same for classic and Connect
         # sessions of Spark 3.5 and 4.
         return df.sparkSession.createDataFrame([], output).schema
     except Exception as wrong:
         if "char/varchar" in str(wrong):
-            # Spark parses char and varchar, but later raises an internal error for them.
+            # Spark parses char and varchar, but raises an internal error for these types later.
             raise InvalidPlanError(
                 f"output is {output!r}, with type char or varchar; allowed for text: string"
             ) from None

@@ -1,1 +1,1 @@
-"""Work on the driver for a batch: checkpoint, reports, cancellation, replay, limits."""
+"""Driver-side work for a batch: checkpoint, reports, cancellation, replay, limits."""

@@ -1,7 +1,7 @@
 """Driver side of the driver channel, a port over which the driver stops tasks whose calls are no longer needed.
 
-Each batch of ``enrich_batch`` has its own channel while the batch runs. A thread on the driver waits for the batch, and
-stops the batch's tasks when the wait ends. A lazy enrichment has no channel, because no thread waits for its jobs.
+While a batch of ``enrich_batch`` runs, it has its own channel. A thread on the driver waits for the batch; when the
+wait ends, the thread stops the batch's tasks. A lazy enrichment has no channel, because no thread waits for its jobs.
 
 Tasks also report their attempt, so that the driver detects two attempts that may both have stored a result. If the job
 has limits, the tasks lease parts of the limits over this channel.
@@ -35,7 +35,7 @@ _CLOSE_SECONDS = 1.0
 #: Buffer size of a connection whose task requests leases. With a smaller buffer, asyncio would pause reading at each
 #: request.
 _ASKS_BYTES = 1 << 16
-#: Spark kills the tasks of an ended job within four seconds.
+#: After a job has ended, Spark kills its tasks within four seconds.
 _LINGER_SECONDS = 5.0
 
 
@@ -43,9 +43,9 @@ class DriverChannel:
     """An open port and the tasks that are connected to it.
 
     Args:
-        ledger: the limits of the job; None: tasks send nothing after their hello message.
-        hello_seconds: time limit for the hello message, which a task sends with its first packet; the channel then
-            closes the connection.
+        ledger: the limits of the job; None: tasks send no message after their hello message.
+        hello_seconds: time limit for the hello message, which a task sends with its first packet; after this time, the
+            channel closes the connection.
         most_strangers: maximum number of connections that have not sent a hello message; further ones are closed at
             once.
 
@@ -134,7 +134,7 @@ class DriverChannel:
             self._compare(attempt)
             if self._ledger is not None:
                 await self._give_leases(self._ledger, attempt, reader, writer)
-            # A task sends nothing after its hello message, so this read ends only when the connection closes.
+            # A task sends no message after its hello message, so this read ends only when the connection closes.
             while await reader.read(HELLO_BYTES):
                 pass
         finally:
@@ -188,7 +188,7 @@ class DriverChannel:
 def batch_channel(
     df: DataFrame, *, wanted: bool = True, ledger: Ledger | None = None
 ) -> contextlib.AbstractContextManager[DriverChannel | None]:
-    """Return a context manager that opens the channel of one batch, and stops the batch's tasks at the end.
+    """Return a context manager that opens the channel of one batch, and stops the batch's tasks on exit.
 
     The context manager returns None if the driver opens no port.
     """
@@ -199,7 +199,7 @@ def batch_channel(
 
 @contextlib.contextmanager
 def opened_channel(bind: str, host: str, ledger: Ledger | None = None) -> Iterator[DriverChannel | None]:
-    """Open a channel at an address, and stop its tasks at the end; yield None if the port cannot be opened."""
+    """Open a channel at an address, and stop its tasks on exit; yield None if the port cannot be opened."""
     channel = DriverChannel(ledger)
     if not channel.open(bind, host):
         yield None
@@ -229,10 +229,10 @@ def may_have_two_results(
 ) -> bool:
     """Return whether a stored batch may contain two results of one partition.
 
-    With speculation, or when Spark attempts a stage again, it may compute a partition twice at the same time. Both
-    tasks may store their result, on two executors, and a reader uses one of the two. Spark assumes that the results are
-    equal, but calls of external services can make them differ. In local mode, a partition has only one location, so
-    this check runs on clusters only.
+    With speculation, or when Spark retries a stage, Spark may compute a partition twice at the same time. Both tasks
+    may store their result, on two executors, and a reader uses one of the two. Spark assumes that the results are
+    equal, but calls to external services may return different results. In local mode, a partition has only one
+    location, so this check runs on clusters only.
 
     Counting the stored blocks is not enough, because the older attempt may store its result later, or in place of a
     replica.
@@ -241,7 +241,7 @@ def may_have_two_results(
         session: the Spark session of the batch.
         rdd: the stored RDD (a Java object).
         copies: the expected number of copies of every partition.
-        reports: the reports of its tasks.
+        reports: the reports from its tasks.
         channel: the channel to which tasks have connected; some tasks may not have reached it.
     """
     if channel is not None and channel.repeated:
@@ -256,7 +256,7 @@ def may_have_two_results(
     try:
         return _most_blocks(session, rdd) > copies
     except Exception:
-        # Spark does not document this method. If it fails, return True, because an unnecessary copy does no harm.
+        # Spark does not document this method. If the call fails, return True, because an unnecessary copy is harmless.
         return True
 
 

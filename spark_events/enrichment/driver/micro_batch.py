@@ -30,8 +30,8 @@ class MicroBatch:
         batch: the number of the batch.
         run: Spark's id of this run of the query, or "" if unknown; it changes at a restart.
         spark_query: Spark's id of the query, or "" if unknown; ``query`` may be a name from the caller instead.
-        streams: whether a Spark query runs the batch. A batch job may also pass a query and a number, but it has no
-            next batch.
+        streams: whether a Spark query runs the batch. A batch job may also pass a query and a number, but has no next
+            batch.
     """
 
     query: str

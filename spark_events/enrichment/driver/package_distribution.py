@@ -1,4 +1,4 @@
-"""Ship this package to executors that lack it, once per Spark application or Connect session."""
+"""Ship this package to executors on which it is missing, once per Spark application or Connect session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parents[2]
 _lock = threading.Lock()
-#: Applications and sessions that have the package. The references are weak, so stopped sessions disappear.
+#: Applications and sessions that have received the package. The references are weak, so stopped sessions disappear.
 _shipped: weakref.WeakSet[Any] = weakref.WeakSet()
 _folder: tempfile.TemporaryDirectory[str] | None = None
 _archive: Path | None = None
@@ -31,7 +31,7 @@ def ship(df: DataFrame) -> None:
     The driver's version of the package overrides the version that is installed on the executors.
     """
     if not _PACKAGE.is_dir():
-        return  # --py-files has shipped the archive from which the driver imports the package to the executors too
+        return  # the driver imports the package from an archive that --py-files has also shipped to the executors
     session = df.sparkSession
     if is_connect(df):
         with _lock:
@@ -67,7 +67,7 @@ def archive() -> Path:
 
 
 def _zipped(package: Path) -> bytes:
-    """Return the zip of the package; equal files give equal bytes."""
+    """Return the zip of the package; equal files produce equal bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as made:
         _add(made, package, "spark_events")

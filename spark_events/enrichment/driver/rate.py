@@ -1,4 +1,4 @@
-"""Limits of a job: the driver leases them to the tasks, or divides them among concurrent tasks."""
+"""Limits of a job, which the driver leases to the tasks or divides among concurrent tasks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _AS_MANY_AS_IT_LIKES = 2**31 - 1
 _EXECUTORS = 2
 #: Pattern of a local cluster's master, with the number of workers and the cores of each worker.
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
-#: A task whose first wait is longer than this, in seconds, looks like a task that hangs; log a warning.
+#: If a task's first wait is longer than this, in seconds, log a warning, because the task would appear to hang.
 _LONG_SECONDS = 10.0
 
 
@@ -80,7 +80,8 @@ _ledgers: LruCache[Ledger] = LruCache()
 _ledgers_lock = threading.Lock()
 #: Number of task slots of each Connect server, by session id.
 _connect_slots: dict[str, int] = {}
-#: Number of rows of the DataFrame whose default number of partitions gives the slots of a Connect server.
+#: Number of rows of the DataFrame whose default number of partitions shows the number of task slots of a Connect
+#: server.
 _PROBE_ROWS = 100_000
 
 
@@ -91,7 +92,7 @@ def limits_of(plan: Plan) -> JobLimits:
 
 
 def ledger_of(plan: Plan, calls: str) -> Ledger:
-    """Return the ledger of the job's limits; ``calls`` is the digest of the function."""
+    """Return the ledger for the job's limits; ``calls`` is the digest of the function."""
     limits = limits_of(plan)
     with _ledgers_lock:
         return _ledgers.get((calls, limits), lambda: Ledger(limits))
@@ -105,7 +106,7 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
     Args:
         df: the DataFrame in call order.
         plan: the plan.
-        given: the caller's number.
+        given: the number that the caller specified.
         leases: whether the driver leases the limits to the tasks that reach its port; an unknown number is then
             replaced by the current number of slots.
     """
@@ -138,7 +139,7 @@ def _slots_of_connect(df: DataFrame) -> int:
 
 
 def names_of_limits(plan: Plan) -> list[str]:
-    """Return the names of the job-wide limits that a plan has."""
+    """Return the names of a plan's job-wide limits."""
     names = {"rate_limit": plan.rate_limit, "budget": plan.budget, "max_in_flight_job": plan.max_in_flight_job}
     return [name for name, value in names.items() if value is not None]
 
@@ -173,8 +174,9 @@ def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
 def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool = True) -> int | None:
     """Return the number of tasks that run concurrently, or None if it is unknown.
 
-    If the caller gave a number, the function returns it. Otherwise, the result is the number of the cluster's task
-    slots, including slots that may still be added. If the number of partitions is known and smaller, it is the result.
+    If the caller specified a number, the function returns this number. Otherwise, the result is the number of the
+    cluster's task slots, including slots that may still be added. If the number of partitions is known and smaller, it
+    is the result.
     """
     if given is not None:
         return given
@@ -195,9 +197,9 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
 def _slots(df: DataFrame) -> tuple[int | None, bool]:
     """Return the task slots of all executors that may run, and whether this number is an upper bound.
 
-    More executors may be added, because a batch may begin while few are running: at the start of an application, while
-    Spark replaces a lost executor, or after dynamic allocation has removed idle executors. None means that Spark sets
-    no limit.
+    More executors may be added later, because few executors may be running when a batch begins: at the start of an
+    application, while Spark replaces a lost executor, or after dynamic allocation has removed idle executors. None
+    means that Spark sets no limit.
     """
     scala = df.sparkSession.sparkContext._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()

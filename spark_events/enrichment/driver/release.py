@@ -1,4 +1,4 @@
-"""Release of the data that settled batches store, at the query's next batch and when the query ends."""
+"""Release of the data that a settled batch stores, at the query's next batch or when the query ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Held:
         self._watched: set[str] = set()
 
     def begin(self, df: DataFrame, batch: MicroBatch) -> None:
-        """Register a batch that starts an enrichment, and release the data of the query's earlier batch."""
+        """Register a batch that starts an enrichment, and release the data of the query's previous batch."""
         if not _is_followed(batch):
             return
         with self._lock:
@@ -78,7 +78,7 @@ class Held:
             self._watched.discard(_run(batch))
             holding = self._holding.get(query)
             if holding is None or holding[0].run != batch.run:
-                # The query has been restarted, so the registered functions belong to the new run.
+                # The query was restarted, so the registered functions belong to the new run.
                 return
             del self._holding[query]
             committed = self._committed.pop(query, [])
@@ -87,7 +87,7 @@ class Held:
             _all(committed)
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
-        """Wait for the end of the query in a thread; a listener instead would call Python from Spark's own thread."""
+        """Wait in a thread until the query terminates. A listener would instead call Python from Spark's own thread."""
         if is_connect(df):
             return
         try:
@@ -120,7 +120,7 @@ class Held:
 
 
 def _is_followed(batch: MicroBatch) -> bool:
-    """Return whether the batch's data will be released at the query's next batch or at its end."""
+    """Return whether the batch's data will be released at the query's next batch or when the query terminates."""
     return batch.streams and bool(batch.query) and batch.batch is not None
 
 

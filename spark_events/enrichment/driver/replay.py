@@ -31,7 +31,7 @@ def check_store(root: str, *, shared: bool) -> None:
     """Check on the driver, before any call, that the replay store is usable.
 
     Args:
-        root: the address of the store.
+        root: the path or URI of the store.
         shared: whether executors and the driver have the same local folders.
 
     Raises:
@@ -95,7 +95,7 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
 
 
 def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
-    """Warn once per batch if the store has answers of other definitions, but no answer of this definition."""
+    """Warn once per batch if the store contains answers for other definitions, but no answer for this definition."""
     run = (store.root, batch.query, batch.run, store.batch)
     try:
         found = answers_of_others(store, {folder for *owner, folder in list(_definitions) if tuple(owner) == run})
@@ -114,11 +114,11 @@ def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
 
 
 def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
-    """Count the batch's answers of other definitions, by folder; empty if this definition has answers.
+    """Count the batch's answers for other definitions, by folder; empty if there are answers for this definition.
 
     Args:
         store: the replay store of this definition.
-        known: folders of the batch's other enrichments.
+        known: folders of other enrichments of the batch.
 
     Raises:
         OSError: when the store cannot be read.
@@ -131,9 +131,7 @@ def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
 
 
 def clear_older(store: ReplayStore) -> None:
-    """Delete the answers of earlier batches, which are committed, because a query starts a batch only after their
-    commit.
-    """
+    """Delete the answers of earlier batches, which are committed: a query starts a batch only after committing them."""
     system, root = open_store(store.root)
     for folder in _folders(system, f"{root}/{store.query_folder}"):
         if folder.base_name.isdigit() and int(folder.base_name) < store.batch:

@@ -78,7 +78,7 @@ def enrichment_event(
     Args:
         name: the name of the function.
         batch: the identity of the batch.
-        reports: the reports of its partitions.
+        reports: the reports from its partitions.
         seconds: duration from the first call to the last, measured on the driver.
         error: the error that fails the batch, or None.
         budget: the budget of the calls, or None.
@@ -104,7 +104,7 @@ def enrichment_event(
     if limited := Counter({cause: round(1000 * spent) for cause, spent in total["limited"].items()}):
         attributes["spark.enrich.limited_by"] = json.dumps(dict(limited.most_common()))
     if types:
-        # Use one JSON text, because many backends index each attribute name.
+        # Use one JSON string, because many backends index each attribute name.
         attributes["spark.enrich.failures_by_type"] = json.dumps(dict(types.most_common(_TYPES_IN_EVENT)))
     if query := batch.spark_query or batch.query:
         attributes["spark.streaming.query.id"] = query
@@ -125,7 +125,7 @@ def enrichment_event(
 
 
 def post(df: DataFrame, event: dict[str, Any]) -> bool:
-    """Post an event to Spark's listener bus, after the events that Spark has posted before.
+    """Post an event to Spark's listener bus, behind the events that Spark has already posted.
 
     Returns:
         Whether the event was posted; always False with Connect and without the listener's jar.

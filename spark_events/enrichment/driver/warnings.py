@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Logged warnings, by application and text. A stream starts its enrichments in every micro-batch, and must not repeat
-#: them.
+#: Logged warnings, by application and message. A stream starts its enrichments in every micro-batch, and must not
+#: repeat them.
 _logged: set[tuple[str, str]] = set()
 
 
@@ -71,7 +71,7 @@ def _of_speculation(df: DataFrame) -> Iterator[str]:
 
 
 def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
-    """Without worker reuse, the state of a worker process is lost at the end of each task."""
+    """Without worker reuse, the state of a worker process is lost when a task ends."""
     if not _is(df, "spark.python.worker.reuse", "false"):
         return
     kept = {
@@ -88,7 +88,7 @@ def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
 
 
 def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
-    """Warn of the timeout after which Spark removes executors that store data; by default, there is no timeout."""
+    """Warn about the timeout after which Spark removes executors that store data; by default, there is no timeout."""
     key = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
     timeout = _setting(df, key)
     is_local = (_setting(df, "spark.master") or "").partition("[")[0] == "local"
