@@ -40,11 +40,11 @@ class Definition:
             tasks of this process share them.
         answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
             types are needed because a request contains only values, and 1, 1.0 and true are equal.
-        resource: digest of the function that opens the resource; the key of the open resource.
+        resource: digest of the function that opens the resource; the key under which the open resource is stored.
         batch: identity of this run of this micro-batch, different in a replay. It is the key of the circuit breaker, so
             that later tasks of this process know that the destination is down.
-        stored: digest like ``answers``, but of the names of functions instead of their code, so that it is the same in
-            every driver process. It is part of the keys of a shared cache.
+        stored: like ``answers``, but a digest of the names of functions instead of their code, and therefore the same
+            in every driver process. It is part of the keys of a shared cache.
     """
 
     calls: str
@@ -71,7 +71,7 @@ def assemble(
 ) -> Pool:
     """Create the pool of one run; must run on the loop.
 
-    ``began`` is the time at which the task began; ``codec`` is for a shared cache.
+    ``began`` is the time at which the task began; ``codec`` is used only for a shared cache.
     """
     limit = None
     if rate is not None:
@@ -104,7 +104,7 @@ def assemble(
     if plan.coalesce_by is not None or plan.cache is not None:
         memory = cache = None
         if plan.coalesce_by is not None:
-            # Keep at most as many answers as the buffer has rows. Equal requests that are further apart make another
+            # Keep at most as many answers as the buffer has rows. Equal requests that are further apart cause another
             # call.
             memory = AnswerCache(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
         kept = plan.cache

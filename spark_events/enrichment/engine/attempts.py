@@ -41,9 +41,10 @@ _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
 #: Longest pause of a row whose destination is busy with other rows, if the latency is unknown; in seconds.
 _BUSY_SECONDS = 1.0
-#: Wait for the rate, in seconds, from which on the rate counts as the limit of the calls in flight.
+#: If an attempt waits for the rate at least this long, in seconds, the rate counts as the factor that limits the calls
+#: in flight.
 _NO_WAIT = 0.001
-#: The same value for the wait for a lease, which includes a round trip to the driver.
+#: The same threshold for the wait for a lease, which includes a round trip to the driver.
 _LEASE_WAIT = 0.02
 
 
@@ -68,12 +69,12 @@ class CallAttempts:
         share: awaited before each attempt; None: the job has no limits.
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
-        allowed: receives rejections because of the rate, and spaces attempts after the first one.
+        allowed: receives rejections because of the rate; after the first rejection, spaces the attempts.
         window: receives other rejections and timeouts.
 
     Attributes:
         resized: called when the window has changed.
-        stopping: returns whether the run is ending, which explains a cancellation.
+        stopping: returns whether the run is shutting down, which explains a cancellation.
         refusal: the reason why no further attempts are made; None while attempts are made.
     """
 
@@ -152,7 +153,7 @@ class CallAttempts:
         Args:
             slot: the worker that made the attempt.
             call: the call.
-            error: the exception that the attempt raised; None: it returned, but too late.
+            error: the exception that the attempt raised; None: the attempt returned a result, but too late.
         """
         await self._forget(slot)
         answer = await self._after(slot, call, error)
@@ -202,7 +203,7 @@ class CallAttempts:
                 if isinstance(last, EndError) and last.kind == "timeout":
                     # The call waited because the destination had rejected it, so report the rejection as the reason.
                     last = failed
-                # Pauses double, so the last pause may take up to half of the time.
+                # Pauses double, so the last pause may take up to half of the available time.
                 if self.breaker is not None and self._counts.answers == answers and elapsed > 0.4 * self._total:
                     self.breaker.give_up(f"it rejected all calls for {elapsed:.0f} s", failed.cause)
             return failure_of(last, call.attempt, elapsed)
@@ -241,7 +242,7 @@ class CallAttempts:
         self.leave(slot, answered=True)
 
     def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
-        """Classify the end of an attempt, count it, and report it to the gate and the breaker."""
+        """Classify the outcome of an attempt, count the attempt, and report the outcome to the gate and the breaker."""
         if slot.abandoned:
             return AbandonedError()
         if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
@@ -310,7 +311,7 @@ class CallAttempts:
         self.leave(slot, answered=verdict.answered)
 
     def spend(self, slot: Slot, answer: Any) -> None:
-        """Count the usage of an answered attempt; it is then no longer in flight."""
+        """Count the usage of an answered attempt, and record that the attempt is no longer in flight."""
         share, grant = self.share, slot.grant
         assert share is not None
         assert grant is not None
@@ -377,7 +378,8 @@ class CallAttempts:
                 held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():
-                # The gate has released the call after the end of the run; its row has already been returned as failed.
+                # The gate has released the call after the run ended; the call's row has already been returned as
+                # failed.
                 raise asyncio.CancelledError
             if self.gate.lets(slot.passed):
                 return held
@@ -396,7 +398,7 @@ class CallAttempts:
         return waited
 
     def _return_grant(self, slot: Slot) -> None:
-        """Return the permission of an attempt that will not start."""
+        """Release the permission for an attempt that will not start."""
         if slot.grant is not None:
             assert self.share is not None
             self.share.give_back(slot.grant)
@@ -416,7 +418,7 @@ class CallAttempts:
             return None
         pause = back_off(self._retry, call.attempt)
         if verdict.throttled and self._counts.answers:
-            # The destination can accept the call again as soon as other calls have ended.
+            # The destination can accept the call again as soon as other calls are complete.
             wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
             pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
@@ -437,8 +439,8 @@ class CallAttempts:
     def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
         """Return the error; for a cancellation during a wait, return the error that explains it.
 
-        The engine cancels a wait at a timeout, when the destination is down, and at the end of the run. If other code
-        has cancelled it, the row fails; otherwise the row would never end.
+        The engine cancels a wait after a timeout, when the destination is down, and when the run ends. If other code
+        cancelled the wait, the row fails; otherwise the row would never be settled.
         """
         if not isinstance(error, asyncio.CancelledError):
             return error
@@ -452,7 +454,7 @@ class CallAttempts:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
             return self.refused()
-        # The cancellation ended a wait and not an attempt: total_timeout has passed.
+        # The cancellation interrupted a wait and not an attempt, because total_timeout has passed.
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 
 

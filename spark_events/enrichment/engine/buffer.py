@@ -14,14 +14,14 @@ SAMPLE = 64
 _MEMORY = 256
 #: Limits of a size measurement: nesting depth, and items per container. Other items count with the mean size.
 _DEEP, _MANY = 6, 32
-#: If less than this fraction of the allowed rows is free, the buffer counts as full.
+#: If the free part of the allowed rows is below this fraction, the buffer counts as full.
 _SHARES = 8
 
 
 class RowBuffer:
     """Rows and bytes that a run holds, compared with the plan's limits.
 
-    A row without an answer already counts with the mean size of an answer, because its answer cannot be refused later.
+    A row without an answer counts with the mean size of an answer, because its answer cannot be refused later.
 
     Args:
         rows: the allowed number of rows.
@@ -49,7 +49,7 @@ class RowBuffer:
         self.allowed_rows = rows
         self._allowed_bytes = size
         self._bytes = 0
-        # Passing a smaller chunk between threads would cost more than it gains.
+        # Passing a smaller chunk between threads would cost more than the parallelism saves.
         self._least = max(1, rows // _SHARES)
         self._last = 1
         self._answer = 0.0

@@ -57,7 +57,7 @@ class Groups:
         """Do nothing, because groups do not depend on each other."""
 
     def flush(self) -> None:
-        """Release all added rows for calls; the last group may be smaller."""
+        """Release all added rows for calls, even if the last group is smaller."""
         self._flushed = len(self._rows)
         self._count()
 

@@ -1,4 +1,4 @@
-"""Rows in the engine: chunks, calls for one row or several, and the context of a call."""
+"""Rows in the engine: chunks, calls for one or several rows, and the context of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "Part", "RowBatch
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Chunk:
-    """Rows that enter and leave the engine together: an Arrow batch, or a slice of an Arrow batch.
+    """Rows that are admitted and returned together: an Arrow batch, or a slice of an Arrow batch.
 
     The buffer counts whole chunks, so large Arrow batches should be sliced; slices cost nothing. The rows are stored as
     columns, because one object with five fields per row would cost more than the whole pool.
@@ -28,7 +28,7 @@ class Chunk:
         requests: the hashable request of each row, for coalescing and the cache; None: neither is used.
         known: answers from an earlier run, by index; these rows are not called.
         failed: failures of rows that cannot be called, by index; disjoint from ``known``.
-        tag: any object of the caller; the engine does not use it.
+        tag: any object; the engine passes it back to the caller unchanged.
     """
 
     rows: Sequence[Any]
@@ -43,7 +43,7 @@ class Chunk:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Part:
-    """Rows that leave the engine before the other rows of their chunk.
+    """Rows that are returned before the other rows of their chunk.
 
     Attributes:
         chunk: the chunk.
@@ -64,7 +64,7 @@ class RowBatch:
     The loop's thread changes this object; the caller's thread reads ``left``.
 
     Attributes:
-        open: the indices of the rows that have not left the engine; used by the caller's thread only.
+        open: the indices of the rows that are not returned yet; used by the caller's thread only.
     """
 
     __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "open", "rows")
@@ -173,7 +173,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The row's key, equal in all attempts of the call and of the task, and in a replay of the batch.
+        """The row's key, equal in all attempts of the call, in all attempts of the task, and in a replay of the batch.
 
         Raises:
             InvalidPlanError: when the call is for several rows. Their grouping depends on timing, so a key of the whole

@@ -1,4 +1,4 @@
-"""Errors of client libraries, recognised by type name and code, because each library may be missing."""
+"""Errors raised by client libraries, recognised by type name and code, because each library may be missing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ class Verdict:
     Attributes:
         retryable: whether another attempt may succeed.
         timeout: whether no answer arrived in time.
-        throttled: whether the destination rejected the call because it receives too many; the row is held, and the
-            attempt does not count.
-        crowded: whether it rejected the call because too many are in flight; otherwise too many arrive per second.
+        throttled: whether the destination rejected the call because it receives too many calls; the row is held, and
+            the attempt does not count.
+        crowded: whether the destination rejected the call because too many calls are in flight; otherwise too many
+            arrive per second.
         outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
         answered: whether the destination answered, so that it is not down.
-        unreachable: whether there was no connection, or the connection broke or gave no answer.
-        retry_after: seconds that the destination asks to wait, at most one day; None if it does not ask.
+        unreachable: whether no connection existed, or the connection broke or returned no answer.
+        retry_after: pause that the destination requests, in seconds, at most one day; None if it does not request a
+            pause.
     """
 
     retryable: bool
@@ -40,7 +42,7 @@ DOWN: Final = Verdict(retryable=True, outage=True, unreachable=True)
 SILENT: Final = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)
 BUSY: Final = Verdict(retryable=True, throttled=True, answered=True)
 FINAL: Final = Verdict(retryable=False)
-#: The destination asks for the call to be repeated: another transaction has won, or another server has taken over.
+#: The destination asks the client to repeat the call: another transaction has won, or another server has taken over.
 _AGAIN = Verdict(retryable=True, answered=True)
 _REJECTED = Verdict(retryable=False, answered=True)
 #: The destination answered that the call took too long.
@@ -56,7 +58,7 @@ _TYPES: dict[tuple[str, str], Verdict] = {
         ("httpx httpcore httpx2 httpcore2", "TimeoutException", SILENT),
         ("httpx httpcore httpx2 httpcore2", "NetworkError ProxyError RemoteProtocolError", DOWN),
         ("aiohttp", "ServerTimeoutError", SILENT),
-        # By its class, this is a connection error, but it is permanent: a retry finds the same certificate.
+        # This error has the class of a connection error, but is permanent: a retry receives the same certificate.
         ("aiohttp", "ClientConnectorCertificateError", FINAL),
         ("aiohttp", "ClientConnectionError ClientPayloadError", DOWN),
         ("requests", "ConnectTimeout Timeout", SILENT),
@@ -99,7 +101,7 @@ _GRPC_CODES = {
     "RESOURCE_EXHAUSTED": BUSY,
     "DEADLINE_EXCEEDED": SILENT,
 }
-#: Codes of MongoDB for a shutdown, an election or a lost connection between its servers.
+#: MongoDB's codes for a shutdown, an election or a lost connection between its servers.
 _MONGO_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}
 _AWS_THROTTLING = {
     "BandwidthLimitExceeded", "EC2ThrottledException", "LimitExceededException", "PriorRequestNotComplete",
@@ -108,9 +110,10 @@ _AWS_THROTTLING = {
     "TransactionInProgressException",
 }  # fmt: skip
 _AWS_TIMEOUTS = {"RequestTimeout", "RequestTimeoutException"}
-#: Texts of psycopg's errors that have no SQLSTATE: the server refused the login, and a retry would get the same answer.
+#: Messages of psycopg's errors without an SQLSTATE: the server refused the login, and a retry would receive the same
+#: answer.
 _NO_LOGIN = ("password authentication failed", "no password supplied")
-#: Text of RESOURCE_EXHAUSTED for a message above the size limit of a client or server.
+#: Message of RESOURCE_EXHAUSTED if a request or response exceeds the size limit of a client or server.
 _TOO_LARGE = "message larger than max"
 #: Code or type of a 429 that waiting cannot resolve, because the account has no credit.
 _NO_CREDIT = "insufficient_quota"
@@ -122,7 +125,7 @@ def families(error: BaseException) -> list[tuple[str, str]]:
 
 
 def by_type(error: BaseException) -> Verdict | None:
-    """Return the verdict for a known type of a client library, or None."""
+    """Return the verdict for a client library's known error type, or None."""
     return next((_TYPES[family] for family in families(error) if family in _TYPES), None)
 
 
@@ -138,7 +141,7 @@ def by_code(error: BaseException) -> Verdict | None:
 
 
 def _of_grpc(error: Any) -> Verdict | None:
-    with contextlib.suppress(Exception):  # an RpcError of another origin has no code
+    with contextlib.suppress(Exception):  # an RpcError that gRPC itself did not raise has no code
         name = error.code().name
         is_too_large = name == "RESOURCE_EXHAUSTED" and _TOO_LARGE in (error.details() or "")
         return _REJECTED if is_too_large else _GRPC_CODES.get(name, _REJECTED)

@@ -13,7 +13,8 @@ from spark_events.enrichment.plan import Plan
 
 __all__ = ["shortcomings", "used_up"]
 
-#: Share of a client's connections in use from which on the client counts as the limit of the calls in flight.
+#: If at least this share of a client's connections is in use, the client counts as the factor that limits the calls in
+#: flight.
 _NEAR = 0.9
 
 
@@ -55,7 +56,7 @@ def _pool_of(client: Any) -> tuple[str, Any, str]:
     """
     kinds = families(client)
     if ("httpx", "AsyncClient") in kinds or ("httpx2", "AsyncClient") in kinds:
-        # httpx has its limits only in this private attribute, which may be missing in another version.
+        # httpx stores its limits only in this private attribute, which may be missing in another version.
         pool = getattr(getattr(getattr(client, "_transport", None), "_pool", None), "_max_connections", None)
         return "httpx", pool, "httpx.Limits(max_connections=…)"
     if ("aiohttp", "ClientSession") in kinds:

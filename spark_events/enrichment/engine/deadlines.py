@@ -1,7 +1,7 @@
 """One timer for the deadlines of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
 
-Every worker has a slot with the deadline of its current step. A call only sets this number, and the sweeper scans all
-slots at the earliest deadline.
+Every worker has a slot that contains the deadline of its current step. A call only sets this number; the sweeper scans
+all slots at the earliest deadline.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spark_events.enrichment.engine.job_share import Grant
 
 __all__ = ["GRACE_SECONDS", "PoolWorker", "Slot", "Sweeper"]
 
-#: Time in which a cancelled call must end, in seconds; afterwards, the engine abandons the call.
+#: Grace period of a cancelled call, in seconds; afterwards, the engine abandons the call.
 GRACE_SECONDS = 1.0
 #: Minimum and maximum of the scan interval. A scan costs time, but it is also the heartbeat of the loop.
 _LEAST_SECONDS = 0.002
 _MOST_SECONDS = 0.1
-#: If a scan is this late, the loop was blocked.
+#: If a scan is late by this number of seconds, the loop was blocked.
 _STALL_SECONDS = 0.1
 
 
@@ -37,9 +37,10 @@ class Slot:
         deadline: deadline of the current step; infinite: none.
         why: the reason why the engine cancelled the step; None if it did not.
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
-        abandoned: whether the engine no longer waits for the call. If the call ends later, it must not change anything.
+        abandoned: whether the engine no longer waits for the call. If the call returns later, its result must be
+            ignored.
         passed: the gate's token of the attempt.
-        grant: the permission of the attempt by the job's limits; None without such limits.
+        grant: the job's permission for the attempt; None if the job has no limits.
         started: start time of the first attempt.
         attempted: start time of the current attempt.
     """
@@ -93,7 +94,7 @@ class Slot:
 
 
 class PoolWorker(asyncio.Task[None]):
-    """Task of a worker that records cancellations in its slot, because user code may cancel any task."""
+    """A worker's task, which records cancellations in its slot, because user code may cancel any task."""
 
     slot: Slot
 

@@ -16,8 +16,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: error: the function raised; timeout: no answer in time; throttled: the destination rejected the call because it
-#: receives too many (429, 503, 529, Retry-After); result: ``on_result`` accepted no result; circuit-open: it is down;
+#: error: the function raised an exception; timeout: no answer in time; throttled: the destination rejected the call
+#: because it receives too many calls (429, 503, 529, Retry-After); result: ``on_result`` accepted no result;
+#: circuit-open: the destination is down;
 #: resource: the resource cannot be opened; skipped: an earlier row of the same key failed.
 Kind = Literal["error", "timeout", "throttled", "result", "circuit-open", "resource", "skipped"]
 
@@ -36,11 +37,11 @@ class RowFailure:
     Attributes:
         kind: the category of the failure.
         type: the exception's type, with its module unless that is ``builtins``.
-        message: the exception's message, truncated and without credentials and queries of URLs.
+        message: the exception's message, truncated, with credentials and queries removed from URLs.
         attempts: the number of attempts; 0 if the row was never called.
-        elapsed: seconds from the first attempt to the end.
+        elapsed: seconds from the start of the first attempt to the failure.
         retryable: whether the failure may be temporary.
-        where: file, line and function of the user's code that raised; "" if unknown.
+        where: file, line and function of the user's code that raised the exception; "" if unknown.
     """
 
     kind: Kind
@@ -79,7 +80,7 @@ def message_of(error: BaseException) -> str:
 #: Placeholder for the answer of an abandoned call; its row has already been settled.
 ABANDONED: Final = object()
 
-# A subclass of both classes for timeouts, because user code may expect either; since Python 3.11, they are one class.
+# A subclass of both timeout classes, because user code may expect either; since Python 3.11, both are the same class.
 NoAnswerError: type[Exception] = type(
     "TimeoutError", tuple(dict.fromkeys((asyncio.TimeoutError, TimeoutError))), {"__module__": "builtins"}
 )
@@ -96,7 +97,7 @@ class AttemptError(Exception):
 
 
 class EndError(Exception):
-    """Error that ends the call without another attempt."""
+    """Error that fails the call without another attempt."""
 
     def __init__(self, kind: Kind, why: str) -> None:
         super().__init__(why)

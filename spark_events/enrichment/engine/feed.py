@@ -13,7 +13,7 @@ from spark_events.enrichment.engine.failure import RowFailure
 #: Number of rows to count at once, which costs less than counting single rows. `waiting` is too low by less than this
 #: number.
 _BLOCK = 32
-#: A row to call, and its call. The call is None if it has no other row; its object is then created on demand.
+#: A row to call, and its call. The call is None if it contains no other row; its object is created on demand.
 Taken = tuple[RowBatch, int, Call | None]
 #: Function that stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]
@@ -37,7 +37,7 @@ class Feed(Protocol):
         """Return the next call, or None if there is none at the moment."""
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        """Record the end of a call; an abandoned call may still be running."""
+        """Record that a call has been settled; an abandoned call may still be running."""
 
     def flush(self) -> None:
         """Release all rows that are held until more rows arrive, because no more rows will arrive soon."""

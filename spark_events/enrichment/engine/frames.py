@@ -1,4 +1,4 @@
-"""Recognition of the user's own code: not Python's, not an installed library's, not this package's."""
+"""Recognition of the user's own code, as opposed to code of Python, installed libraries and this package."""
 
 from __future__ import annotations
 

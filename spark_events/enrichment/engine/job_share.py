@@ -1,4 +1,4 @@
-"""Share of one task in the job's limits.
+"""One task's share of the job's limits.
 
 A :class:`Ledger`, on the driver or in this process, leases the share to the task.
 """
@@ -46,7 +46,7 @@ class JobShare:
         clock: monotonic time in seconds.
 
     Attributes:
-        lacking: the limiting factor that calls wait for; reported in the statistics.
+        lacking: the limit for which calls wait; reported in the statistics.
         used: sum of the usage of answered attempts; the estimate replaces an unknown usage.
         problem: the reason why the usage of an answer is unknown; "" if every usage is known.
     """
@@ -101,7 +101,7 @@ class JobShare:
             raise
 
     def give_back(self, grant: Grant) -> None:
-        """Return the permission of an attempt that has not started."""
+        """Release the permission for an attempt that has not started."""
         self._correct(grant, 0.0)
         self.ended()
 
@@ -113,9 +113,9 @@ class JobShare:
             self._news.set()
 
     def _has_spare_places(self) -> bool:
-        """Return whether the task should return some of the calls in flight that it may have.
+        """Return whether the task should give back some of its permitted calls in flight.
 
-        The task keeps a few unused ones for its next calls.
+        The task keeps a few unused permissions for its next calls.
         """
         places = self._lease.places
         return places - self._in_flight > places // 8 or not self._in_flight
@@ -127,7 +127,7 @@ class JobShare:
 
         Args:
             grant: the permission of the attempt.
-            answer: the result of the function.
+            answer: the result that the function returned.
             several: whether ``answer`` is a list of one result for each row.
         """
         budget, used = self._budget, grant.cost
@@ -179,7 +179,7 @@ class JobShare:
         try:
             await self._run(lease_for)
         except Exception as error:
-            # After an error of the ledger, let the waiting calls fail; otherwise they would wait forever.
+            # If the ledger raises an error, fail the waiting calls; otherwise they would wait forever.
             for waiting, _ in (*self._again, *self._first):
                 if not waiting.done():
                     waiting.set_exception(error)

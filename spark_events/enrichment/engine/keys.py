@@ -1,4 +1,4 @@
-"""Calls in order for each key; calls of different keys run concurrently (as in FLIP-425 and FLIP-519)."""
+"""Ordered calls per key; calls for different keys run concurrently (as in FLIP-425 and FLIP-519)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.enrichment.engine.feed import Settle, Taken
 
 __all__ = ["HotKey", "HotKeys", "KeyedQueues"]
 
-#: Minimum number of rows of a key that is reported as hot, whatever the number of calls in flight.
+#: A key with fewer rows than this is never reported as hot, whatever the number of calls in flight.
 _LEAST_HOT = 20
 _MOST_NAMED = 10
 
@@ -36,7 +36,7 @@ class KeyedQueues:
         self.waiting = 0
         self._hot = hot
         self._ready: deque[Call] = deque()
-        # Rows that wait, by key, for each key with a row that is ready or in flight. None, the usual case: no second
+        # Rows that wait, by key, for each key with a row that is ready or in flight. None, the usual value: no second
         # row waits.
         self._lanes: dict[Hashable, deque[tuple[RowBatch, int]] | None] = {}
         self._broken: set[Hashable] = set()
@@ -92,7 +92,7 @@ class KeyedQueues:
             del self._lanes[key]
             return
         self.held -= 1
-        # Put the key first in the queue, because the key with the most rows determines the end of the batch.
+        # Put the key first in the queue, because the key with the most rows determines when the batch is complete.
         self._ready.appendleft(Call(*lane.popleft()))
         self.waiting += 1
 

@@ -35,7 +35,7 @@ LEASE_SECONDS = 1.0
 _SLOT = 0.25
 #: A window has at least this many calls; for low rates, it is therefore longer than a minute.
 _LEAST_CALLS = 10
-#: Maximum credit that an idle job accumulates, in seconds of the limit.
+#: Maximum credit that an idle job accumulates, as seconds of the limit.
 _BURST_OF_CALLS, _BURST_OF_AMOUNT = 0.1, 1.0
 #: Polling interval for up to ten waiting workers, and maximum time until an answer, in seconds.
 _TICK, _LONGEST = 0.02, 0.25
@@ -140,7 +140,7 @@ class _Window:
     Args:
         limit: maximum sum of the grants within a period.
         period: length of the period, in seconds.
-        burst: maximum saved-up credit, in seconds of the limit.
+        burst: maximum accumulated credit, as seconds of the limit.
         now: the current time.
     """
 
@@ -167,9 +167,9 @@ class _Window:
         """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
 
         The waiting workers share the credit that has accrued since the last grants. A grant may exceed the credit; the
-        next grant then waits longer. ``reserved`` is an amount for another worker, which this grant must not delay.
-        Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire, because
-        throughput would be lost while a large call waits.
+        next grant then waits longer. ``reserved`` is an amount for another worker, whose grant must not be delayed by
+        this one. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire,
+        because throughput would be lost while a large call waits.
         """
         while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
             del self._granted[next(iter(self._granted))]
@@ -189,7 +189,7 @@ class _Window:
         return granted
 
     def _remainder(self, used: float, reserved: float) -> float:
-        """Return the part of the used amount that still counts at the time when the reserved amount fits."""
+        """Return the part of the used amount that will still count when the reserved amount fits."""
         for amount in self._granted.values():
             if used + reserved <= self._limit:
                 break
@@ -297,7 +297,7 @@ class Ledger:
     def _amounts(self, worker: Hashable, ask: Ask, sharers: int, now: float) -> tuple[int, float, str]:
         """Return the granted calls, their amount, and the limiting factor.
 
-        The ledger reserves budget for the first call of the longest-waiting worker. Otherwise small calls of other
+        The ledger reserves budget for the first call of the longest-waiting worker. Otherwise small calls by other
         workers would use up the budget, and a large call would never start.
         """
         calls, amount = ask.calls, ask.amount
@@ -333,7 +333,7 @@ class Ledger:
         if fair > ask.held:
             free = self._places - sum(self._held.values()) + self._held[worker]
             fair = self._held[worker] = max(ask.held, min(fair, free))
-        # If the share of a worker has shrunk, others can use the difference after the worker reports its smaller
+        # If a worker's share has shrunk, other workers can use the difference after this worker reports its smaller
         # number.
         return fair
 

@@ -1,10 +1,10 @@
 """Limits on attempts: the gate before a destination, and the rate limit.
 
 The gate stays closed as long as the destination requests (``Retry-After``), and then opens gradually. If hundreds of
-calls resumed at once, the destination would reject them again until they have no attempts left. Therefore one call goes
-first. Each answered call admits two more, up to half of the number that was too many last time; from there, the number
-grows by one per round. This is TCP's slow start and congestion avoidance. A circuit breaker that probes with one call
-works in the same way, so it uses the same gate.
+calls resumed at once, the destination would reject them again until their attempts are exhausted. Therefore one call
+goes first. Each answered call admits two more, up to half of the number that was too high last time; beyond this, the
+number grows by one per round. This is TCP's slow start and congestion avoidance. A circuit breaker that probes with one
+call works in the same way, so it uses the same gate.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class RateLimit:
 
     Each attempt reserves the next free time and sleeps until then (the generic cell rate algorithm without bursts). On
     a busy machine, sleeps end late, so that attempts could bunch. Therefore the limit stores the actual start times of
-    the last second, and an attempt that would exceed the rate waits longer. The limit outlives tasks. Times that an
-    ended task has reserved but not used are returned, so that the next task does not wait for them.
+    the last second, and an attempt that would exceed the rate waits longer. The limit outlives tasks. Times that a task
+    has reserved but not used are released when the task ends, so that the next task does not wait for them.
 
     A rate applies to one task slot of the cluster. The tasks of a slot run one after another, each in any free worker
     process. Therefore this process may not know the previous task's attempts. Each task waits one interval from its own
@@ -44,7 +44,8 @@ class RateLimit:
         self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
 
     def begin(self, moment: float) -> None:
-        """Record the start of a task, in time of ``clock``; its first attempt starts at least one interval later.
+        """Record the start of a task, in seconds of ``clock``; the task's first attempt starts at least one interval
+        later.
 
         Each task must call this method; otherwise its first attempt may directly follow the last attempt of the
         previous task.
@@ -98,8 +99,8 @@ class Gate:
             Whether the gate was open until now; False if it was already closed.
         """
         if crowded and self._allowed:
-            # Count only once per opening, because further rejections of calls from the same opening say nothing
-            # new.
+            # Count only once per opening, because further rejections of calls from the same opening contain no new
+            # information.
             self._threshold = max(1.0, self._allowed / 2)
             self._allowed = 0.0
         now = self._clock()
@@ -163,7 +164,7 @@ class Gate:
             waiting = self._again or self._first
             if not waiting:
                 if self._inside == 0 or self._allowed >= 2:
-                    # No attempt is waiting any more.
+                    # No attempt is waiting.
                     self.is_open = True
                     self._allowed = 0.0
                 return

@@ -47,17 +47,17 @@ class BackgroundLoop:
         return self._thread.ident
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the loop; call from another thread."""
+        """Run a coroutine on the loop; must be called from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def end(self) -> None:
-        """End the loop and its thread without waiting; only the owner may call this, from any thread."""
+        """Stop the loop and its thread without waiting; only the owner may call this method, from any thread."""
         self._closing = True
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.loop.stop)
 
     def close(self, timeout: float) -> None:
-        """End the loop and wait up to ``timeout`` seconds for its thread, which a call may block."""
+        """Stop the loop and wait up to ``timeout`` seconds for its thread, which a call may block."""
         self.end()
         self._thread.join(timeout)
 
@@ -76,7 +76,9 @@ _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """End all loops at exit: a loop in C that wakes up after the interpreter is finalized would crash with SIGSEGV."""
+    """Stop all loops at exit: a loop implemented in C that wakes up after the interpreter is finalized would crash with
+    SIGSEGV.
+    """
     # In a forked process, the threads of the parent do not exist.
     ours = [one for one in _running if one._thread.is_alive()]
     for one in ours:
@@ -86,7 +88,7 @@ def _end_all() -> None:
 
 
 async def _leave_it(timeout: float | None = None) -> None:
-    """Replace ``shutdown_default_executor`` with a function that does nothing; the threads end with the process."""
+    """Replacement for ``shutdown_default_executor`` that does nothing; the threads end with the process."""
 
 
 def _new_loop() -> tuple[asyncio.AbstractEventLoop, str]:

@@ -1,7 +1,7 @@
 """Fixed pool of workers that store results by index.
 
-A sliding window would stop at one slow call at its front. Here, a worker that has finished continues with the next row,
-whatever the state of earlier rows. Only the buffer limits how far the worker gets ahead.
+A sliding window would stop at one slow call at its front. In this pool, a worker that has finished a row continues with
+the next row, whatever the state of earlier rows. Only the buffer limits how far workers run ahead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 #: Number of rows after which a worker yields to the loop. Calls that return immediately would never yield.
 _TURN = 64
-#: Time that a partial group waits for more rows while no other call runs, in seconds.
+#: Time that a partial group waits for more rows if no other call is running, in seconds.
 _LINGER_SECONDS = 0.05
 
 
@@ -59,7 +59,7 @@ class Pool:
 
     Args:
         plan: concurrency and timeouts.
-        name: the name of the function, for messages.
+        name: the function's name, for messages.
         attempts: handles calls whose first attempt fails or has to wait.
         counts: the counters of the run.
         signals: callbacks of the engine.
@@ -86,7 +86,7 @@ class Pool:
         self.stopping = False
         self.admitted = 0
         self._window = attempts.window
-        #: Number of workers that must end, because the window allows fewer.
+        #: Number of workers that must end, because the window allows fewer workers.
         self._surplus = 0
         self._sampled = 0.0
         self._clock = clock
@@ -167,7 +167,7 @@ class Pool:
             self._employ()
 
     def refuse(self, failure: RowFailure) -> None:
-        """Make no further calls: cancel the calls in flight, and fail all other rows at once."""
+        """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
         self._attempts.refusal = failure
         now = self._clock()
         for slot in list(self._slots):
@@ -367,7 +367,7 @@ class Pool:
                 self._left()
 
     def _settle(self, call: Call, answer: Any, *, abandoned: bool = False) -> None:
-        """Store the result of a call for each of its rows, and report its end to the feed."""
+        """Store the result of a call for each of its rows, and report the call's completion to the feed."""
         failure = answer if isinstance(answer, RowFailure) else None
         if isinstance(call, GroupCall):
             for batch, index, one in call.answers if failure is None else call.all_failed(failure):
@@ -386,7 +386,9 @@ class Pool:
             batch.settle(index, answer)
 
     def _abandon(self, slot: Slot) -> None:
-        """Settle and replace a call that did not end after its cancellation; it would occupy its slot forever."""
+        """Settle and replace a call that did not end after its cancellation; otherwise it would occupy its slot
+        forever.
+        """
         call = slot.call()
         slot.abandoned = True
         self._slots.discard(slot)
@@ -409,7 +411,7 @@ class Pool:
             failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
         if len(self._uncancellable) > self._window.size and self._attempts.refusal is None:
-            # As many abandoned calls are running as are allowed in total. Further calls would only harm the destination
+            # The number of running abandoned calls has reached its limit. Further calls would only harm the destination
             # and this process.
             why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"
             self.refuse(RowFailure("timeout", "TimeoutError", f"{why}; it must not swallow CancelledError"))

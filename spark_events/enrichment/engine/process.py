@@ -87,7 +87,7 @@ class Process:
         self.background.close(_CLOSING_SECONDS)
 
     def close_unused(self) -> None:
-        """Close the resources that no task uses; a later task will open its resource again."""
+        """Close the resources that no task uses; a later task opens its resource again."""
         self._close_resources(used=False)
 
     def _close_resources(self, *, used: bool) -> None:
@@ -95,7 +95,7 @@ class Process:
         try:
             closing.result(_CLOSING_SECONDS)
         except Exception:
-            # Ignore errors of a resource, because the process ends anyway.
+            # Ignore errors raised by a resource, because the process exits anyway.
             closing.cancel()
 
 
@@ -116,11 +116,11 @@ def current_process() -> Process:
 def _set_apart() -> None:
     """Exclude existing objects, mainly modules, from garbage collection; has an effect once per process.
 
-    To the collector, waiting answers look like a growing heap, so it would scan all objects again each time. In a
-    measurement, these scans took a quarter of the time per row and paused all calls in flight for 50 ms.
+    The garbage collector treats waiting answers as a growing heap and would scan all objects each time. In a
+    measurement, these scans took a quarter of the time per row, and paused all calls in flight for 50 ms.
     """
     if gc.get_freeze_count() == 0:
-        gc.collect()  # otherwise current garbage would never be freed
+        gc.collect()  # otherwise garbage that exists now would never be freed
         gc.freeze()
 
 
@@ -141,7 +141,7 @@ def close_unused() -> None:
 
 
 def _close() -> None:
-    """Close the state at interpreter exit; Spark's workers exit without this step."""
+    """Close the state at interpreter exit. Spark's workers exit without calling this function."""
     global _process
     with _lock:
         process, _process = _process, None

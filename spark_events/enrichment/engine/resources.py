@@ -1,6 +1,6 @@
 """Resources such as clients and connection pools: opened once per worker process and closed after an idle time.
 
-Spark ends its workers with ``os._exit`` or a signal, so no exit handler can close resources. If a task is known to be
+Spark's workers exit through ``os._exit`` or a signal, so no exit handler can close resources. If a task is known to be
 the last task of its process, all resources are closed when the task ends.
 """
 

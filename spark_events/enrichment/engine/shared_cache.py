@@ -1,6 +1,6 @@
 """Store of answers that worker processes share.
 
-If the store fails or is slow, the engine calls the service; no row fails for this reason. Lookups run one after
+If the store fails or is slow, the engine calls the service, so no row fails because of the store. Lookups run one after
 another, so that calls start in the order in which their rows were admitted. While a lookup waits for the store, calls
 for the rows of earlier chunks run. Writes that wait for the store are sent together.
 """
@@ -35,10 +35,10 @@ _MOST_PENDING = 10_000
 
 
 class Codec(Protocol):
-    """Conversion of requests to keys and of answers to bytes; each method may raise."""
+    """Conversion of requests to keys and of answers to bytes; each method may raise an exception."""
 
     def key(self, request: Hashable) -> str:
-        """Return a text that is the same in every process for equal requests."""
+        """Return a string that is the same in every process for equal requests."""
 
     def encode(self, answer: Any) -> bytes:
         """Return the answer as bytes."""
@@ -49,7 +49,7 @@ class Codec(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Pause:
-    """Period during which a worker process does not access a store that has failed."""
+    """Period after a failure of the store during which a worker process does not access the store."""
 
     until: float = 0.0
 
@@ -60,9 +60,9 @@ class SharedCache:
     Args:
         cache: the store, the time limit and the lifetime of answers.
         definition: the digest of everything, except the request, that determines an answer.
-        codec: a function that returns the conversion; may raise.
+        codec: a function that returns the conversion; may raise an exception.
         resources: holds the open store between tasks.
-        pause: the pause that all runs of this process with this store share.
+        pause: the pause, shared by all runs of this process that use this store.
         counts: the counters of the run.
         deliver: receives each looked-up batch, the found answers by index, and the indices without an answer.
         clock: monotonic time in seconds.

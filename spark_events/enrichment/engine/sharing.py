@@ -1,4 +1,4 @@
-"""Shared calls of equal requests: calls in flight, answers of the batch, and cached answers."""
+"""Sharing of calls between equal requests: calls in flight, answers of the batch, and cached answers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class Sharing:
         self._followers: dict[Hashable, list[tuple[RowBatch, int]]] = {}
 
     def admit(self, batch: RowBatch, indices: Sequence[int]) -> list[int]:
-        """Return the rows that must be called; the other rows have an answer or wait for one."""
+        """Return the rows that must be called; the other rows already have an answer, or wait for the answer of another
+        row.
+        """
         requests = batch.chunk.requests
         assert requests is not None
         needed = []

@@ -1,9 +1,9 @@
 """Counters of an engine, as plain data that can be merged over tasks and batches.
 
 Latencies are counted in sixteen linear buckets each time the latency doubles, as in HdrHistogram, so a quantile is
-accurate to 3.2 %. The number of a bucket is the first 16 bits of a double: its exponent and four bits of its mantissa.
-C code assigns thousands of durations to buckets at once. Computing a logarithm for each duration would cost more than
-all other work of the engine.
+accurate to 3.2 %. The number of a bucket is the first 16 bits of the duration as a double: the exponent and four bits
+of the mantissa. C code assigns thousands of durations to buckets at once. Computing a logarithm for each duration would
+cost more than all other work of the engine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
     return 0.0
 
 
-#: Sorting this many durations into buckets takes a fraction of a millisecond, during which every call waits.
+#: Assigning this many durations to buckets takes a fraction of a millisecond, during which every call waits.
 _MOST_DURATIONS = 1024
 
 
@@ -67,8 +67,9 @@ class EngineCounts:
     Attributes:
         rows: admitted rows.
         retries: attempts after the first attempt of a call.
-        timeouts: attempts that the engine or the client found to be not answered in time.
-        throttled: attempts that the destination rejected because it receives too many (429, 503, 529, Retry-After).
+        timeouts: attempts that were not answered in time, according to the engine or the client.
+        throttled: attempts that the destination rejected because it receives too many calls (429, 503, 529,
+            Retry-After).
         gate_closed: how often a Retry-After closed the gate.
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.
@@ -84,8 +85,8 @@ class EngineCounts:
         failures: failed rows by type of their last failure.
         kinds: failed rows by kind.
         blocked: seconds for which the loop was blocked, by code line.
-        unreachable: attempts that reached no destination, or got no answer from it.
-        hints: tasks by warning about the user's resource.
+        unreachable: attempts that did not reach the destination, or received no answer from it.
+        hints: number of tasks by warning about the user's resource.
         windows: seconds by size of the window.
         limited: seconds by the cause that limited the calls in flight, see :func:`counted`.
         usage: total usage of answered attempts, in units of the budget.
@@ -145,7 +146,7 @@ class EngineCounts:
 
     @property
     def only_unreachable(self) -> bool:
-        """Whether there were attempts, and none of them was answered."""
+        """Whether there were attempts but none was answered."""
         return 0 < self.unreachable == self.begun - self.flying
 
     def stood_still(self, where: str, seconds: float) -> None:
@@ -164,9 +165,9 @@ _TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "win
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
     """Return the counters of one engine; durations are in seconds.
 
-    While the engine runs, the values are from nearly the same time. ``latency`` has the number of attempts by bucket,
-    ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line, and ``hot_keys`` the
-    rows by the key's ``repr``. ``limited`` has the seconds by the cause that limited the calls in flight: the
+    While the engine runs, the values are from nearly the same time. ``latency`` contains the number of attempts by
+    bucket, ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line, and ``hot_keys``
+    the rows by the key's ``repr``. ``limited`` contains the seconds by the cause that limited the calls in flight: the
     destination (``service``), the user's ``rate_limit``, ``budget``, ``max_in_flight`` or ``max_in_flight_job``, or too
     few rows (``upstream``).
     """

@@ -29,7 +29,7 @@ class NotAcceptedError(Exception):
 class InvalidAnswerError(NotAcceptedError):
     """Error: the result of a call does not fit the output, and ``on_invalid`` asks for another attempt."""
 
-    # Name of the failure, the same as for invalid answers that are not retried.
+    # Type name in the failure, the same as for invalid answers that are not retried.
     __module__, __qualname__ = "builtins", "OutputError"
 
 
@@ -37,7 +37,7 @@ _TOO_MANY = 429
 #: 529 is used by Anthropic and others for an overloaded service.
 _OVERLOADED = {503, 529}
 _THROTTLED = {_TOO_MANY, *_OVERLOADED}
-#: With Retry-After, these statuses mean an overload: of a gateway, or GitHub's secondary limit.
+#: With Retry-After, these statuses indicate an overloaded gateway or GitHub's secondary rate limit.
 _THROTTLED_IF_ASKED = {403, 502, 504}
 #: A gateway gave up waiting for a service; the service may only be slow.
 _GATEWAY_TIMEOUT = 504
@@ -51,7 +51,7 @@ _RESETS = "x-ratelimit-reset"
 #: Remaining calls and seconds of a limit in a RateLimit header, in the current draft, ``"hour";r=0;t=30``, and in
 #: earlier drafts, ``limit=100, remaining=0, reset=30``.
 _IETF = (re.compile(r"^r=(\d+)$|^remaining=(\d+)$"), re.compile(r"^t=(\d+)$|^reset=(\d+)$"))
-#: From this value on (a time in 2001), a number is seconds since 1970 and not a duration.
+#: A number of at least this value (a time in 2001) is seconds since 1970 and not a duration.
 _FIRST_EPOCH = 1e9
 #: Durations in Go's format: ``6m0s``, ``20ms``.
 _DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
@@ -97,13 +97,13 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
     Args:
         error: the exception that the attempt raised.
         retry: the user's policy; None: no retries.
-        wall: returns seconds since 1970, for a Retry-After that is a date.
+        wall: returns seconds since 1970; used if Retry-After is a date.
     """
     if isinstance(error, NotAcceptedError):
         return Verdict(retryable=True, answered=True)
     nature = _nature(error, wall)
     if retry is None or not isinstance(error, Exception):
-        # CancelledError, SystemExit and KeyboardInterrupt ask for an end and not for a retry.
+        # CancelledError, SystemExit and KeyboardInterrupt request termination and not a retry.
         return dataclasses.replace(nature, retryable=False)
     if retry.on is None:
         return nature
@@ -180,7 +180,7 @@ def _metadata(error: BaseException) -> dict[str, Any]:
 
 
 def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
-    """Return the seconds that a response asks to wait; None if no header contains a valid value.
+    """Return the pause that a response requests, in seconds; None if no header contains a valid value.
 
     Services send rate-limit headers with every response, so these headers count only with status 429.
     """
@@ -208,8 +208,8 @@ def _headers(error: BaseException) -> dict[str, str]:
 def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
     """Return the seconds until a limit in the ``x-ratelimit-reset`` headers is reset, or None.
 
-    A service may have several limits, for example of requests and of tokens. If some limits are exhausted according to
-    their ``remaining`` header, the latest reset of these limits counts. Otherwise, the earliest reset of all limits
+    A service may have several limits, for example for requests and for tokens. If some limits are exhausted according
+    to their ``remaining`` header, the latest reset of these limits counts. Otherwise, the earliest reset of all limits
     counts.
     """
     exhausted: list[float] = []
@@ -241,9 +241,9 @@ def _ietf(headers: Mapping[str, str]) -> float | None:
 
 
 def _moment(value: str | None, wall: Callable[[], float]) -> float | None:
-    """Return the seconds until a time; None if the text is invalid.
+    """Return the seconds until a time; None if the string is invalid.
 
-    The time is given as seconds, a duration, a date, or seconds since 1970.
+    The string contains seconds, a duration, a date, or seconds since 1970.
     """
     number = _number(value)
     if number is not None:

@@ -25,13 +25,13 @@ OnBlocked = Callable[[str, float], None]
 
 
 class Watch:
-    """Thread that checks whether one call occupies the loop all the time; it checks only while there are listeners.
+    """Thread that checks whether a single call occupies the loop continuously; active only while there are listeners.
 
-    It is not enough that the loop makes no iterations, because on a busy machine this also happens without a blocking
+    A loop without iterations is not sufficient evidence, because on a busy machine this also happens without a blocking
     call.
 
     Args:
-        background: the loop. Its user calls :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
+        background: the loop. Code on the loop must call :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
     """
 
     def __init__(self, background: BackgroundLoop) -> None:
@@ -67,7 +67,7 @@ class Watch:
         self._beat = time.monotonic()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closed = True
         self._wanted.set()
 
@@ -88,7 +88,8 @@ class Watch:
             # Do not report an import: a client library is imported once per process, in the loop's thread.
             holder = None
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
-            # No call is running, or another call than before, so the loop makes progress, even if slowly.
+            # No call is running, or a different call than at the last check, so the loop makes progress, even if
+            # slowly.
             self._entry = None if holder is None else holder.entry
             self._since = time.monotonic()
             self._looks = 0

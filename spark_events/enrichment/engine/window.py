@@ -2,10 +2,10 @@
 
 The measure is the goodput of a full window: its size, times the share of answered calls, divided by their latency. A
 window is compared with a slightly larger or smaller window. If a larger window hardly increases the goodput, calls
-queue at the destination. If it decreases the goodput, the destination is overloaded. The comparison needs no knowledge
-about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
+queue at the destination. If a larger window decreases the goodput, the destination is overloaded. The comparison needs
+no knowledge about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
 
-Calls of other processes hide the effect of this window: with a quarter of all calls, its share of the goodput grows
+Calls by other processes hide the effect of this window: with a quarter of all calls, its share of the goodput grows
 even when the destination is overloaded. Therefore the increase of the goodput that a larger window needs rises with the
 signs of an overload: a latency above the lowest latency so far, or rejections.
 """
@@ -18,15 +18,16 @@ from spark_events.enrichment.settings import Auto
 
 __all__ = ["Window"]
 
-#: A round has at least this number of calls, and at least one window of calls. With noisy latencies, it has at most
-#: this number of windows.
+#: Minimum number of calls in a round, which also contains at least one window of calls; with noisy latencies, maximum
+#: number of windows in a round.
 _LEAST_CALLS, _MOST_WINDOWS = 12, 12
-#: Share of the calls, the fastest ones, that counts. The slower calls are the tail, whose causes are not a queue.
+#: Share of the fastest calls, from which the mean latency is computed. The slower calls are the tail, which is not
+#: caused by queueing.
 _COUNTED = 0.75
 #: The gain of a window is the growth of the goodput relative to the growth of the window, both as logarithms. These are
 #: the minimum gains for a larger window: without and with full signs of an overload, and for a further growth at once.
 _PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
-#: From this gain on, the latency counts as independent of the window.
+#: With at least this gain, the latency counts as independent of the window.
 _NO_EFFECT = 0.9
 #: Growth of the stored lowest latency, if a smaller window does not lower a high latency.
 _FORGETS = 1.5
@@ -37,7 +38,7 @@ _SLOW, _SLOW_SECONDS, _MANY_REJECTED = 1.5, 0.005, 0.05
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
 #: Largest step after successful steps.
 _CHAINED_STEP = 0.45
-#: Lower bound of a mean latency in seconds, because calls may return immediately.
+#: Lower bound for the mean latency in seconds, because calls may return immediately.
 _RESOLUTION = 1e-6
 #: A step has at least the size of this multiple of the standard error of the latency.
 _SIGNIFICANT = 3.0
@@ -63,7 +64,7 @@ class Window:
         latencies: seconds of answered calls of the current round.
         need: number of answered calls that complete the current round.
         latency: mean seconds of the fastest calls of the latest round; 0 before the end of the first one.
-        is_idle: whether the calls in flight had a limit other than the window during this round.
+        is_idle: whether something other than the window limited the calls in flight during this round.
     """
 
     def __init__(self, bounds: Auto) -> None:
@@ -78,13 +79,14 @@ class Window:
         #: Size, cost and overload of the window with which the current round is compared; None if the round is no
         #: trial.
         self._other: tuple[int, float, float] | None = None
-        #: Logarithm of the seconds of a call, and the share of rejections, in the last round without a trial.
+        #: Logarithm of the latency of a call in seconds, and the share of rejections, in the last round without a
+        #: trial.
         self._cost: float | None = None
         self._is_bad = 0.0
         self._lowest = math.inf
         #: Size of the next trial as a logarithm, its direction, and whether all trials so far were successful.
         self._step, self._direction, self._starting = _MOST_STEP, 1, True
-        #: Rounds without a trial: wanted number, and number so far. Number of consecutive trials without success.
+        #: Rounds without a trial: target number, and number so far. Number of consecutive unsuccessful trials.
         self._rest = self._rested = self._failed = 0
         self._set(self.size)
 

@@ -1,4 +1,4 @@
 """Entry point of a task in Spark's Python workers: conversion from Arrow to the engine and back.
 
-The code runs in the task's thread.
+The code of this package runs in the task's thread.
 """

@@ -191,8 +191,7 @@ class AnswerWriter:
         try:
             return self._values(row, answer, failures)
         except Exception as error:
-            # A user-defined mapping raised an error. Omit the text of the error from the message, because it may
-            # contain the value.
+            # A user-defined mapping raised an error. Omit the error's message, because it may contain the value.
             kind = type(answer).__name__
             failures[row] = _misfit(f"the function returned {kind}, whose values cannot be read: {type_of(error)}")
             return self._nothing
@@ -219,7 +218,7 @@ class AnswerWriter:
                 if self._null_below(index, array) is None:
                     return array
         except pa.ArrowCapacityError:
-            # Each answer alone may still fit.
+            # Each single answer may still fit.
             if len(values) > 1:
                 raise
         except Exception:
@@ -258,14 +257,15 @@ def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         array = pa.array(values, kind)
     except pa.ArrowTypeError:
-        # Each value alone may fit: in one array, Arrow accepts either tuples or dictionaries for structs, but not both.
+        # Each single value may fit: in one array, Arrow accepts either tuples or dictionaries for structs, but not
+        # both.
         turn = by_name(kind)
         if turn is None:
             raise
         array = pa.array([None if value is None else turn(value) for value in values], kind)
     if isinstance(array, pa.ChunkedArray):
-        # Beyond 2 GiB, pyarrow splits text and bytes into chunks, but raises an error for types that contain text or
-        # bytes.
+        # Beyond 2 GiB, pyarrow splits strings and bytes into chunks, but raises an error for types that contain strings
+        # or bytes.
         raise pa.ArrowCapacityError("more than one array holds")
     return array
 

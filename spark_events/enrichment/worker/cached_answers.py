@@ -115,5 +115,5 @@ def _pairs(value: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
-    """Convert a scalar of numpy to a value of Python."""
+    """Convert a numpy scalar to a Python value."""
     return value.item()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-#: Environment variable of pyspark.daemon. It says whether this process runs further tasks, which it does not after a
-#: failed task.
+#: Environment variable of pyspark.daemon. It shows whether this process runs further tasks; after a failed task, it
+#: does not.
 _REUSED = "SPARK_REUSE_WORKER"
 
 #: Unpickled plans of this process, by their pickled bytes. Unpickling a plan for every task would create a new
@@ -31,7 +31,7 @@ _MOST_PLANS = 16
 #: Limit for the total size of the pickled plans. If a function references a table, every change of the table adds a
 #: plan, and each plan is in memory twice. The latest plan is kept even if it exceeds the limit.
 _MOST_BYTES = 64 << 20
-#: Text that occurs in the pickle of every function that references a Spark accumulator.
+#: Bytes that occur in the pickle of every function that references a Spark accumulator.
 ACCUMULATOR = b"_deserialize_accumulator"
 
 
@@ -43,14 +43,14 @@ class Mapper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Enrich the batches of one partition; runs in Spark's task thread."""
-        # Measure the time before the imports, which take a second in a new process. The wait for the rate limit
-        # includes this second.
+        # Measure the time before the imports, which take about a second in a new process, so that the wait for the rate
+        # limit includes this second.
         began = time.monotonic()
         from spark_events.enrichment.engine.process import close_unused, current_process
         from spark_events.enrichment.worker.partition import Partition
 
-        # Call this after the imports and before this task creates objects, because it excludes all existing objects
-        # from garbage collection.
+        # Call this function after the imports and before this task creates objects, because it excludes all existing
+        # objects from garbage collection.
         current_process()
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)

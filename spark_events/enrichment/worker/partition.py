@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from spark_events.enrichment.worker.replay import Recording
     from spark_events.enrichment.worker.task import Task
 
-#: Maximum number of rows in a chunk. For each chunk, two threads have to wake each other, which costs as much as
-#: calling a few hundred rows.
+#: Maximum number of rows in a chunk. For each chunk, two threads must wake each other, which costs as much as calling a
+#: few hundred rows.
 _MOST_ROWS = 4_000
 #: The buffer counts whole chunks, so chunks must be small enough for the buffer to hold `_CHUNKS` of them. A limit in
 #: rows does not make chunks smaller than `_LEAST_ROWS`.
@@ -83,7 +83,7 @@ class Partition:
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with their answers; the last batch is held until it can carry the report."""
+        """Yield the batches with their answers; hold the last batch until the report can be added to it."""
         held: pa.RecordBatch | None = None
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:
@@ -132,7 +132,7 @@ class Partition:
             batch = self._with_names(given)
             start = 0
             while start < batch.num_rows:
-                # The estimate of an answer's size improves with each chunk.
+                # Each chunk improves the estimate of an answer's size.
                 rows = _together(self._plan, batch, self._engine.answer_size)
                 chunk = batch.slice(start, max(1, min(rows, self._engine.room)))
                 start += chunk.num_rows

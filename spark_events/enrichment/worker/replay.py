@@ -1,10 +1,10 @@
-"""Stored answers of a batch that is not committed yet, so that its replay makes only the missing calls.
+"""Stored answers of an uncommitted batch, so that the replay of the batch makes only the missing calls.
 
 The answers are files in a file system that pyarrow supports and that the executors share:
 ``<root>/<query>/<batch>/<output>/*.arrow``. A file appears only when it is complete. If the store cannot be written or
-read, no task fails; the calls are made again. Each definition (function, version, output and columns) has its own
-folder, so answers of different definitions never mix. Within the folder, the key of an answer contains all values on
-which the answer depends.
+read, no task fails, but calls are repeated. Each definition (function, version, output and columns) has its own folder,
+so answers of different definitions never mix. Within the folder, the key of an answer contains all values on which the
+answer depends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_events.enrichment.worker.rows import BatchSlice
 from spark_events.enrichment.worker.values import named, or_each
 
 _KEY = "__key"
-#: Maximum time until an answer is in the store, in seconds.
+#: Maximum time until an answer is stored, in seconds.
 _FLUSH_SECONDS = 1.0
 _FLUSH_ROWS = 10_000
 #: Function that converts the engine's answers to columns, and returns the failed rows.
@@ -43,13 +43,13 @@ class ReplayStore:
     """Location of the stored answers of one enrichment of one batch.
 
     Args:
-        root: the address of a folder, ``file:///…``, ``hdfs://…``, ``s3://…``, or a path.
+        root: the URI of a folder, ``file:///…``, ``hdfs://…``, ``s3://…``, or a path.
         query: the id or name of the query.
         batch: the number of the batch.
         function: the name of the function.
         version: ``replay_version``.
         output: the schema of the answers, serialised.
-        columns: names and types of the columns on which an answer depends, as text.
+        columns: names and types of the columns on which an answer depends, as a string.
     """
 
     root: str
@@ -68,12 +68,14 @@ class ReplayStore:
 
     @property
     def query_folder(self) -> str:
-        """Query's name as the name of a folder. Dots are escaped, because "." and ".." would lead out of the store."""
+        """The query's name, as a valid name for a folder. Dots are escaped, because "." and ".." would lead out of the
+        store.
+        """
         return urllib.parse.quote(self.query, safe="").replace(".", "%2E")
 
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
-        """Yield a recording with the stored answers; the recording stores new answers, however the task ends."""
+        """Yield a recording with the stored answers; the recording stores new answers even if the task fails."""
 
         def opened() -> tuple[fs.FileSystem, str]:
             system, root = open_store(self.root)
@@ -87,7 +89,7 @@ class ReplayStore:
 
 
 class Recording:
-    """Access of one task to the store.
+    """One task's access to the store.
 
     The task adds the answers of returned rows. A thread adds the answers of chunks that are not returned yet.
     """

@@ -1,7 +1,7 @@
 """Files of the replay store.
 
-The store only saves calls, so a task continues without the files that it cannot write or read. The task records a
-message for each error, and the driver logs the messages.
+The store only avoids repeated calls, so a task continues without the files that it cannot write or read. The task
+records a message for each error, and the driver logs the messages.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ROWS = re.compile(r"-(\d+)\.arrow$")
 
 
 def open_store(root: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of an address, and the path within the file system.
+    """Return the file system of a URI or path, and the path within the file system.
 
     Raises:
-        ValueError: when the address is invalid or names no folder (pyarrow's own error is also a ValueError).
+        ValueError: when the URI is invalid or names no folder (pyarrow's own error is also a ValueError).
         OSError: when the file system cannot be reached.
     """
     system, path = fs.FileSystem.from_uri(root)
@@ -48,7 +48,7 @@ class AnswerFiles:
     """The answer files of one task.
 
     Args:
-        root: the store's address, for messages.
+        root: the store's URI, for messages.
         opened: opens the folder of the files.
         partition: the number of the task's partition.
         schema: the schema of all files.
@@ -118,7 +118,8 @@ class AnswerFiles:
             system.move(f"{path}.part", path)
         except Exception as error:
             self._failures += 1
-            # Use the folder's path instead of the file's. The messages of all tasks are then equal, and logged once.
+            # Use the folder's path instead of the file's, so that the messages of all tasks are equal and are logged
+            # once.
             why = f"{type(error).__name__}: {error}".replace(path, folder)
             self._unwritten = f"replay store {self._root} cannot be written, so answers are not stored: {why}"
             with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Report of a task about its partition; the task sends the report in the partition's last row.
+"""A task's report about its partition, sent in the partition's last row.
 
 Therefore only tasks whose results Spark uses are counted. An accumulator would also count lost attempts, and Connect
 has no accumulators.

@@ -56,7 +56,7 @@ def _digest(scope: str, values: Iterable[Any]) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Return text that is the same for equal values in every Python version and session time zone."""
+    """Return a string that is the same for equal values in every Python version and session time zone."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.timezone.utc).isoformat()
     if isinstance(value, datetime.date | datetime.time):
@@ -64,7 +64,7 @@ def canonical(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{canonical(name)}:{canonical(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list) and _NUMBERS.issuperset(map(type, value)):
-        # Fast path, with the same result, for lists of hundreds of numbers such as embeddings.
+        # Fast path with the same result, for lists of hundreds of numbers such as embeddings.
         return f"[{','.join(map(repr, value))}]"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(canonical, value)) + "]"
@@ -115,7 +115,7 @@ class RowReader:
 
 def _values_or_failures(array: pa.Array, name: str, failures: dict[int, RowFailure]) -> list[Any]:
     def failed(one: pa.Array, row: int, error: Exception) -> None:
-        # Omit the error's own text, because it may contain the value.
+        # Omit the error's message, because it may contain the value.
         years = "timestamps and dates of the years 1 to 9999, in UTC and in their time zone"
         allowed = "text in UTF-8" if isinstance(error, UnicodeError) else years
         message = f"column {name!r} ({one.type}) has a value that Python cannot represent; allowed: {allowed}"

@@ -109,7 +109,7 @@ class _List:
     element: Check | None
 
     def all_fit(self, values: Sequence[Any]) -> bool:
-        # Reject text, which Arrow would treat as the list of its characters.
+        # Reject strings, which Arrow would treat as lists of characters.
         if not _none_is(values, (str, bytes)):
             return False
         element = self.element
@@ -182,7 +182,7 @@ def _first(check: Check, values: Any) -> str | None:
 
 
 def _has_twins(value: Any) -> bool:
-    """Return whether pairs contain a key twice; Spark accepts such a map, but finds only one of its values."""
+    """Return whether pairs contain a duplicate key; Spark accepts such a map, but finds only one of the values."""
     if value is None or isinstance(value, Mapping):
         return False
     keys = [hashable(key) for key, _ in value]
@@ -197,13 +197,13 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return lambda values: _none_is(values, (bool,))
     if pa.types.is_string(kind):
-        # Arrow would accept UTF-8 bytes as text, and text as bytes.
+        # Arrow would accept UTF-8 bytes as a string, and a string as bytes.
         return lambda values: _none_is(values, _BYTES)
     if pa.types.is_binary(kind):
         return lambda values: _none_is(values, (str,))
     if pa.types.is_date(kind):
-        # A datetime would lose its time of day. Arrow would convert any object with __int__, even of numpy, to days
-        # since 1970.
+        # A datetime would lose its time of day. Arrow would convert any object with __int__, even numpy objects, to
+        # days since 1970.
         return lambda values: _none_is(values, (datetime.datetime,)) and _all_are(values, (datetime.date, pa.Scalar))
     if pa.types.is_duration(kind):
         return lambda values: _all_are(values, (datetime.timedelta, pa.Scalar))
@@ -218,7 +218,7 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
 
 
 def _are_whole(values: Sequence[Any]) -> bool:
-    """Return whether all values are None, or integers of Python or numpy; Arrow would truncate floats and decimals."""
+    """Return whether all values are None, or Python or numpy integers; Arrow would truncate floats and decimals."""
     # Check this first: pa.infer_type inspects containers, and a container that contains itself would crash the process.
     if not _none_is(values, (list, tuple, dict, set, frozenset)):
         return False

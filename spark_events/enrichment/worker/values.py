@@ -22,7 +22,7 @@ _PLAIN: dict[pa.DataType, Any] = {
     pa.float32(): "f",
     pa.float64(): "d",
 }
-#: Errors of pyarrow for timestamps and dates that Python's calendar lacks, and for invalid text.
+#: Errors raised by pyarrow for timestamps and dates that Python's calendar lacks, and for invalid strings.
 _UNREADABLE = (OverflowError, ValueError)
 #: Time zone offsets as Java writes them, including ``GMT+5`` and ``UTC+05:30``. Offsets with seconds do not match.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
@@ -83,7 +83,7 @@ def named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, s
 def or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any]) -> list[Any]:
     """Return all values; if the bulk conversion fails, convert the values one by one.
 
-    ``instead`` is called for each value whose conversion raises.
+    ``instead`` is called for each value whose conversion raises an exception.
     """
     with contextlib.suppress(*_UNREADABLE):
         return values_of(array)
@@ -145,7 +145,7 @@ def _mapped_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 
 
 def _bare_type(kind: pa.DataType) -> pa.DataType:
-    """Replace timestamps with microseconds, dates with days since 1970, and text with bytes."""
+    """Replace timestamps with microseconds, dates with days since 1970, and strings with bytes."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
