@@ -44,16 +44,16 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
-#: Maximum number of events in one call of the dispatcher; less than a mailbox holds.
+#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity.
 _SLICE = 128
 #: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
 #: priority can displace other events.
 _MAX_WEIGHT = 1024
 #: Share of the shutdown time that is reserved for the final report.
 _REPORT_SHARE = 0.1
-#: Part of the driver's shutdown wait for the steps after the last acknowledgement, in seconds.
+#: Part of the driver's shutdown wait that is reserved for the steps after the last acknowledgement, in seconds.
 _EXIT_SECONDS = 0.1
-#: Pause after an error in a timer of the translator, in seconds.
+#: Pause after an error in one of the translator's timers, in seconds.
 _CLOCK_SECONDS = 60.0
 #: Name of the metrics exporter in the delivery counters; not a valid name for a reporter.
 _METRICS = "(metrics)"
@@ -91,12 +91,12 @@ class DriverSession:
         answers: receives acknowledgements and other answers to the driver.
         is_driver_gone: returns whether the driver has died; called if the source closes without a goodbye message.
         own: factories, by name, of reporters that are not configured by settings.
-        choose: selects the settings to use, from those that the driver sends.
+        choose: selects the settings to use from the settings that the driver sends.
         log: handler of this process's log lines; None: the session does not change logging.
         first_sequence: number of the first event, unless the driver sends a higher one.
-        strict: raise if a reporter's settings are unusable, instead of disabling that reporter.
-        amend: adds this process's knowledge of the driver's Python to the record of the application's end, and to
-            inspections.
+        strict: if a reporter's settings are unusable, raise an error instead of disabling the reporter.
+        amend: adds data about the driver's Python process to inspections and to the record that the application has
+            ended.
 
     Attributes:
         driver: process id of the driver; 0 if unknown.
@@ -169,7 +169,7 @@ class DriverSession:
         settings = Settings(self._choose(given))
 
         def keep_log() -> None:
-            # Reading the settings has imported third-party modules, and their log lines may quote secrets.
+            # Reading the settings has imported third-party modules, whose log lines may quote secrets.
             if self._log is not None:
                 self._log.hide = settings.confidence().hide
                 self._log.connect()
@@ -283,7 +283,7 @@ class DriverSession:
         self._source.wake()
 
     def _follow_up(self) -> None:
-        """Report lost earlier runs; if this run has ended, record its end."""
+        """Report lost earlier runs; if this run has ended, record this."""
         while self._lost_before:
             self._dispatch([Entry(self._record, self._lost_before.popleft())])
         if self._translator.application_is_over:
@@ -339,7 +339,7 @@ class DriverSession:
         return self._skip(record)
 
     def _look_for_predecessors(self, start: ApplicationStart) -> None:
-        # A Spark Connect client does not know how the application ends, because it has no driver.
+        # A Spark Connect client does not learn how the application ends, because it has no driver.
         if self.driver:
             self._predecessors.begin(start)
 
@@ -434,13 +434,13 @@ class DriverSession:
         dispatcher.begin_drain()
         settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
         if self._report_breakers():
-            # Drain the breaker events too. Otherwise a reporter without a backlog would appear late.
+            # Drain the breaker events too; otherwise a reporter without a backlog would count as late.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
         if _METRICS in settled:
-            # The last metrics include the delivery of the final report.
+            # The last export of metrics includes the delivery of the final report.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 4, settled)
         dispatcher.stop(deadline)
         self._acknowledge()
@@ -472,7 +472,7 @@ class DriverSession:
     def _report_breakers_before(self) -> None:
         """Report the circuit breakers of the previous sidecar as closed.
 
-        These breakers ended together with that process, so no other event reports that they are closed.
+        These breakers ceased to exist together with that process, so no other event reports them as closed.
         """
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]

@@ -36,7 +36,7 @@ class SparkEventsError(Exception):
 
 
 class ConfigError(SparkEventsError):
-    """Invalid settings; the message has one sentence per problem."""
+    """Invalid settings; the message contains one sentence per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -51,11 +51,11 @@ class InvalidEventError(SparkEventsError, ValueError):
 
 
 class InvalidChoiceError(SparkEventsError, ValueError):
-    """Invalid event filter or timeout; the message has the argument, the value and the allowed values."""
+    """Invalid event filter or timeout; the message contains the argument, the value and the allowed values."""
 
 
 class InvalidPlanError(SparkEventsError, ValueError):
-    """Invalid enrichment; the message has the argument, the value and the allowed values."""
+    """Invalid enrichment; the message contains the argument, the value and the allowed values."""
 
 
 class EnrichmentError(SparkEventsError):
@@ -100,7 +100,7 @@ class ReporterProcessError(SparkEventsError):
 
 
 class SessionError(SparkEventsError, RuntimeError):
-    """The Spark session does not support the request; the message has the reason and a remedy."""
+    """The Spark session does not support the request; the message contains the reason and a remedy."""
 
 
 class StreamStoppedError(SessionError):
@@ -139,7 +139,7 @@ class ThrottledError(SparkEventsError):
         retry_after: seconds until the next attempt, at most one hour.
 
     Raises:
-        TypeError: ``retry_after`` is not a number of seconds, but for example the text of a header.
+        TypeError: ``retry_after`` is not a number of seconds but, for example, a header's string.
     """
 
     def __init__(self, message: str, retry_after: float) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-#: Time that cancelled tasks have to finish, in seconds.
+#: Time limit for cancelled tasks to finish, in seconds.
 _UNWIND_SECONDS = 0.25
 
 

@@ -34,7 +34,7 @@ from spark_events.translate.incidents.config import URL
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
 _LOG = logging.getLogger(__name__)
-#: Time after which a slow constructor is logged, in seconds. All events wait for the constructor.
+#: Time after which a slow constructor is logged, in seconds; all events wait for the constructor.
 _SLOW_SECONDS = 3.0
 _SLOW = "reporter %s: its constructor has not returned for %g s, and all events wait for it; move slow calls to open()"
 _NO_HEARTBEATS = (
@@ -45,7 +45,7 @@ _NO_HEARTBEATS = (
 _ONE_RECORD = 64
 
 
-#: An empty value means the default, as for Spark's own keys, so a template may list the key without a value.
+#: An empty value means the default, as for Spark's own keys, so that a template may list the key without a value.
 _PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing", lambda given: given or None)
 
 
@@ -192,8 +192,8 @@ def build(
         application: name of the application, which identifies the spools of an earlier process. None: no spooling.
         own: factories, by name, of reporters that are not configured by settings; these reporters are always active.
         on_read: called after all settings are read and before the first reporter is created.
-        driver: id of the driver process, which restarts this process if it ends unexpectedly; 0: unknown.
-        strict: raise if a reporter is unusable.
+        driver: id of the driver process, which restarts this process if it exits unexpectedly; 0: unknown.
+        strict: raise an error if a reporter is unusable.
 
     Raises:
         ConfigError: when a general setting is invalid, no reporter is usable, or a reporter is unusable and
@@ -208,7 +208,7 @@ def build(
         is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
         if is_awaited and delivery.guarantee != "at-least-once":
             # Send events without a linger time, because Spark waits for each answer. With at-least-once, the spool
-            # answers before the delivery.
+            # acknowledges events before their delivery.
             delivery = dataclasses.replace(delivery, batch_linger=0.0)
         # A mailbox must hold all events of one record, because Spark can wait only between two records.
         capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)

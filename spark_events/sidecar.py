@@ -1,7 +1,7 @@
 """Sidecar: the process next to the driver that turns records into events.
 
 The sidecar opens its answer channel first, so that it can report every later failure. It runs until its standard input
-ends. If this pipe closes without a goodbye message, the driver was killed.
+is closed. If this pipe closes without a goodbye message, the driver was killed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
 _LOG = logging.getLogger(__name__)
-#: Time after which a busy thread must release the interpreter lock, in seconds. Python's default is 5 ms; a reporter in
-#: a busy loop would then delay the other threads by 5 ms each time.
+#: Time after which a busy thread must release the interpreter lock, in seconds. With Python's default of 5 ms, a
+#: reporter in a busy loop would delay the other threads by 5 ms each time.
 SWITCH_SECONDS = 0.0005
-#: Time to wait for the end of a killed driver, in seconds. Its pipe closes slightly before its process ends.
+#: Time to wait for a killed driver to exit, in seconds; its pipe closes slightly before the process exits.
 _DEATH_SECONDS = 1.0
 
 

@@ -51,7 +51,7 @@ class Answers:
             self._send(self._encode({"kind": kind, **plain_fields}) + b"\n")
 
 
-#: The driver gets the next event number at least once per this number of unacknowledged events.
+#: The driver receives the next event number at least once per this number of unacknowledged events.
 _STEP = 256
 
 
@@ -95,7 +95,7 @@ class Acknowledgements:
         # reads its other end.
         self._under_way.append((record, next_sequence))
         if len(self._under_way) > self._most:
-            # Limit the memory, because a reporter may be unavailable for days.
+            # Limit the memory used, because a reporter may be unavailable for days.
             with self._lock:
                 if len(self._under_way) > self._most:
                     self._remove_oldest()
@@ -112,8 +112,8 @@ class Acknowledgements:
 
         Args:
             progress: returns the last record up to which all events are settled, and the last record up to which a
-                waiting driver has all answers. Records from the held record on are not acknowledged, even if they are
-                settled.
+                waiting driver has received all answers. Records from the held record on are not acknowledged, even if
+                they are settled.
         """
         with self._lock:
             # Call ``progress`` under the lock; otherwise a held record could be released in between and count as

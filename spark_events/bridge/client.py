@@ -85,7 +85,7 @@ class ClientBridge:
         spark: the session, from PySpark 4.0 or newer; in older versions, listeners run on the server.
         settings: the settings by key.
         origin: the place where the settings were given, for messages.
-        patience: time for the delivery of the last events, in seconds.
+        patience: time limit for the delivery of the last events, in seconds.
 
     Attributes:
         records: the records of the session.
@@ -97,7 +97,7 @@ class ClientBridge:
         self._patience = patience
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
-        # Disable heartbeats: they would stop when the client ends, although the application continues on the server.
+        # Disable heartbeats: they would stop when the client exits, although the application continues on the server.
         given = [
             {"key": key, "value": value, "origin": origin}
             for key, value in settings.items()
@@ -152,7 +152,7 @@ class ClientBridge:
                 removing.join(_REMOVE_SECONDS)
 
     def _remove_listener(self) -> None:
-        # Ignore errors: the session and its listeners may have ended.
+        # Ignore errors: the session and its listeners may be gone already.
         with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self._listener)
 

@@ -74,7 +74,7 @@ class DriverAnswers(Answers):
         self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """Send the remaining lines within ``timeout`` seconds, and end the thread."""
+        """Send the remaining lines within ``timeout`` seconds, and stop the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -1,7 +1,7 @@
 """Find tables and paths in the description of a physical plan.
 
-The description has Spark's mode ``formatted``, the default. The shim and the reader of event logs select the same lines
-of the description, so both use this parser.
+The description is in Spark's mode ``formatted``, the default. The shim and the reader of event logs select the same
+lines of the description, so both use this parser.
 """
 
 from __future__ import annotations
@@ -63,5 +63,6 @@ def _scanned(header: str) -> str:
     name = found[2].partition("[")[0].strip()
     if name.startswith(_CACHED):
         return name.removeprefix(_CACHED)
-    # "Scan parquet spark_catalog.default.t" has the format before the table; "BatchScan local.db.t[filters=]" has none.
+    # "Scan parquet spark_catalog.default.t" contains a format before the table; "BatchScan local.db.t[filters=]" does
+    # not.
     return name if found[1] or "(" in name else name.partition(" ")[2].strip()

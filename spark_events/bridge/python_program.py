@@ -2,8 +2,8 @@
 
 The JVM cannot supply this status: a py4j gateway detects only the exit, and spark-submit forwards the exit code without
 notifying listeners. The kernel reports the status through a pidfd, even to processes other than the parent. Since Linux
-6.15, the status is available at any time (``PIDFD_GET_INFO``), in older versions only until the parent has reaped the
-process.
+6.15, the status is available at any time (``PIDFD_GET_INFO``); in older versions, it is available only until the parent
+has reaped the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_events.bridge.records import ApplicationEnd, Inspection
 
 _PROC = Path("/proc")
 #: Environment variables that show which process started the other: a plain ``python app.py`` sets the first for its
-#: JVM, spark-submit sets the second for its Python.
+#: JVM; spark-submit sets the second for its Python.
 _STARTED_BY_PYTHON, _STARTED_BY_JVM = "_PYSPARK_DRIVER_CONN_INFO_PATH", "PYSPARK_GATEWAY_PORT"
 #: Time to wait for the exit status, in seconds. The JVM may notice the exit before the kernel reports the status.
 _PATIENCE_SECONDS = 1.0
@@ -76,8 +76,8 @@ class PythonProgram:
     def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
         """Add data about the process to two kinds of records.
 
-        An inspection record gets the process's stacks; a record of the driver's end gets the exit status that caused
-        it.
+        An inspection record gets the process's stacks; a record of the driver's termination gets the exit status of
+        Python, which caused it.
         """
         if isinstance(record, Inspection):
             return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))

@@ -1,4 +1,4 @@
-"""Stacks of Python functions that Spark calls in the driver, such as the function of ``foreachBatch``.
+"""Stacks of Python functions that Spark calls in the driver, such as the function passed to ``foreachBatch``.
 
 The shim can read only the threads of the JVM. Therefore the driver's Python serves its stacks on a Unix socket, in a
 folder that only its user can open. The sidecar requests the stacks when a query is overdue. Python can answer only

@@ -15,7 +15,7 @@ from spark_events.bridge.progress import StreamingProgress
 
 #: Spark's default for the maximum number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
-#: Names of an application's links, by Spark's keys; the shim has the same table.
+#: Names of an application's links, by Spark's keys; the shim contains the same table.
 LINKS = {
     "history": "spark.yarn.historyServer.address",
     "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
@@ -46,14 +46,14 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_ta
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """Setting as the user wrote it, and where it was set."""
+    """Setting as the user wrote it, and its origin."""
 
     key: str
     value: str
     origin: str
 
 
-#: Version of the protocol, which must be the same in the shim and in this package.
+#: Protocol version, which must be the same in the shim and in this package.
 PROTOCOL = 1
 
 
@@ -78,8 +78,8 @@ class Hello(_Line, frozen=True, kw_only=True):
 class Goodbye(_Line, frozen=True, kw_only=True):
     """Last line of the pipe.
 
-    Afterwards, the driver waits ``within_ms`` milliseconds for the exit of the sidecar. ``dropped`` is the number of
-    records that were dropped before they reached this sidecar or an earlier sidecar.
+    After this line, the driver waits at most ``within_ms`` milliseconds for the sidecar to exit. ``dropped`` is the
+    number of records that were dropped before they reached this sidecar or an earlier sidecar.
     """
 
     within_ms: int
@@ -93,7 +93,7 @@ class Restored(_Line, frozen=True, kw_only=True):
 
 
 class Dropped(_Line, frozen=True, kw_only=True):
-    """Number of lost records of the shim, or lost events of Spark, by kind.
+    """Number of records that the shim lost, or of events that Spark lost, by kind.
 
     ``where`` is the place of the loss, with the values of the event attribute ``spark.events.dropped.where``.
     """
@@ -127,8 +127,8 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
     ``time`` is in milliseconds since the epoch. ``command`` is ``sun.java.command``. ``main_class`` is the class whose
     main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
-    application's setting keys. ``links`` are web addresses and the run that submitted the application, with the names
-    in :data:`LINKS`.
+    application's setting keys. ``links`` contains URLs and the run that submitted the application, under the names in
+    :data:`LINKS`.
     """
 
     app_id: str | None
@@ -146,7 +146,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationEnd`` and the evidence of its cause.
+    """``SparkListenerApplicationEnd``, with evidence of its cause.
 
     ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is a code that the shim or the
     sidecar has confirmed. If ``provisional`` is true, a later record replaces this one when the outcome is known.
@@ -169,7 +169,7 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
 
 
 class JvmShutdown(_Line, frozen=True, kw_only=True):
-    """Orderly shutdown of the JVM; the application may have ended before or not."""
+    """Orderly shutdown of the JVM; the application may or may not have ended before."""
 
 
 class JobStart(_Line, frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class StageSubmitted(_Line, frozen=True, kw_only=True):
 
 
 class StageTasks(_Line, frozen=True, kw_only=True):
-    """Change of a stage attempt's status, with the numbers of its tasks.
+    """Change of a stage attempt's status, with its task counts.
 
     ``failed`` is the number of failed task attempts.
     """
@@ -273,8 +273,8 @@ class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
     ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task.
     ``task_ms`` is the total time from launch to finish of all attempts; during this time, an attempt occupies executor
     cores. ``retried_ms`` is the same total for failed and killed attempts only. Spark sends no metrics for an attempt
-    whose executor was lost, so the other sums lack such attempts. ``scheduler_delay_ms`` is computed as in Spark's UI.
-    ``peak_execution_memory`` is the largest value of any attempt, in bytes.
+    whose executor was lost, so the other sums exclude such attempts. ``scheduler_delay_ms`` is computed as in Spark's
+    UI. ``peak_execution_memory`` is the largest value of any attempt, in bytes.
     """
 
     tasks: int = 0
@@ -334,12 +334,12 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
 class ApplicationTotals(_Line, frozen=True, kw_only=True):
     """Cumulative totals of the application.
 
-    The shim sends the totals every ``events.summary.interval``, and at the application's end (``final``). Because the
+    The shim sends the totals every ``events.summary.interval``, and when the application ends (``final``). Because the
     shim computes the totals, a restart of the sidecar does not reset them. They include micro-batches, although the
-    jobs and stages of micro-batches make no records. ``totals`` includes running stages. ``jobs`` and ``stages`` count
-    the jobs and stage attempts that ended. ``busy_ms`` is ``spark.task.cpus`` times the sum of two times:
+    jobs and stages of micro-batches produce no records. ``totals`` includes running stages. ``jobs`` and ``stages``
+    count the jobs and stage attempts that ended. ``busy_ms`` is ``spark.task.cpus`` times the sum of two times:
     ``totals.task_ms``, and the time since launch of all running task attempts in running stages. ``core_ms`` is the
-    integral of the number of executor cores over time; a local application has the cores of the driver. For
+    integral of the number of executor cores over time; for a local application, the driver's cores count. For
     ``core_ms``, ``cores_now`` and the memory peaks, zero means unknown: the listener was added after executors, or no
     measurement arrived.
     """
@@ -367,7 +367,7 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
 
     A stage attempt without a failure reason has succeeded. ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``,
     the number of consecutive attempts that may fail. ``task_failure`` is the stack trace of the failed task whose
-    message is the reason of the stage's failure. ``lost_executor`` and ``lost_host`` identify the executor whose
+    message is the reason for the stage's failure. ``lost_executor`` and ``lost_host`` identify the executor whose
     shuffle output a task could not fetch. ``totals`` is None if the stage began before the listener was added.
     """
 
@@ -458,7 +458,7 @@ class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspection(_Line, frozen=True, kw_only=True):
-    """Answer of the shim to a request for the running work.
+    """Answer from the shim to a request for the running work.
 
     ``asked`` and ``overdue`` repeat the values of the request. ``idle_since`` is the time at which the last task ended;
     0 while a task runs. ``executors`` is -1 if the number is unknown because the listener was added after executors.
@@ -478,7 +478,7 @@ class Inspection(_Line, frozen=True, kw_only=True):
 class StageWaited(_Line, frozen=True, kw_only=True):
     """Time during which the tasks of a stage attempt waited and no task of any stage ran.
 
-    The wait lasted from ``since`` to ``time``. Only a replay makes this record.
+    The wait lasted from ``since`` to ``time``. Only a replay creates this record.
     """
 
     stage: RunningStage
@@ -510,7 +510,7 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 
     ``ui`` is the address of the driver's UI.
 
-    Spark's event has no time. In an event log, the query ended between ``at`` and ``until``, which are the times of the
+    Spark's event contains no time. In an event log, the query ended between ``at`` and ``until``, the times of the
     preceding and the following line.
     """
 
@@ -544,7 +544,7 @@ class AddedEvent(msgspec.Struct, frozen=True):
 
 
 class Added(_Line, frozen=True, kw_only=True):
-    """Call of ``io.sparkevents.Events.add`` by a user's program."""
+    """Call to ``io.sparkevents.Events.add`` by a user's program."""
 
     event: AddedEvent
 
@@ -585,7 +585,8 @@ Record: TypeAlias = (
 )
 
 
-#: Errors of the decoder for a line that is not JSON, has another format, is not UTF-8, or is nested too deeply.
+#: Errors that the decoder raises for a line that is not JSON, has another format, is not UTF-8, or is nested too
+#: deeply.
 _NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

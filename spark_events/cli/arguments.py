@@ -34,7 +34,7 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
 
 
 def require_seconds(option: str, given: float, *, above: bool = False) -> None:
-    """Reject a number of seconds that cannot be a timeout, such as ``nan``.
+    """Reject a number of seconds that is not a valid timeout, such as ``nan``.
 
     Args:
         option: the option's name, for the message.
@@ -98,7 +98,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _place() -> str:
-    """Return the name of the variable or package from which :func:`default_path` takes the path."""
+    """Return the name of the variable or package from which :func:`default_path` derives the path."""
     for variable in ("SPARK_CONF_DIR", "SPARK_HOME"):
         if os.environ.get(variable):
             return variable

@@ -23,7 +23,7 @@ _PLUGIN = "io.sparkevents.EventsPlugin"
 _JAR = "spark-events"
 _PACKAGE = "io.sparkevents:spark-events:"
 _PYTHON_SECONDS = 30
-#: Reporter types that deliver over a network. Type heartbeat is missing, because a lost ping needs no later delivery.
+#: Reporter types that deliver over a network. Type heartbeat is excluded, because a lost ping needs no later delivery.
 _REMOTE = ("kafka", "otlp", "webhook")
 
 

@@ -21,7 +21,8 @@ _HEAD = 4096
 def follow(path: Path) -> Iterator[bytes | None]:
     """Yield complete lines without line ends, endlessly; yield None whenever no further line exists.
 
-    An unfinished line is yielded only when its end is written. If the file is missing, poll until it exists again.
+    An unfinished line is yielded only after its remainder is written. If the file is missing, poll until it exists
+    again.
 
     Raises:
         OSError: when the file cannot be opened or read.
@@ -87,7 +88,8 @@ class _Part:
         start = os.pread(self._file.fileno(), len(self._head), 0)
         if start == self._head and size >= self._read:
             return
-        # Not a truncation: a reporter removes a line that did not fit on a full disk. All earlier lines have been read.
+        # The file is not truncated: a reporter removed a line that did not fit on a full disk. All earlier lines have
+        # been read.
         is_same = start == self._head or (start.endswith(b"\n") and self._head.startswith(start))
         self._read = min(size, self._read - len(self.rest)) if is_same else 0
         self._head = self._head[: self._read]
@@ -97,7 +99,7 @@ class _Part:
     def following(self, path: Path) -> _Part | None:
         """Return the next file at the path.
 
-        The result is None if the path still has this file, or has no file.
+        The result is None if the path still refers to this file, or to no file.
         """
         with contextlib.suppress(FileNotFoundError):
             return None if os.path.samestat(path.stat(), self._status) else _Part(path)

@@ -1,4 +1,4 @@
-"""Standard output: columns of text, and handling of write errors."""
+"""Standard output: text in columns, and handling of write errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OutputError(SparkEventsError):
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """Context manager that converts an OSError of the output to an OutputError.
+    """Context manager that converts an OSError raised by the output to an OutputError.
 
     Raises:
         OutputError: when the output cannot be written.

@@ -23,7 +23,7 @@ from spark_events.translate.translator import Translator
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
-#: Names of the events that an event log can produce. Other events are about delivery, or come from users' programs.
+#: Names of the events that an event log can produce. Other events concern delivery, or come from users' programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent"),
     *("ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent", "StageSummaryEvent"),
@@ -158,7 +158,7 @@ class _Replay:
         self.account = _Account()
 
     def read(self, log: EventLog) -> None:
-        """Read one log to its end."""
+        """Read one log completely."""
         account = self.account
         reader = EventLogReader(log, self._notes.note, self._config.summary.interval)
         translator = Translator(self._config)

@@ -41,7 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 class SendOutcome(NamedTuple):
-    """Outcome for one reporter: the last stage, the seconds until the end of this stage, and an exception or None."""
+    """Outcome for one reporter: the last stage, the seconds until this stage was complete, and an exception or None."""
 
     stage: str
     seconds: float
@@ -65,7 +65,7 @@ def _run(chosen: argparse.Namespace) -> int:
         kind = given.value(f"events.reporter.{name}.type") or "log"
         why = on_one_line(_reason(outcome, settings.confidence(f"events.reporter.{name}").hide))
         rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", why))
-    # Flush first: reporters of type log print to standard error, and these lines must come before the table.
+    # Flush first: reporters of type log print to standard error, and their lines must come before the table.
     sys.stderr.flush()
     show(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
     return 1 if failed else 0
@@ -116,7 +116,7 @@ async def _call(method: Call) -> None:
 
 def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float) -> SendOutcome:
     try:
-        # Wait for the timeouts of three calls, and one second for the start of the thread.
+        # Wait for the timeouts of three calls, plus one second for the start of the thread.
         return promise.result(3 * timeout + 1)
     except concurrent.futures.TimeoutError:
         return SendOutcome(

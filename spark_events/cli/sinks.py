@@ -22,7 +22,7 @@ from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build, read
 from spark_events.translate.config import TranslateConfig
 
-#: Maximum number of events in flight; less than a mailbox holds, so that no mailbox sheds an event.
+#: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
 _SLICE = 512
 _BUFFER = 256
 _LOOK_SECONDS = 0.5
@@ -76,7 +76,7 @@ class Reporters:
     """Deliver events to the configured reporters, and wait for each reporter, so that no event is dropped.
 
     Args:
-        pipeline: a pipeline whose mailboxes hold more events than the command sends at once.
+        pipeline: a pipeline whose mailboxes can hold more events than the command sends at once.
         patience: time without a delivery after which the command fails, in seconds.
     """
 

@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
-        # Last matching events until the end of the existing file; None after that, and without -n.
+        # Last matching events of the existing file; None once the existing file has been read, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
@@ -82,7 +82,7 @@ def _run(chosen: argparse.Namespace) -> int:
             else:
                 last.append(event)
     except BrokenPipeError:
-        # This error is about the output and not about the file; main() handles it.
+        # This error concerns the output and not the file; main() handles it.
         raise
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
@@ -113,11 +113,12 @@ def _is_chosen(event: Event, chosen: argparse.Namespace) -> bool:
 
 
 def _render(event: Event, width: int, verbose: bool) -> str:
-    """Return an event as text.
+    """Return an event as a string.
 
     Args:
         event: the event.
-        width: columns of the terminal; 0 if the output is not a terminal, for lines without colour and wrapping.
+        width: columns of the terminal; 0 if the output is not a terminal: lines are printed without colour and
+            wrapping.
         verbose: whether to add the attributes.
     """
     line = _wrapped(format_event(event, time_format="%Y-%m-%d %H:%M:%S%z"), width, "    ")
@@ -138,7 +139,7 @@ def _detail(key: str, value: str, width: int) -> str:
 
 
 def _wrapped(line: str, width: int, indent: str) -> str:
-    """Break a line between words at the terminal's width; words that are longer stay whole."""
+    """Break a line between words at the terminal's width; longer words stay whole."""
     if width < _LEAST_WIDTH:
         return line
     return textwrap.fill(

@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         class_scope: dotted name of the part of Spark, or of the user's program, that the event is about.
         body: one sentence that is understandable without the other fields.
         severity: severity of the fact.
-        observed_ts_millis: the time of the fact, not of the delivery, in milliseconds since the epoch.
+        observed_ts_millis: the time of the fact (not of the delivery), in milliseconds since the epoch.
         event_id: identifier of the fact; repeated deliveries have the same identifier.
         sequence: number within the application, increasing in the order of events.
         attributes: machine-readable details.
@@ -163,7 +163,7 @@ class EventBuilder:
     def build(self) -> Event:
         """Return the event with a new identifier.
 
-        When the event is reported, it gets its sequence number and its final identifier.
+        When the event is reported, it receives its sequence number and its final identifier.
         """
         now = time.time_ns() // 1_000_000
         return Event(

@@ -1,4 +1,4 @@
-"""Text of events: made safe for terminals and UTF-8, put on one line, or formatted as HTML for notebooks."""
+"""Text of events: escaped for terminals and UTF-8, joined into one line, or formatted as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import lru_cache
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
-# Control characters of terminals, bidirectional ("Trojan Source") and zero-width characters. Joiners are allowed,
-# because emoji and some scripts need them.
+# Terminal control characters, bidirectional ("Trojan Source") and zero-width characters. Joiners are allowed, because
+# emoji and some scripts need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
@@ -29,7 +29,7 @@ def on_one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape control characters, including bidirectional characters; line breaks and tabs stay."""
+    """Escape control characters, including bidirectional characters, but not line breaks and tabs."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -56,7 +56,7 @@ def text_of(thing: object, most: int) -> str:
         return f"(not printable: its __str__ raises {type(error).__name__})"
 
 
-#: Colour of a severity, readable on light and dark backgrounds.
+#: Colour for each severity, readable on light and dark backgrounds.
 _COLOURS = {"TRACE": "#808080", "DEBUG": "#808080", "WARN": "#b07800", "ERROR": "#d03030", "FATAL": "#b000b0"}
 _OTHER = "#2878c8"
 _CELL = "text-align:left;vertical-align:top;padding:0 1em 0 0"

@@ -22,7 +22,7 @@ Callback: TypeAlias = Callable[[Event], Awaitable[object] | object]
 
 #: Time between the callback's timeout and the moment when the dispatcher abandons the reporter's thread, in seconds.
 _GRACE_SECONDS = 1.0
-#: Time that a cancelled callback has to finish, in seconds; part of the grace period above.
+#: Time limit for a cancelled callback to finish, in seconds; part of the grace period above.
 _UNWIND_SECONDS = 0.5
 
 
@@ -32,8 +32,8 @@ class CallbackReporter(Reporter):
     Args:
         function: the user's function, plain or ``async``.
         timeout: seconds until an ``async`` call is cancelled.
-        begun: holds the identifier of the last event that the function received. A replacement reporter shares this
-            list, so it does not repeat a call that blocked its thread.
+        begun: contains the identifier of the last event that the function received. A replacement reporter shares this
+            list, so that it does not repeat a call that blocked the thread of its predecessor.
         on_close: called in the reporter's thread when the reporter closes.
     """
 
@@ -48,7 +48,7 @@ class CallbackReporter(Reporter):
 
     async def report(self, events: Sequence[Event]) -> None:
         for event in events:
-            # A program may add one event twice. Only a repeated delivery also has the same sequence number.
+            # A program may add the same event twice. Only a repeated delivery also has the same sequence number.
             identity = f"{event.sequence}/{event.event_id}"
             if identity in self._begun:
                 raise PermanentError(

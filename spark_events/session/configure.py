@@ -20,7 +20,7 @@ from spark_events.session.reporters import Reporters, given, settings_of
 from spark_events.session.shim import knows_shim
 
 _LISTENER = "io.sparkevents.EventsListener"
-#: Settings that have an argument of their own.
+#: Settings that have a separate argument.
 _KEYS = {"dispatcher": "events.dispatcher.type", "reporters": "events.reporters", "sidecar": "events.sidecar.enabled"}
 _LISTENERS, _CLASS_PATH = "spark.extraListeners", "spark.driver.extraClassPath"
 
@@ -41,7 +41,7 @@ def own_settings(settings: Mapping[str, Any] | None, arguments: Collection[str],
 
     Args:
         settings: the caller's settings; each key may start with ``events.``, ``spark.events.`` or neither.
-        arguments: keys that have an argument of their own; ``settings`` must not contain them.
+        arguments: keys that have a separate argument; ``settings`` must not contain them.
         problems: receives a message for each invalid setting.
     """
     given = {} if settings is None else settings
@@ -66,11 +66,11 @@ def spark_conf(
 
     Args:
         reporters: the reporters by name. Each is a type (``"log"``), a dict of its keys
-            (``{"type": "file", "path": …}``), or an importable class of the user's own. Use a list if names do not
-            matter. None: one ``log`` reporter.
+            (``{"type": "file", "path": …}``), or an importable class that the user has defined. Use a list if names do
+            not matter. None: one ``log`` reporter.
         dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes Spark wait
             for all reporters.
-        sidecar: False starts no sidecar process; then only :func:`spark_events.start` reports events.
+        sidecar: False starts no sidecar process; in this case, only :func:`spark_events.start` reports events.
         settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
 
     Raises:
@@ -114,7 +114,7 @@ def configure(
 
     Class path entries and listeners that the builder or spark-defaults.conf already sets are kept. The call also
     installs exit hooks in this Python (``sys.excepthook``, ``sys.exit``, ``atexit``), which report to the JVM how the
-    program ended. In a container, the exit of Python waits until the JVM has delivered the last events, at most
+    program ended. In a container, Python's exit waits until the JVM has delivered the last events, at most
     ``events.shutdown.timeout`` plus 20 s.
 
     Args:

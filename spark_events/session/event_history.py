@@ -22,7 +22,7 @@ from spark_events.reporters.reporter import Reporter
 class EventMatcher:
     """Event filter: names, scope, lowest severity and an optional function.
 
-    In names and scope, ``*`` matches any text.
+    In names and scope, ``*`` matches any characters.
     """
 
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class EventMatcher:
         return SelectionConfig(includes, min_severity=self.min_severity, heartbeats=HEARTBEAT in self.names)
 
     def fits(self, event: Event) -> bool:
-        """Return whether the event matches; an exception of the predicate propagates to the caller."""
+        """Return whether the event matches; an exception raised by the predicate propagates to the caller."""
         if event.severity < self.min_severity or not Filter(self.class_scope, self.names).matches(
             event.class_scope, event.name
         ):
@@ -100,7 +100,9 @@ class _Waiter(NamedTuple):
     found: Future[Event]
 
     def offer(self, events: Iterable[Event]) -> None:
-        """Set the first matching event as the result; if the predicate raises, set its error as the exception."""
+        """Set the first matching event as the result; if the predicate raises an error, set this error as the
+        exception.
+        """
         try:
             match = next((one for one in events if one.sequence > self.after and self.choice.fits(one)), None)
             if match is not None:

@@ -4,8 +4,8 @@ Spark does not know how a plain ``python app.py`` ended. Under spark-submit, Spa
 wrap ``sys.excepthook`` and ``sys.exit``, and send a report when the interpreter exits. They cannot detect ``os._exit``,
 signals, or ``raise SystemExit(3)`` without ``sys.exit``.
 
-A container ends when its first process ends. If the first process is Python or Python's parent, the end of Python kills
-the JVM before the JVM has delivered the last events. Therefore Python's exit also waits for the JVM that Python
+A container stops when its first process exits. If the first process is Python or Python's parent, the exit of Python
+would kill the JVM before it has delivered the last events. Therefore Python's exit also waits for the JVM that Python
 started.
 """
 
@@ -28,7 +28,7 @@ from spark_events.bridge import python_stacks
 #: setting.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
-#: Time for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
+#: Time limit for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
 _STOP_SECONDS = 20.0
 #: Since Python 3.12, the traceback of an uncaught SystemExit begins with the outermost frame.
 _TRACES_ARE_COMPLETE = sys.version_info >= (3, 12)
@@ -38,7 +38,7 @@ class _Program:
     """Last exception that may have ended this program.
 
     Attributes:
-        patience: how long Python's exit may wait for the end of the JVM, in seconds.
+        patience: how long Python's exit may wait for the JVM to exit, in seconds.
     """
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class _Program:
         """Wrap ``sys.excepthook`` and ``sys.exit``, and register the report as an exit function."""
         sys.excepthook = self._uncaught
         sys.exit = self._exits
-        # Python runs exit functions in reverse order of registration. Registered first, the wait runs last, after the
-        # report and the program's own exit functions.
+        # Python runs exit functions in reverse order of registration. Because the wait is registered first, it runs
+        # last, after the report and the program's own exit functions.
         atexit.register(self._await_jvm)
         self.report_first()
 
@@ -82,7 +82,7 @@ class _Program:
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
 
     def _await_jvm(self) -> None:
-        """Close the JVM's standard input, as the exit of Python would, and wait for the end of the JVM."""
+        """Close the JVM's standard input, as the exit of Python would, and wait for the JVM to exit."""
         from pyspark import SparkContext
 
         if 1 not in (os.getpid(), os.getppid()):
@@ -111,7 +111,7 @@ class _Program:
 def _is_uncaught(error: BaseException) -> bool:
     """Return whether the exception reached the top of the program, uncaught by any frame.
 
-    A program that caught the exception may have continued and ended for another reason.
+    A program that caught the exception may have continued and exited for another reason.
     """
     trace = error.__traceback__
     if trace is None:
@@ -157,9 +157,9 @@ def _link(error: BaseException) -> dict[str, Any]:
 
 
 def _call_method(error: BaseException, method: str) -> str | None:
-    """Return the result of a method of a PySpark exception, or None.
+    """Call a method of a PySpark exception, and return the result or None.
 
-    In Spark 3.5, these methods raise an error if the exception does not have the value.
+    In Spark 3.5, these methods raise an error if the exception lacks the value.
     """
     with contextlib.suppress(Exception):
         answer = getattr(error, method)()
@@ -181,7 +181,7 @@ def install(shutdown_timeout: float) -> None:
     Further calls in this process only change the timeout.
 
     Args:
-        shutdown_timeout: time for the delivery of the last events, in seconds.
+        shutdown_timeout: time limit for the delivery of the last events, in seconds.
     """
     _installed().patience = shutdown_timeout + _STOP_SECONDS
 

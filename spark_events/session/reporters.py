@@ -61,11 +61,11 @@ def given(reporters: Reporters) -> Given:
 
 
 def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> dict[str, str]:
-    """Flatten nested keys to dotted keys below ``prefix``, and values to text.
+    """Flatten nested keys to dotted keys below ``prefix``, and convert values to strings.
 
     Args:
         values: the keys and values; a nested mapping adds a dotted level.
-        prefix: the key above all keys; empty for none.
+        prefix: the common prefix of all keys; may be empty.
         problems: receives a message for each invalid key or value.
     """
     found: dict[str, str] = {}

@@ -16,11 +16,11 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
 
     >>> add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))        # doctest: +SKIP
 
-    The event is posted to Spark's listener bus, which keeps its order relative to Spark's own events. The sidecar and
-    every stream of :func:`spark_events.start` receive the event and add the application's attributes. If the event has
-    the attribute ``spark.streaming.query.id``, the attributes of that query are added too. The call returns immediately
-    and does not wait for the delivery. If neither a sidecar nor a stream is running, the event is dropped without an
-    error.
+    The event is posted to Spark's listener bus, which preserves the order relative to Spark's own events. The sidecar
+    and every stream of :func:`spark_events.start` receive the event and add the application's attributes. If the event
+    has the attribute ``spark.streaming.query.id``, the attributes of that query are added too. The call returns
+    immediately and does not wait for the delivery. If neither a sidecar nor a stream is running, the event is dropped
+    without an error.
 
     Args:
         event: the event, or a builder of it.
@@ -74,8 +74,8 @@ def session_of(spark: Any | None) -> Any:
         from pyspark.sql import SparkSession
 
         try:
-            # This call returns the session of the current thread. In a thread without a session, such as a callback's,
-            # it returns the session that was created first.
+            # This call returns the session of the current thread or, in a thread without a session (such as a
+            # callback's thread), the session that was created first.
             spark = SparkSession.active()
         except PySparkException:
             raise SessionError(

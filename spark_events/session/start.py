@@ -27,10 +27,10 @@ from spark_events.session.shim import driver_of, is_connect, session_of
 from spark_events.session.stream import EventStream, Subscription
 
 _LOG = logging.getLogger(__name__)
-#: Origin of a stream's settings, as messages show it; the shim uses the same text.
+#: Origin of a stream's settings, as shown in messages; the shim uses the same string.
 _ORIGIN = "spark_events.start"
 _HISTORY = "history"
-#: First major version of Spark that sends a Connect client the events of its own queries.
+#: First major version of Spark in which a Connect client receives the events of its own queries.
 _FIRST_CONNECT = 4
 
 _lock = threading.RLock()
@@ -66,8 +66,7 @@ def start(
         settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
         history: maximum number of events that are kept for :attr:`EventStream.history` and ``wait_for``.
         replace: how to treat a running stream of this application. True stops it and moves its callbacks to the new
-            stream. False raises SessionError. None means True in interactive Python, where a cell may run twice, and
-            False otherwise.
+            stream. False raises SessionError. None: True in interactive Python, where a cell may run twice, else False.
 
     Returns:
         The running stream.
@@ -207,7 +206,7 @@ def _is_served(session: Any, given_settings: list[Setting]) -> bool:
 
 
 def _ours(given_settings: list[Setting]) -> list[Setting]:
-    """Return the settings without those of the reporters in the application's configuration."""
+    """Return the settings without the settings of reporters in the application's configuration."""
     return [
         s
         for s in given_settings
@@ -221,7 +220,7 @@ def _caller() -> str:
 
 
 def _forget(ended: EventStream) -> None:
-    # Do not acquire the lock, because its holder may be waiting for the end of this stream.
+    # Do not acquire the lock, because its holder may be waiting for this stream to end.
     for application, stream in list(_running.items()):
         if stream is ended:
             _next_sequence[application] = ended.next_sequence

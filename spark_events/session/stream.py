@@ -26,7 +26,7 @@ _F = TypeVar("_F", bound=Callback)
 
 #: Maximum number of events in the mailbox of a callback.
 _CAPACITY = 2048
-#: Time that ``stop`` waits in addition to the shutdown timeout, in seconds.
+#: Additional time that ``stop`` waits after the shutdown timeout, in seconds.
 _GRACE_SECONDS = 1.0
 _SHOWN = 10
 
@@ -62,7 +62,7 @@ class EventStream:
         session: a driver session whose ``begin`` succeeded and whose ``run`` was not called yet.
         bridge: the source of the session's records.
         recorded: the history of the stream, which is also one of the session's reporters.
-        patience: time for the delivery of the last events when the stream ends, in seconds.
+        patience: when the stream ends, time limit for the delivery of the last events, in seconds.
         started_at: file and line of the ``start`` call, for messages.
         replaces_callbacks: whether a new callback replaces a callback with the same name, for notebook cells that run
             again.
@@ -325,6 +325,6 @@ def _key(function: Callback) -> str:
 
 
 def _is_named(function: Callback) -> bool:
-    """Return whether the function's name identifies it, which is not the case for ``_`` and lambdas."""
+    """Return whether the function's name identifies the function; False for ``_`` and lambdas."""
     name = name_of(function).rpartition(".")[2]
     return name not in ("_", "<lambda>")

@@ -16,7 +16,7 @@ class EventDatabase:
     """Table of events in a database, as the source of a watcher.
 
     Args:
-        config: address and password.
+        config: URL and password.
         application: name of the applications to read; None: all.
     """
 

@@ -15,7 +15,7 @@ from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.file.rotation import Archive
 from spark_events.watch.sightings import Sightings
 
-#: Name of the file for the events that watchers have reported; other watchers and later runs read it.
+#: Name of the file that contains the events that watchers have reported; other watchers and later runs read this file.
 RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
 #: How often to read the folder again if a file is rotated during the reading.
@@ -41,7 +41,8 @@ class JsonFolder:
         ``since`` is in milliseconds since the epoch.
 
         Raises:
-            SparkEventsError: when a file cannot be read; an application's end in it would be missed.
+            SparkEventsError: when a file cannot be read, because the event that an application has ended could be
+                missed.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -52,7 +53,7 @@ class JsonFolder:
             except FileNotFoundError as error:
                 if not self._path.exists():
                     raise SparkEventsError(f"cannot read {self._path}: {error.strerror}") from None
-                # The file was rotated between the listing and the reading.
+                # The file was rotated between listing and reading.
                 continue
             except OSError as error:
                 raise SparkEventsError(f"cannot read {error.filename or self._path}: {error.strerror}") from None

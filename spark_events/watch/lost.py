@@ -14,9 +14,9 @@ def lost_event(start: ApplicationStart, at: int, sequence: int, how: str) -> Eve
         start: identity of the application.
         at: the time at which the application was last known to run, in milliseconds since the epoch.
         sequence: sequence number of the event, one more than the application's last known number.
-        how: how the loss was detected, as the end of a sentence.
+        how: how the loss was detected, as the last words of a sentence.
     """
-    # Use the sidecar's translator, which gives the same key, attributes and severity.
+    # Use the sidecar's translator, which produces the same key, attributes and severity.
     translator = Translator(first_sequence=sequence)
     translator.restore(start)
     (event,) = translator.driver_lost(at, orderly=False, how=how)

@@ -1,6 +1,6 @@
-"""Detect earlier runs of an application that were lost, at the start of its next run.
+"""Detect, at the start of an application's run, earlier runs that were lost.
 
-A lost run died without reporting its end. Two sources have records of such runs::
+A lost run died without reporting its end. Two sources contain records of such runs::
 
     spool directory   shop-3f2a9c01/run~.0/start.json   written at the start of a run, deleted at its end; the lock
                       shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 #: reporter name.
 _RUN = "run~"
 _START = "start.json"
-#: Interval at which this run stores the time at which it is alive, in seconds.
+#: Interval at which this run stores a sign of life, in seconds.
 _TOUCH_SECONDS = 10.0
 #: Number of missing heartbeats after which an earlier run is LOST, and maximum age of the events to read, in
 #: milliseconds.
@@ -56,7 +56,7 @@ class Predecessors:
         databases: databases that receive this run's events.
         is_unique: whether no two applications of this name run at the same time.
         driver: identity of this run's driver.
-        found: called with each LOST event, in this thread.
+        found: called in this thread with each LOST event.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Predecessors:
         self._over.set()
 
     def join(self) -> None:
-        """Wait a short time until the end of this run is stored."""
+        """Wait a short time until this run is stored as ended."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)

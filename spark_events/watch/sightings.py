@@ -1,4 +1,4 @@
-"""State of each application: last heartbeat and end, read from stored events."""
+"""State of each application: last heartbeat and termination, read from stored events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sighting:
         interval: time between two heartbeats, according to the latest heartbeat.
         sequence: highest sequence number.
         reported: time of the latest final report, after which the sidecar sends no heartbeats.
-        status: the status after the application's end; empty while no end is known.
+        status: the application's final status; empty until the application is known to have ended.
     """
 
     attributes: Attributes = dataclasses.field(default_factory=Attributes)
@@ -49,7 +49,9 @@ class Sighting:
 
     @property
     def is_expected(self) -> bool:
-        """Whether heartbeats are expected: no end is known, and no final report follows the latest heartbeat."""
+        """Whether heartbeats are expected: the application is not known to have ended, and no final report follows the
+        latest heartbeat.
+        """
         return not self.status and self.last_seen > self.reported
 
     def is_overdue(self, now: int, intervals: float) -> bool:

@@ -1,1 +1,1 @@
-"""Reader of Spark's event logs: it makes the same records that the shim sends for a running application."""
+"""Reader of Spark's event logs: creates the records that the shim sends for a running application."""

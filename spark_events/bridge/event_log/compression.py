@@ -34,10 +34,10 @@ class DamagedLogError(SparkEventsError):
 
 
 def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
-    """Yield the text of a file in pieces, decompressed if necessary.
+    """Yield the content of a file in pieces, decompressed if necessary.
 
     Args:
-        file: a buffered file object, at the beginning of the file.
+        file: a buffered file object, positioned at the beginning.
         on_damage: called for each skipped block.
 
     Raises:
@@ -133,7 +133,7 @@ def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
         except MemoryError:
             raise
         except Exception:
-            # Catch every error, because cramjam raises its own error types and the system's.
+            # Catch every error, because cramjam raises its own and the system's error types.
             pass
         on_damage(f"skipped the block at byte {at}, which cannot be decompressed")
 

@@ -1,4 +1,4 @@
-"""Exceptions in the event log, completed with the type and causes that only the tasks' exceptions have."""
+"""Exceptions in the event log, completed with the type and causes, which only the tasks' exceptions contain."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import OrderedDict
 from spark_events.bridge.event_log.shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
 
-#: Maximum length of texts in characters, as in the shim (``Text.java``).
+#: Maximum length of strings in characters, as in the shim (``Text.java``).
 LIMIT = 64 * 1024
 _REMEMBERED = 64
 
 _TASK = re.compile(r"most recent failure: .*?\(TID (\d+)")
-# Messages of Spark's scheduler, which always raises a SparkException.
+# Messages from Spark's scheduler, which always raises a SparkException.
 _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCELLED\]|Job cancelled because")
 
 
@@ -29,7 +29,7 @@ def cut(text: str) -> str:
 
 
 class JobFailures:
-    """Recent exceptions of tasks, to complete the exceptions of failed jobs."""
+    """Recent exceptions raised by tasks, to complete the exceptions of failed jobs."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[int, tuple[str, str, str]] = OrderedDict()
@@ -57,7 +57,7 @@ class JobFailures:
             known = self._failures.get(int(task[1])) if task else None
             return "org.apache.spark.SparkException", f"Caused by: {known[2]}" if known else ""
         for kind, description, trace in reversed(self._failures.values()):
-            # Since Spark 4, an error of the user's code becomes the job's exception without a wrapper.
+            # Since Spark 4, an error raised by the user's code becomes the job's exception without a wrapper.
             if description == message:
                 _, found, causes = trace.partition("\nCaused by: ")
                 return kind, f"Caused by: {causes}" if found else ""

@@ -21,7 +21,7 @@ _IN_PROGRESS = ".inprogress"
 #: Databricks writes to the file ``eventlog``, and renames it to a name of this format at each rotation.
 _DATABRICKS = "eventlog"
 _DATABRICKS_PART = re.compile(r"eventlog-\d{4}-\d\d-\d\d--\d\d-\d\d(?:\.\w+)?")
-#: Application ids of YARN, a standalone cluster, local mode and Kubernetes, followed by the attempt id.
+#: Application ids on YARN, a standalone cluster, local mode and Kubernetes, followed by the attempt id.
 _APPLICATION = re.compile(r"(?:^|_)(application_\d+_\d+|app-\d+-\d+|local-\d+|spark-[0-9a-f]{32})(?:_(\d+))?(?=\.|$)")
 
 
@@ -38,11 +38,11 @@ class EventLog:
     """Event log of one application.
 
     Attributes:
-        path: the path that the user gave, or a path found in the user's folder.
+        path: the path that the user specified, or a path found in the specified folder.
         files: the files to read, in this order.
         in_progress: whether the application may still run, according to file names.
         missing: numbers of parts that are missing between other parts.
-        asked_for: whether the user gave the path of this log; False if the user gave a folder of logs.
+        asked_for: whether the user specified the path of this log; False if the user specified a folder of logs.
     """
 
     path: Path

@@ -23,7 +23,8 @@ from spark_events.errors import MissingExtraError
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-#: Limits for the number and length of unknown kinds' names: an invalid log must not fill the memory or a terminal.
+#: Limits for the number and length of unknown kinds' names, because an invalid log must not fill the memory or a
+#: terminal.
 _MOST_KINDS = 1_000
 _LONGEST_KIND = 100
 
@@ -34,14 +35,14 @@ class EventLogReader:
     Args:
         log: the log's files.
         on_damage: called with each damaged or missing part and its position.
-        summary_interval: minimum time between two totals of the application in seconds; 0: only at its end.
+        summary_interval: minimum time between two totals of the application, in seconds; 0: only the final totals.
 
     Attributes:
         log: the log's files.
         on_damage: called with each damaged or missing part and its position.
         lines: number of lines read.
         recognised: whether any line was an event of Spark.
-        first_line: the line of the first record; empty before the first record.
+        first_line: the line that produced the first record; empty before the first record.
         damaged: number of lines or compressed blocks that were skipped.
         cut_off: number of files that end in the middle of a line or of a compressed block.
         unreadable: number of files that could not be read.
@@ -134,7 +135,7 @@ class EventLogReader:
                 try:
                     records = handler(line)
                 except Exception as error:
-                    # Catch every error of a line; reading continues with the next line.
+                    # Catch every error that a line causes; reading continues with the next line.
                     if line.strip():
                         self.damaged += 1
                         self.on_damage(f"{path}:{number}: {_reason(line, error)}")
@@ -185,7 +186,7 @@ class EventLogReader:
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
-        """Handle a line of an unknown kind, or a line that has its kind at an unusual position."""
+        """Handle a line of an unknown kind, or a line whose kind is at an unusual position."""
         name = msgspec.json.decode(line, type=EventKind).name
         handler = self._handlers.get(name.encode())
         if handler is not None:

@@ -63,8 +63,8 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-# In the line of a task's end, the accumulators are the text between the first of these keys and the second; without the
-# second, the third ends them. A string cannot contain these texts, because its quotation marks are escaped.
+# In the line of a completed task, the accumulators are between the first and the second of these keys; if the second is
+# missing, they end at the third. A JSON string cannot contain these keys, because its quotation marks are escaped.
 _ACCUMULATORS = b',"Accumulables":['
 _EXECUTOR_METRICS = b',"Task Executor Metrics":{'
 _TASK_METRICS = b',"Task Metrics":{'
@@ -78,7 +78,7 @@ class LogRecords:
     """Converter of the lines of one application to records.
 
     Args:
-        summary_interval: minimum time between two totals of the application in seconds; 0: only at its end.
+        summary_interval: minimum time between two totals of the application, in seconds; 0: only the final totals.
 
     Attributes:
         handlers: by the name of an event in the log, the function that returns the records of a line, usually none or
@@ -324,7 +324,7 @@ class LogRecords:
         record = self._sql.start(line)
         if record is None:
             return ()
-        # The reader cuts long lines; a line that was cut has no time.
+        # The reader cuts long lines; a line that was cut contains no time.
         at, time = self._times(record.time or None)
         return (msgspec.structs.replace(record, at=at, time=time),)
 
@@ -345,7 +345,7 @@ class LogRecords:
         return QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp)
 
     def _query_terminated(self, line: shapes.QueryTerminatedLine) -> QueryTerminated:
-        # Spark's event has no time, so use the earliest possible time, which is the time of the preceding line.
+        # Spark's event contains no time, so use the earliest possible time, which is the time of the preceding line.
         return QueryTerminated(
             at=self._now,
             id=line.id,
@@ -359,13 +359,13 @@ class LogRecords:
         return {key: cut(self._redaction.job_property(key, value)) for key, value in found.items()}
 
     def _at(self, time: int) -> int:
-        """Advance the log's clock to this time if it is later, and return the clock."""
+        """Advance the log's clock to this time if this time is later; return the clock."""
         if time > self._now:
             self._now = time
         return self._now
 
     def _times(self, time: int | None) -> tuple[int, int]:
-        """Return the log's clock and the event's own time; if the event has no time, both are the clock."""
+        """Return the log's clock and the event's own time; if the event contains no time, both are the log's clock."""
         if time is None or time < 0:
             return self._now, self._now
         return self._at(time), time
@@ -378,7 +378,7 @@ def _outcome(task: shapes.EndedTask | shapes.EndedTaskOfAnyVersion, reason: shap
 
 
 def _to_reported_format(progress: StreamingProgress) -> StreamingProgress:
-    """Convert a progress to the format of ``StreamingQueryProgress.json``.
+    """Convert a progress report to the format of ``StreamingQueryProgress.json``.
 
     The function unquotes offsets and removes the schemas of rows.
     """

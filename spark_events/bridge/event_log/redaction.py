@@ -1,4 +1,4 @@
-"""Redaction of secrets in a log's texts, with the rules of the shim (``Redaction.java``)."""
+"""Redaction of secrets in a log's strings, with the rules of the shim (``Redaction.java``)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _REPLACEMENT = "*********(redacted)"
 
 
 class Redaction:
-    """Redaction of texts with the application's pattern, which is matched against key and value.
+    """Redaction of strings with the application's pattern, which is matched against key and value.
 
-    Spark redacts the properties in a log. A pattern that matches its own text is redacted too and is then unknown. If
-    the pattern is unknown or invalid in Python, this class replaces every text that Spark has not redacted.
+    Spark redacts the properties in a log. If the pattern matches itself, Spark redacts it too, and the pattern is
+    unknown. If the pattern is unknown or invalid in Python, this class replaces every string that Spark has not
+    redacted.
 
     Args:
         properties: the Spark properties in the log.

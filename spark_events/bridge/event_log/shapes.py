@@ -138,7 +138,7 @@ class BlockManagerAddress(_Core):
 
 
 class TaskEndReason(_Core):
-    """Reason why a task ended; the fields after ``reason`` are set for an exception or a fetch failure."""
+    """Reason why a task ended; the fields after ``reason`` are set only for an exception or a fetch failure."""
 
     reason: str
     class_name: str = ""
@@ -218,7 +218,7 @@ class EndedTask(_Core):
 
 
 class TaskEndBeginning(_Core):
-    """Line of a task's end without the accumulators, which make up most of the line."""
+    """Line of a completed task, without the accumulators, which make up most of the line."""
 
     stage_id: int
     stage_attempt_id: int

@@ -36,8 +36,8 @@ class Sketch:
     def quantile(self, percent: int) -> int:
         """Return a quantile: the lower bound of its bucket; 0 without values.
 
-        The result is never below the minimum. A task with exactly five times the median duration counts as skewed; with
-        the upper bound of the bucket, the median would be too large to detect this task.
+        The result is never below the minimum. A task with exactly five times the median duration counts as skewed; if
+        the upper bound were used, the median would be too large to detect such a task.
         """
         rank = (percent * self._total + 99) // 100
         for bucket in sorted(self._counts):

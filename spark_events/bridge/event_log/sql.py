@@ -18,7 +18,7 @@ SQL_END = _KIND + b"End"
 #: Key that follows the description. If the reader has cut a line, the fields before this key are complete.
 _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
-#: Texts in the description that Spark gives the executions of a micro-batch.
+#: Strings in the description that Spark assigns to the executions of a micro-batch.
 _RUN = "\nrunId = "
 _BATCH = "\nbatch = "
 #: Limits, in characters, of a description that is read, of all its selected lines, and of one line.
@@ -47,7 +47,7 @@ class SqlLines:
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
     def start(self, line: bytes) -> SqlExecutionStart | None:
-        """Return the record of an execution's start; None in a micro-batch.
+        """Return the record of an execution's start; None for an execution in a micro-batch.
 
         The reader cuts very long lines, so the record may lack the plan and the time. The result is also None if the
         cut removed a part of the description.
@@ -81,7 +81,7 @@ class SqlLines:
             return self._decode_start(line[:details] + b"}")
 
     def end(self, line: SqlExecutionEndLine, at: int) -> SqlExecutionEnd | None:
-        """Return the record of an execution's end; None for a success without an earlier failure."""
+        """Return the record of an execution's completion; None for a success without an earlier failure."""
         known = self._running.pop(line.execution_id, None)
         if not line.error_message and not self._failed_last:
             return None

@@ -5,7 +5,7 @@ the same edges as the live run.
 
 If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with the
 time at which the task had finished, not the time of the loss. Therefore the edge waits for the next event with a
-suitable time: the executor's removal, or the next start or end of a task in the attempt.
+suitable time: the executor's removal, or the next start or completion of a task in the attempt.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _TaskAttempt:
         open_since: sum of the launch times of running task attempts, in milliseconds.
         failures: the exceptions of the failed attempts.
         status: the current status of the stage attempt.
-        lost_executor: an executor whose output was lost; set while the edge waits for the time of the loss.
+        lost_executor: an executor whose output was lost; set while an edge waits for the time of the loss.
     """
 
     __slots__ = (
@@ -145,7 +145,7 @@ class _TaskAttempt:
             self.failed += 1
 
     def output_lost(self, index: int) -> None:
-        """Undo a successful task. Its resubmission does not count as the end of a task attempt."""
+        """Undo a successful task. A resubmission does not count as the completion of a task attempt."""
         if index in self._done:
             self._done.discard(index)
             self.finished -= 1
@@ -236,7 +236,7 @@ class TaskCounts:
         return ()
 
     def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
-        """Return the edges that wait for the removal of this executor; they get the time of the removal."""
+        """Return the edges that wait for the removal of this executor, with the time of the removal."""
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
             self._removed.popitem(last=False)

@@ -1,8 +1,8 @@
 """Totals of stage attempts and of the application.
 
 The shim computes the same totals in a live run (``TaskTotals.java``). Memory peaks may be lower than in a live run: an
-event log has only the peaks that Spark measured when a task finished. With ``spark.eventLog.logStageExecutorMetrics``,
-it also has those that Spark measured when a stage completed.
+event log contains only the peaks that Spark measured when a task finished. With
+``spark.eventLog.logStageExecutorMetrics``, it also contains the peaks that Spark measured when a stage completed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Sums:
     def add(self, task: EndedTask | EndedTaskOfAnyVersion, outcome: Outcome, given: TaskMetrics | None) -> None:
         """Add an ended attempt.
 
-        ``given`` is None if Spark has no metrics, for example because the executor was lost.
+        ``given`` is None if Spark recorded no metrics, for example because the executor was lost.
         """
         metrics = _NO_METRICS if given is None else given
         duration = max(0, task.finish_time - task.launch_time)
@@ -107,7 +107,7 @@ class Totals:
     The totals cover the log up to the current line.
 
     Args:
-        interval: minimum time between two records, in milliseconds; 0: no record before the application's end.
+        interval: minimum time between two records, in milliseconds; 0: no record before the application ends.
         tasks: the running tasks.
 
     Attributes:
@@ -133,7 +133,7 @@ class Totals:
     def started(self, time: int) -> None:
         """Begin the first interval.
 
-        All executors are known from the application's start, because Spark adds executors after it.
+        All executors are known, because Spark adds executors only after the application's start.
         """
         self._last_record = time
         self._knows_executors = True
@@ -163,8 +163,8 @@ class Totals:
     def stage_completed(self, key: tuple[int, int], started: int, ended: int, *, failed: bool) -> StageTotals | None:
         """Count and forget a stage attempt; return its totals.
 
-        The result is None if the attempt is unknown: it began before the log, or Spark repeats the end of a barrier
-        stage.
+        The result is None if the attempt is unknown: it began before the log, or Spark repeats the completion of a
+        barrier stage.
         """
         stage = self._stages.pop(key, None)
         if stage is None:
@@ -175,7 +175,7 @@ class Totals:
         return stage.of_stage(started, ended, self.cpus)
 
     def cores(self, now: int, time: int) -> None:
-        """Set the number of the executors' cores from this time on."""
+        """Set the number of the executors' cores, valid from this time on."""
         self._core_ms += self._cores * max(0, time - self._cores_since)
         self._cores_since = max(self._cores_since, time)
         self._cores = now

@@ -11,7 +11,7 @@ from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningS
 
 __all__ = ["RunningWork"]
 
-#: Shortest wait for resources that makes a record, in milliseconds.
+#: Shortest wait for resources that produces a record, in milliseconds.
 _LEAST_MILLIS = 1_000
 
 
@@ -43,7 +43,7 @@ class RunningWork:
         )
 
     def completed(self, stage_id: int, attempt: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Remove a stage attempt; if it never got resources, return its wait."""
+        """Remove a stage attempt; if it never received resources, return its wait."""
         waited = [wait for wait in self.waited(at, time) if wait.stage.stage_id == stage_id]
         self._stages.pop((stage_id, attempt), None)
         return waited

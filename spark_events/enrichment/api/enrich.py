@@ -51,8 +51,8 @@ def enrich(
         input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
         resource: a function without arguments that returns an async context manager; opened once per worker process
             and available as ``ctx.resource``.
-        key: columns; calls of rows with equal values run one after another, in order. A :class:`Key` also says in which
-            order, if the rows must be shuffled.
+        key: columns; calls for rows with equal values run one after another, in order. If the rows must be shuffled, a
+            :class:`Key` also determines this order.
         batch_size: maximum number of rows in one call. Default: one row per call.
         limits: calls in flight, time, rate and space.
         retry: conditions and pauses for retries; None: one attempt only.
@@ -151,13 +151,13 @@ def enrich_batch(
         input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
         resource: a function without arguments that returns an async context manager; opened once per worker process
             and available as ``ctx.resource``.
-        key: columns; calls of rows with equal values run one after another, in order. A :class:`Key` also says in which
-            order, if the rows must be shuffled.
+        key: columns; calls for rows with equal values run one after another, in order. If the rows must be shuffled, a
+            :class:`Key` also determines this order.
         batch_size: maximum number of rows in one call. Default: one row per call.
         limits: calls in flight, time, rate and space.
         retry: conditions and pauses for retries; None: one attempt only.
         on_failure: treatment of rows whose attempts are exhausted. ``fail``: the batch fails. ``null``: their answers
-            are null. ``column``: their answers are null and an additional column has the reason. ``dead_letter``: they
+            are null. ``column``: their answers are null and an additional column contains the reason. ``dead_letter``: they
             are returned in a second DataFrame. An :class:`OnFailure` also names that column and limits the ratio.
         cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: every row is called.
         replay: identity of rows and batches, and answers that a repeated batch reuses.
