@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compile the Java shim into spark_events/jars/spark-events-shim.jar, with the standard library only.
 
-One jar serves Spark 3.5 (Scala 2.12) and 4.x (Scala 2.13): it has Java 8 bytecode, compiled against Spark 4's jars. The
-jar is rebuilt only if the hash of the current sources differs from the hash in the jar's manifest.
+One jar serves Spark 3.5 (Scala 2.12) and 4.x (Scala 2.13): it contains Java 8 bytecode, compiled against Spark 4's
+jars. The jar is rebuilt only if the hash of the current sources differs from the hash in the jar's manifest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HASH_KEY = "Spark-Events-Source-Sha256"
 
 
 class BuildError(Exception):
-    """The jar cannot be built; the message says how to fix the problem."""
+    """The jar cannot be built; the message contains a remedy."""
 
 
 def version() -> str:
@@ -189,7 +189,7 @@ def ensure(spark_jars: str | None = None) -> bool:
     digest = source_hash()  # hash first: if a source changes during the build, the jar counts as outdated
     jdk, jars = find_jdk(), find_spark_jars(spark_jars)
     JAR.parent.mkdir(parents=True, exist_ok=True)
-    # Use the target's folder, so that the rename is atomic. Concurrent builds then always leave a complete jar.
+    # Use the target's folder, so that the rename is atomic and the jar is complete even after concurrent builds.
     with tempfile.TemporaryDirectory(prefix=".building-", dir=JAR.parent) as scratch:
         classes = Path(scratch, "classes")
         classes.mkdir()

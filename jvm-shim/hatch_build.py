@@ -18,11 +18,11 @@ _spec.loader.exec_module(shim)
 
 class ShimBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def dependencies(self) -> list[str]:
-        """Require PySpark (several hundred megabytes) only if the jar has to be compiled."""
+        """Require PySpark (several hundred megabytes) only if the jar must be compiled."""
         try:
             if shim.is_fresh():
                 return []
-            shim.find_jdk()  # fail before the download if there is no JDK
+            shim.find_jdk()  # fail before the download if no JDK is installed
         except shim.BuildError as error:
             self.fail(error)
         groups: dict[str, list[str]] = self.metadata.config["dependency-groups"]

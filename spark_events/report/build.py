@@ -30,7 +30,7 @@ class ReportOptions:
         until: end of the period. None: now if the newest event is at most a day old, else the newest event.
         applications: names, ids or patterns of applications; empty: all.
         queries: names, ids or patterns of queries; empty: all.
-        sla_ms: limit of a commit's duration.
+        sla_ms: limit for the duration of a commit.
     """
 
     since: int | None = None
@@ -55,7 +55,7 @@ def build(
         options: the selection of applications and period.
         now: time in milliseconds.
         sources: summaries of the sources that were read.
-        notes: problems of the sources.
+        notes: problems with the sources.
         draw: whether to compute the data of the page's charts.
 
     Raises:

@@ -64,7 +64,7 @@ def drawing_of(
             end = until if interval.end is None else interval.end
             overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
     lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
-    # Lanes with many segments get the points that lanes with few segments do not need.
+    # Lanes with many segments receive the points that lanes with few segments do not need.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
         most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))
@@ -99,7 +99,7 @@ def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> lis
 
 
 def _merged(segments: list[Segment], most: int, since: int, until: int) -> tuple[Segment, ...]:
-    """Clip the segments to the period; if they are too many, return the worst state of each bucket."""
+    """Clip the segments to the period; if there are too many segments, return the worst state of each bucket."""
     inside = [
         (max(start, since), min(end, until), state, text)
         for start, end, state, text in segments
@@ -134,7 +134,7 @@ def _series(table: EventTable, queries: list[str], since: int, width: int) -> di
 
 
 def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, until: int) -> tuple[Marker, ...]:
-    """Return the failures, grouped into the allowed number of buckets; the counts still add up exactly."""
+    """Return the failures, grouped into the allowed number of buckets; the sum of the counts stays exact."""
     indexes = {group.key: index for index, group in enumerate(groups)}
     merged: dict[tuple[str, int, int], Marker] = {}
     for buckets in (_MOST_BUCKETS, 100, 25, 5, 1):
@@ -156,7 +156,7 @@ def _executors(
     left: dict[tuple[str, ...], int] = defaultdict(int)
     for subject, *key, ts, change in table.run(_EXECUTOR_CHANGES):
         if subject == f"a:{NO_APPLICATION}" or left[tuple(key)] + change < 0:
-            continue  # the events lack the start of this lost executor
+            continue  # no event reports the start of this lost executor
         left[tuple(key)] += change
         changes[subject].append((ts, change))
     for subject, some in changes.items():

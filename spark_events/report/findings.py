@@ -12,7 +12,7 @@ from spark_events.report.wording import counted, shortened, span, when
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 #: Number of missing heartbeats after which an application counts as silent.
 _SILENT_INTERVALS = 3
-#: Number of restarts in the period from which on a query or application counts as being in a crash loop.
+#: Minimum number of restarts in the period with which a query or application counts as being in a crash loop.
 _MANY_RESTARTS = 3
 _MOST_NAMES = 5
 

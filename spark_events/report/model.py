@@ -41,7 +41,7 @@ class Finding:
     Attributes:
         level: ``error``, ``warning`` or ``note``.
         now: whether the problem still exists at the end of the period.
-        text: the sentence.
+        text: a sentence that describes the problem.
         subject: key of the application or query that has the problem; None if the problem concerns neither.
     """
 
@@ -59,9 +59,9 @@ class RunSummary:
         id: the application's id, with its attempt, or the run id of a query.
         start: start time, or time of the first event if ``start_known`` is False.
         end: end time; None while the run is active.
-        status: RUNNING, FINISHED, FAILED, CANCELLED, ENDED, LOST, or UNKNOWN if its end is missing.
+        status: RUNNING, FINISHED, FAILED, CANCELLED, ENDED, LOST, or UNKNOWN if no event reports its termination.
         last: time of the last event.
-        cause: cause of its failure.
+        cause: cause of the run's failure.
     """
 
     id: str
@@ -149,7 +149,7 @@ class Overdue:
 
     Attributes:
         start: time at which the deadline passed.
-        end: time at which the work was on time again, or ended; None while it is overdue.
+        end: time at which the work was on time again, or was completed; None while it is overdue.
     """
 
     what: str
@@ -166,7 +166,7 @@ class EnrichmentNumbers:
     """Batches of one function of ``enrich_batch``.
 
     Attributes:
-        p99_ms: the highest 99th percentile of an attempt's duration among the batches.
+        p99_ms: highest 99th percentile of the attempts' durations in a batch, over all batches.
     """
 
     function: str
@@ -241,10 +241,10 @@ class FailureGroup:
 
     Attributes:
         count: number of JobFailureEvents and lost applications; a stage, its job and its query report one failure each.
-        entities: number by entity.
+        entities: number of failures by entity.
         retried: number of failures after which Spark retried.
-        stack: stack trace of the last failure that has one.
-        failure_class: class of the last failure that has one, such as ``DATA_ERROR``.
+        stack: last stack trace among the failures.
+        failure_class: last class among the failures, such as ``DATA_ERROR``.
         retry_useful: whether a retry of the same work may succeed; None if unknown.
     """
 
@@ -267,7 +267,7 @@ class FailureGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lost:
-    """Lost records or events; some numbers of the report may be too low because of them."""
+    """Lost records or events; because of such losses, some numbers of the report may be too low."""
 
     application: str
     where: str

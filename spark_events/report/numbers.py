@@ -29,7 +29,8 @@ _MOST_SUBJECTS = 50
 
 QUERY = "'q:' || coalesce(query_id, query_name)"
 DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
-#: Lag of the watermark. A watermark of 0 (1970) means that the query has not read a row yet, so it has no lag.
+#: Lag of the watermark. A watermark of 0 (1970) means that the query has not read a row yet; such a watermark has no
+#: lag.
 LAG = "CASE WHEN watermark > 0 THEN coalesce(lag_ms, newest_row - watermark) END"
 
 _COMMITS = f"""
@@ -82,7 +83,7 @@ SELECT app, 'reporters', 'see its DispatcherReportEvent', sum(lost - coalesce(lo
 WHERE name = 'DispatcherReportEvent' AND lost > coalesce(lost_records, 0) GROUP BY 1
 ORDER BY 1, 2, 3
 """
-#: Each summary has the sums since the start of its run, so only the last summary of each run counts.
+#: Each summary contains the sums since the start of its run, so only the last summary of each run counts.
 _COSTS = """
 SELECT 'a:' || app, sum(allocated), sum(used), sum(idle), sum(cost) FROM (
   SELECT app, app_id, attempt, arg_max(core_hours, (ts, sequence)) AS allocated,
@@ -137,8 +138,8 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
     """Compute all numbers.
 
     Args:
-        table: the events; the view ``period`` has the events of the period.
-        sla_ms: limit of a commit's duration.
+        table: the events; the view ``period`` contains the events of the period.
+        sla_ms: limit for the duration of a commit.
         uptimes: milliseconds that each application or query ran, for throughputs.
     """
     slow = f"severity >= {_WARN}" if sla_ms is None else f"{DURATION} > {sla_ms}"

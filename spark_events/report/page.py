@@ -72,7 +72,7 @@ def _group(index: int, group: FailureGroup) -> FailureGroup:
 
 
 def _subject(one: SubjectReport) -> SubjectReport:
-    """Return an application or query without the list entries that the page omits; its counts stay exact."""
+    """Return an application or query without the list entries that the page omits; the counts stay exact."""
     commits = one.commits
     return dataclasses.replace(
         one,

@@ -1,10 +1,10 @@
 """Runs of applications and queries: outcomes, uptime, downtime.
 
-- A query's run ends with its application at the latest.
-- A run without an end is UNKNOWN and ends with its last event if another run of the same application or query started
-    after that event. Otherwise the run is still active.
-- Time after a run that failed, was lost, or is UNKNOWN is downtime until another run starts. Time after an orderly end
-  is neither uptime nor downtime.
+- A query's run ends at the latest when its application ends.
+- If no event reports that a run ended, but another run of the same application or query started after the last event of
+  this run, this run is UNKNOWN and ends with its last event. Otherwise the run is still active.
+- Time after a run that failed, was lost, or is UNKNOWN is downtime until another run starts. Time after an orderly
+  termination is neither uptime nor downtime.
 - Runs of one application or query may overlap: uptime is the time in which at least one run is active.
 """
 
@@ -23,14 +23,15 @@ BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
 RunKey: TypeAlias = tuple[str, str, str, str | None]
 
 _CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
-# Put the type of the error before a message; a root cause already begins with its type.
+# Prepend the error's type to a message; a root cause already begins with its type.
 _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
 _GROUP = (
     "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
     f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
     f" concat(error_type, chr(10), {_FIRST_LINE.format(_CAUSE)}))"
 ).format(empty="''")
-#: Condition for events that are failures. It includes LOST, because a lost application has no JobFailureEvent.
+#: Condition for events that are failures. The condition includes LOST, because a lost application has no
+#: JobFailureEvent.
 FAILURE = "(name = 'JobFailureEvent' OR (name = 'JobStatusChangeEvent' AND status = 'LOST'))"
 #: SQL expressions for the text of a failure, and for the key of the failure's cause.
 CAUSE, GROUP = _CAUSE, _GROUP
@@ -42,7 +43,7 @@ class SubjectRun:
 
     Attributes:
         subject: key of the application or query.
-        heartbeat_ms: interval of its heartbeats; None without heartbeats.
+        heartbeat_ms: interval of the run's heartbeats; None without heartbeats.
         last_failure: root cause of the last failure that Spark did not retry, in the run of an application.
     """
 
@@ -150,7 +151,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
 
 
 def _settle(runs: list[SubjectRun]) -> None:
-    """Sort the runs of one application or query, and set the end of each run whose end was not reported."""
+    """Sort the runs of one application or query, and set the end of each run that was not reported as ended."""
     runs.sort(key=lambda run: (run.start, run.last))
     latest = runs[-1].start
     for run in runs:

@@ -53,8 +53,8 @@ class ReportServer(ThreadingHTTPServer):
             if self._report is None or self._clock() >= self._valid_until:
                 began = self._clock()
                 self._report = self._compute()
-                # Keep a report at least as long as its computation took, so that computing takes at most half of the
-                # time.
+                # Keep a report at least as long as its computation took, so that the server computes for at most half
+                # of the time.
                 self._valid_until = self._clock() + max(_FRESH_SECONDS, self._clock() - began)
             return self._report
 

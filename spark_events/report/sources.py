@@ -28,11 +28,11 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
 _COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
 _CHUNK = 5_000
-#: Time limit of a statement on PostgreSQL, in seconds.
+#: Time limit for a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
-#: Function that returns the events of an event log. It also gets a function for notes on the log, and a function for
-#: the fraction read so far.
+#: Function that returns the events of an event log. It also receives two callbacks: for notes on the log, and for the
+#: fraction read so far.
 LogReader = Callable[[EventLog, Callable[[str], None], Callable[[float], None]], Iterator[list[Event]]]
 
 
@@ -43,7 +43,7 @@ class Reading:
     Attributes:
         table: the table.
         read_log: returns the events of one event log.
-        since: start of the report's period, in milliseconds; None without a limit.
+        since: start of the report's period, in milliseconds; None: no limit.
         progress: receives the name of the current source, and the fraction read so far, if known.
         notes: problems of the sources, one sentence each.
         summaries: one summary for each source that was read.
@@ -246,7 +246,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
     def rows() -> Iterator[tuple[Any, ...]]:
         try:
             with engine.connect() as connection:
-                # Set this option only for the statement. On the connection, it would also apply to SET LOCAL.
+                # Set this option only for the statement. If set for the connection, it would also apply to SET LOCAL.
                 statement = text(_select(condition, "CAST(attributes AS TEXT)"))
                 streamed = statement.execution_options(stream_results=True, yield_per=_CHUNK)
                 for row in connection.execute(streamed):

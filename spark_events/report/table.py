@@ -16,7 +16,7 @@ from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
 from spark_events.translate.summaries.problems import KINDS
 
-#: Application name for events that have neither the name nor the id of an application.
+#: Application name for events that contain neither the name nor the id of an application.
 NO_APPLICATION = "(unknown application)"
 
 #: Columns that contain attributes, by type.
@@ -98,7 +98,7 @@ _FLOATS = {
     "core_hours_idle": "spark.summary.core_hours_idle",
     "cost": "spark.summary.cost",
 }
-#: Problems of a stage; each entry of the column ``problems`` has the kind and the text of a problem.
+#: Problems of a stage; each entry of the column ``problems`` contains the kind and the text of a problem.
 _PROBLEMS = {kind: f"problem.{kind}" for kind in KINDS}
 _TIMES = {"watermark": "spark.watermark.time", "newest_row": "spark.batch.event_time_max"}
 
@@ -106,7 +106,7 @@ _FIELDS = (
     "name: 'VARCHAR', class_scope: 'VARCHAR', body: 'VARCHAR', severity: 'VARCHAR', observed_ts_millis: 'BIGINT',"
     " event_id: 'VARCHAR', sequence: 'BIGINT'"
 )
-_LAST_MILLIS = 253_402_300_799_999  # end of the year 9999, the last year that both Python and JavaScript support
+_LAST_MILLIS = 253_402_300_799_999  # the year 9999 is the last year that both Python and JavaScript support
 #: Names of events that begin or end a state. A report needs such events even from before its period.
 LASTING = (
     *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
@@ -269,7 +269,7 @@ class EventTable:
 
 
 def quoted(text: str) -> str:
-    """Return a text as an SQL literal."""
+    """Return a string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,4 +1,4 @@
-"""Times, durations and numbers as text for sentences; times are in UTC."""
+"""Times, durations and numbers as strings for sentences; times are in UTC."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def span(millis: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a percentage as text; values below 100 are not rounded up to 100.
+    """Return a percentage as a string; values below 100 are not rounded up to 100.
 
     >>> percent(99.9999), percent(100.0), percent(None)
     ('99.99 %', '100 %', '–')

@@ -60,7 +60,7 @@ def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_col
 
 
 def severity_of(level: int) -> str:
-    """Return the severity that corresponds to a level of Python's logging."""
+    """Return the severity that corresponds to a level of Python's ``logging``."""
     return str(_SEVERITIES.get(level, Severity.INFO).value)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-#: Maximum number of times that a refused batch is halved. 30 halvings find three bad events among a thousand.
+#: Maximum number of times that a refused batch is halved; 30 halvings can find three bad events among a thousand.
 _MOST_HALVINGS = 30
 
 
@@ -30,7 +30,8 @@ class BatchProgress:
     def of(self, events: Sequence[Event]) -> BatchProgress:
         """Return the progress of this batch.
 
-        If the failed attempt before had the same events, its progress continues; otherwise a new progress begins.
+        If the previous, failed attempt contained the same events, its progress continues; otherwise a new progress
+        begins.
         """
         return self if self.left and self._ids == [event.event_id for event in events] else BatchProgress(events)
 

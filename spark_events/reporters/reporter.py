@@ -25,7 +25,7 @@ def _severity(text: str) -> Severity:
         raise ValueError from None
 
 
-#: Setting for a severity, in upper or lower case.
+#: Type of a setting that contains a severity, in upper or lower case.
 severity: Kind[Severity] = Kind(
     f"one of {', '.join(severity.value for severity in Severity)}", _severity, lambda severity: severity.value
 )
@@ -40,8 +40,8 @@ class Reporter(abc.ABC):
     """Base class of reporters, which deliver events to one destination.
 
     Every reporter runs in its own thread with its own event loop. Its methods may be plain or ``async``, and never run
-    concurrently. Between calls, the loop is paused, because the thread then wakes faster. The loop keeps running if a
-    method is ``async`` or ``open`` started tasks.
+    concurrently. Between calls, the loop is paused, because a thread without a running loop wakes faster. If a method
+    is ``async``, or ``open`` has started tasks, the loop keeps running.
 
     The exception that a method raises determines the next step:
 
@@ -50,13 +50,13 @@ class Reporter(abc.ABC):
     - Any other exception is transient: the same events are delivered again, in the same order.
 
     Attributes:
-        max_batch_size: maximum number of events per call of ``report``, if lower than ``batch.size``. None:
-            ``batch.size`` alone decides. Timeouts, exceptions and counters apply to a whole call, so a destination that
+        max_batch_size: maximum number of events per call of ``report``, if lower than ``batch.size``. None: only
+            ``batch.size`` applies. Timeouts, exceptions and counters apply to a whole call, so a destination that
             accepts one event per request should use 1. May change between calls; a value that is not a positive number
             counts as None.
         linger: how long an event may wait for further events before ``report`` is called, in seconds, unless
-            ``batch.linger`` is set. Use it if a call costs much more than an event. Events of severity WARN or higher,
-            and events that Spark waits for, are delivered without this wait.
+            ``batch.linger`` is set. Set it if the cost per call is much higher than the cost per event. Events of
+            severity WARN or higher, and events that Spark waits for, are delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
         min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
     """

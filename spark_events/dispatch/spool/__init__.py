@@ -30,7 +30,7 @@ Invariants:
 4. Rows are read and deleted in place; no row is copied from one file into another. Files are read in the order of their
    numbers, the process's own file last; rows are read in the order of their ids.
 5. Newer events never overtake rows that are only on disk. Without such rows, the reporter receives events from the
-    mailbox while the disk fails or hangs.
+   mailbox while the disk fails or hangs.
 6. A file grows to ``spool.max-size`` plus one write. Beyond that, rows of the lowest priority are shed first; among
    these, the oldest first.
 7. A corrupt file is renamed, logged, counted as ``spool-corrupt`` and skipped; no row of it is rescued.

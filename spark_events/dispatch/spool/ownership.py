@@ -59,8 +59,7 @@ class SpoolFolder:
         return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
 
     def acquire(self) -> bool:
-        """Acquire the file until :meth:`release` or until this process exits; return False if another process owns it.
-        """
+        """Acquire the file until :meth:`release` or the exit of this process; return False if another owns it."""
         self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
             undo.callback(os.close, self._descriptor)

@@ -25,7 +25,7 @@ def _parse(value: str) -> Secret:
     return Secret(value)
 
 
-#: A URL in SQLAlchemy's form. Confidential, because it may contain a password.
+#: A URL in SQLAlchemy's format. Confidential, because it may contain a password.
 database_url: Kind[Secret] = Kind(_ALLOWED, _parse, Secret.reveal, True)
 
 

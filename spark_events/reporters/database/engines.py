@@ -50,14 +50,15 @@ def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
         # Use an absolute path, because user code in this process may change the working directory later.
         url = url.set(database=placed(url.database))
-    # Wait at most half of the timeout for another driver's transaction; the other half remains for our own transaction.
+    # Wait at most half of the timeout for another driver's transaction, so that the other half remains for this
+    # transaction.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
         # Prevent Python's driver from beginning transactions implicitly.
         connection.isolation_level = None
-        # With a write-ahead log, readers do not block the writer. Read-only files and some file systems cannot have
+        # With a write-ahead log, readers do not block the writer. Read-only files and some file systems do not support
         # this log.
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
@@ -78,7 +79,7 @@ def _postgresql(url: Any, timeout: float) -> Engine:
         url,
         {
             "application_name": "spark-events",
-            # Set the encoding; for a database with encoding SQL_ASCII, psycopg would return text as bytes.
+            # Set the encoding, because psycopg returns strings as bytes if the database's encoding is SQL_ASCII.
             "client_encoding": "utf8",
             "connect_timeout": seconds,
             "keepalives_idle": seconds,

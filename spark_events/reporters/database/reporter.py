@@ -73,7 +73,7 @@ class DatabaseReporter(Reporter):
             self._engine.dispose()
             self._is_ready = False
         if not self._is_ready:
-            # After a failure, check the schema again, because the server may have a new database.
+            # After a failure, check the schema again, because the server's database may have been replaced.
             self.open()
         rows = [row_of(event) for event in events]
         insert = self._schema.insert(self._engine.dialect.name)
@@ -129,7 +129,7 @@ class DatabaseReporter(Reporter):
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> TransientError:
-        """Return a transient error, which is caused by a permission, the disk or the server and not by an event."""
+        """Return a transient error, whose cause is a permission, the disk or the server and not an event."""
         self._is_ready = False
         return TransientError(f"{self._where}: {self._reason(error)}")
 

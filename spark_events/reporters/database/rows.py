@@ -10,7 +10,7 @@ import msgspec
 
 from spark_events.event import Attributes, AttributeValue, Event, without_surrogates
 
-#: Maximum length in characters of indexed text; PostgreSQL indexes at most about 2,700 bytes.
+#: Maximum length of an indexed string, in characters; PostgreSQL indexes at most about 2,700 bytes.
 MOST_INDEXED = 255
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -38,12 +38,13 @@ _NUMBERS = {
 def row_of(event: Event) -> dict[str, Any]:
     """Return the columns of an event: its fields, view columns and all attributes as JSON.
 
-    Lone surrogates become ``?`` and NUL becomes ``␀``, because databases cannot store these characters. Indexed text is
-    cut to :data:`MOST_INDEXED` characters and ends with ``…``. The column ``attributes`` has the whole text.
+    Lone surrogates become ``?`` and NUL becomes ``␀``, because databases cannot store these characters. A long indexed
+    string is cut to :data:`MOST_INDEXED` characters and ends with ``…``. The column ``attributes`` contains the whole
+    string.
     """
     try:
         attributes = _ENCODER.encode(event.attributes).decode()
-        # The test also matches a quoted "\\u0000" and a line break. Such texts are only processed more slowly.
+        # The test also matches a quoted "\\u0000" and a line break. Such strings are only processed more slowly.
         texts = f"{event.body}{event.event_id}{event.name}{event.class_scope}"
         is_plain = "\\u0000" not in attributes and texts.isprintable()
     except UnicodeEncodeError:
@@ -92,7 +93,7 @@ def _moment(millis: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
-        # The year is outside the range of ``datetime``; ``observed_ts_millis`` holds the time.
+        # The year is outside the range of ``datetime``; ``observed_ts_millis`` contains the time.
         return None
 
 
@@ -101,7 +102,7 @@ def _text(value: AttributeValue | None) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """Return indexed text as it is stored in its column."""
+    """Return an indexed string as it is stored in its column."""
     return text if len(text) <= MOST_INDEXED else f"{text[: MOST_INDEXED - 1]}…"
 
 

@@ -41,7 +41,7 @@ def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
     return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
 
 
-#: Indexes of version 2. They include only the rows that the views read, and not the many commits.
+#: Indexes of version 2. They include only the rows that the views read, which excludes the many commits.
 _PARTIAL_INDEXES = (
     _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
     _partial("spark_events_of_runs", ("entity", "app_id"), views.STATUS_OF_RUNS),
@@ -87,10 +87,10 @@ EVENTS = Table(
 SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nullable=False))
 
 
-#: SQLSTATE prefixes of errors that a row causes: program limit exceeded (text too long), and exceptions raised by a
+#: SQLSTATE prefixes of errors that a row causes: program limit exceeded (string too long), and exceptions raised by a
 #: trigger.
 _REFUSALS = ("54", "P0001")
-#: Maximum length of an error text, in characters. PostgreSQL quotes the whole refused row.
+#: Maximum length of an error message, in characters, because PostgreSQL quotes the whole refused row.
 _MOST_REASON = 500
 
 
@@ -106,7 +106,7 @@ def insert(dialect: str) -> Any:
     return make(EVENTS).on_conflict_do_nothing()
 
 
-#: Maximum number of rows per deletion, so that a deletion ends within the timeout of a statement.
+#: Maximum number of rows per deletion, so that a deletion completes within the timeout of a statement.
 MOST_DELETED = 5_000
 
 

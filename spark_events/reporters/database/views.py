@@ -1,7 +1,7 @@
 """Views for operators: runs, uptime, failures and their causes, incidents, violated limits.
 
-FLIP-481 lists these uses of events. SQLite and PostgreSQL share one SQL text. ``{…}`` stands for the parts that differ:
-the current time, functions, and the access to JSON attributes. ``spark-events report`` computes the same numbers.
+FLIP-481 lists these uses of events. SQLite and PostgreSQL share the same SQL. ``{…}`` marks the parts that differ: the
+current time, functions, and the access to JSON attributes. ``spark-events report`` computes the same numbers.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ FROM counted
 GROUP BY period, entity, subject
 """
 
-# A lost application has no JobFailureEvent, so its LOST event is added. Failures of schema version 1 have no
+# A lost application has no JobFailureEvent, so the view includes its LOST event. Failures of schema version 1 have no
 # fingerprint.
 _FAILURES = f"""
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, error_type,

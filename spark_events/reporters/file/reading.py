@@ -29,7 +29,7 @@ def read(path: str | os.PathLike[str], *, rotated: bool = False) -> Iterator[Eve
     >>> for event in read("/var/log/spark/events.jsonl"):                         # doctest: +SKIP
     ...     print(event.name, event.attributes.get("failure.root_cause"))
 
-    Lines that are not events are skipped; one warning in the log states how many.
+    Lines that are not events are skipped; one warning in the log states their number.
 
     Args:
         path: a file that the ``file`` reporter wrote, compressed with gzip or not, or ``-`` for standard input.

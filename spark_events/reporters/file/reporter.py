@@ -41,8 +41,8 @@ class FileReporter(Reporter):
         self._identity = (0, 0)
         self._end = -1
         self._has_locks = True
-        # Whether a lock has ever succeeded. If so, "no locks available" is an error; otherwise the file system has no
-        # locks.
+        # Whether locking has ever succeeded. If so, "no locks available" is an error; otherwise the file system does
+        # not support locks.
         self._had_lock = False
         self._cannot_rotate = False
         # Resolve the path: if it is a link, the target is rotated, not the link.
@@ -98,7 +98,7 @@ class FileReporter(Reporter):
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
-            # Start on a new line, because another process was killed while it wrote a line.
+            # Start on a new line, because another process was killed while writing a line.
             data = b"\n" + data
         rest = memoryview(data)
         try:
@@ -151,7 +151,7 @@ class FileReporter(Reporter):
         self.close()
         self._fd = self._opened()
         opened = os.fstat(self._fd)
-        # Compare inode numbers. While the file is open, no other file can have its number.
+        # Compare inode numbers. While the file is open, no other file can have the same number.
         self._identity = (opened.st_ino, opened.st_dev)
         self._end = -1
         if self._config.fsync == "batch":
@@ -177,7 +177,7 @@ class FileReporter(Reporter):
     def _try_lock(self) -> bool:
         """Try to lock the file; return False if another process holds the lock.
 
-        Returns True if the file system has no locks.
+        Return True also if the file system does not support locks.
         """
         is_free = True
         try:
@@ -187,7 +187,7 @@ class FileReporter(Reporter):
         except OSError as error:
             if error.errno not in _NO_LOCKS or self._had_lock:
                 raise OSError(error.errno, error.strerror, self._path) from None
-            # The file system has no locks at present. The appends of a single driver are still atomic.
+            # The file system currently provides no locks. Appends by a single driver are still atomic.
             self._has_locks = False
             return True
         self._has_locks = self._had_lock = True
@@ -211,8 +211,8 @@ class FileReporter(Reporter):
                 self._unlock()
 
     def close(self) -> None:
-        # Clear the attribute before closing the descriptor, because another thread may then get the same descriptor
-        # number.
+        # Clear the attribute before closing the descriptor, because another thread may receive the same descriptor
+        # number afterwards.
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -23,7 +23,7 @@ _LAST_YEAR = 9999
 
 
 def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -> bool:
-    """Return whether the file has to be rotated before the next lines.
+    """Return whether the file must be rotated before the next lines.
 
     Args:
         config: the limits.
@@ -65,8 +65,8 @@ class Archive:
         """
         aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
         if last is not None and aside.name <= self._named(last).name:
-            # Choose a later name if this name is taken by a rotation in the same microsecond, or if the clock was set
-            # back. The deletion begins with the lowest name.
+            # Choose a later name if a rotation in the same microsecond has used this name, or if the clock was set
+            # back, because deletion begins with the lowest name.
             aside = self._named(last + _LEAST)
         self._path.rename(aside)
         with contextlib.suppress(OSError):

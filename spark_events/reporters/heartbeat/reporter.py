@@ -19,12 +19,13 @@ from spark_events.reporters.webhook.reporter import verdict
 if TYPE_CHECKING:
     from spark_events.reporters.webhook.post import Post
 
-#: Longest wait for an answer, in seconds. A slow monitor must not delay the end of an application.
+#: Longest wait for an answer, in seconds. A slow monitor must not delay an application's shutdown.
 _PING_SECONDS = 2.0
 
 
 class HeartbeatReporter(Reporter):
-    """Ping a monitor at the start of the application, with each heartbeat, and at the end; ignore other events.
+    """Ping a monitor when the application starts, with each heartbeat, and when the application ends; ignore other
+    events.
 
     If several heartbeats follow each other, for example after an outage of the monitor, only the last one is sent.
     """
@@ -37,7 +38,8 @@ class HeartbeatReporter(Reporter):
         self._config = config
         self._request = FORMATS[config.format]
         self._posts: dict[str, Post] = {}
-        # Read the certificates here, so that an error appears together with the other mistakes in the configuration.
+        # Read the certificates here, so that an error is reported together with the other mistakes in the
+        # configuration.
         self._post_to(config.url.reveal())
         # Ids of the current batch's events whose pings the monitor has accepted.
         self._sent: set[str] = set()

@@ -1,4 +1,4 @@
-"""Signals about an application (start, alive, success, failure, end), and the request that sends each to a monitor."""
+"""Signals about an application (start, alive, success, failure, end), and the requests that send them to a monitor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Duration of an alert after a heartbeat, in heartbeat intervals; it allows two missing heartbeats.
+#: Duration of an alert after a heartbeat, in heartbeat intervals; two missing heartbeats are tolerated.
 _INTERVALS = 3
 
 

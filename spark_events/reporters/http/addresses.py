@@ -1,4 +1,4 @@
-"""Addresses of HTTP reporters: their secrets, the loggers that print addresses, and the proxy for an address.
+"""URLs of HTTP reporters: their secrets, the loggers that print URLs, and the proxy for a URL.
 
 Responses have to be searched for secrets too: a 404 page quotes the path of the request, which may be the secret.
 """
@@ -20,7 +20,7 @@ from spark_events.errors import TransientError
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the URL of the proxy for an address, or None for a direct connection.
+    """Return the URL of the proxy for a URL, or None for a direct connection.
 
     Raises:
         TransientError: the variable is not a valid proxy; the message does not quote it, because it may contain a
@@ -67,12 +67,12 @@ def _is_in_a_network(host: str, excepted: str) -> bool:
     return False
 
 
-#: Loggers of httpx and httpcore that print the address and headers of each request.
+#: Loggers of httpx and httpcore that print the URL and headers of each request.
 _LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
 def secret_address(url: str) -> Iterator[str]:
-    """Yield the secret parts of a confidential address: all parts except host and port."""
+    """Yield the secret parts of a confidential URL: all parts except host and port."""
     parts = urlsplit(url)
     yield url
     yield parts.path
@@ -83,7 +83,7 @@ def secret_address(url: str) -> Iterator[str]:
 
 
 def credentials(url: str) -> Iterator[str]:
-    """Yield the secret parts of any address: user, password and query."""
+    """Yield the secret parts of any URL: user, password and query."""
     parts = urlsplit(url)
     yield parts.query
     # Also hide the undecoded value, because some receivers do not decode "+" as a space.

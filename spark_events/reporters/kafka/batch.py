@@ -14,9 +14,9 @@ class Message:
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        #: Client that holds the message; None if the message was not sent.
+        #: Client whose buffer contains the message; None if the message was not sent.
         self.sender: object = None
-        #: Whether the message was delivered or refused; ``why`` is the reason of a refusal.
+        #: Whether the message was delivered or refused; ``why`` is the reason for a refusal.
         self.is_answered = False
         self.why: str | None = None
         #: Error code of the last delivery attempt.
@@ -33,7 +33,7 @@ class Batch:
     def __init__(self, events: Sequence[Event]) -> None:
         self.ids = tuple(event.event_id for event in events)
         self.messages = [Message(event) for event in events]
-        #: Whether to send each message in its own request, because the broker refused a request without naming a
+        #: Whether to send each message in a separate request, because the broker refused a request without naming a
         #: message.
         self.one_by_one = False
 

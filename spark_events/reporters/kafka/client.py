@@ -19,7 +19,7 @@ _LOG = logging.getLogger(f"{__name__}.librdkafka")
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
 #: Time limit of one poll, in seconds. After an attempt is cancelled, its poll continues for up to this time.
 _POLL_SECONDS = 0.1
-#: Error codes of a refused message or request.
+#: Error codes for a refused message or request.
 ABOUT_MESSAGES = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -113,7 +113,7 @@ class Client:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the producer holds no undelivered message."""
+        """Return whether the producer's buffer contains no undelivered message."""
         return self._producer is None or len(self._producer) == 0
 
     async def poll(self) -> None:
@@ -125,7 +125,7 @@ class Client:
             self._producer.poll(seconds)
 
     async def forget_problem(self) -> None:
-        """Discard errors from the time between batches; for example, brokers close idle connections."""
+        """Discard errors that occurred between batches; for example, brokers close idle connections."""
         await self._loop.run_in_executor(self._thread, self._poll, 0)
         self._problem = None
         self._all_down = False

@@ -6,8 +6,8 @@ import dataclasses
 
 from spark_events.config import Kind, Secret, choice, option, secret, text
 
-#: Keys that ``properties`` must not set: a guarantee depends on the key, or the key has its own setting, which hides
-#: the value.
+#: Keys that ``properties`` must not set: a guarantee depends on the key, or a separate setting exists, which hides the
+#: value.
 OWN = frozenset(
     {
         "bootstrap.servers",
@@ -126,14 +126,14 @@ class KafkaConfig:
             # Report an unknown topic early, before an attempt of the default length times out.
             "topic.metadata.propagation.max.ms": 5_000,
             "reconnect.backoff.max.ms": 5_000,
-            # Disable librdkafka's log by default: a callback reports errors to the dispatcher, which logs each error
-            # once.
+            # Disable librdkafka's log by default, because a callback reports errors to the dispatcher, which logs each
+            # error once.
             "log_level": 0,
             **dict(self.properties),
             **{name: value for name, value in given.items() if value is not None},
             "enable.idempotence": True,
             # Stop after a failed message, so that later messages do not overtake it.
             "enable.gapless.guarantee": True,
-            # librdkafka retries in order and without limit; the dispatcher decides when to stop.
+            # librdkafka retries in order and without a limit; the dispatcher decides when to stop.
             "message.timeout.ms": 0,
         }

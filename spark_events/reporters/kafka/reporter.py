@@ -88,7 +88,7 @@ class KafkaReporter(Reporter):
         """Wait until every message has a delivery report, or an error ends the wait."""
         while not batch.is_done:
             await client.poll()
-            # A client that has failed returns all its messages with the reason.
+            # A failed client returns all its messages with the reason.
             if not client.is_broken:
                 if (problem := client.problem()) is not None:
                     raise TransientError(f"{self._where}: {problem}")

@@ -10,7 +10,7 @@ from spark_events.reporters.webhook.config import web_url
 
 
 def _date_time(given: str) -> str:
-    """Return an ISO 8601 date and time with its zone.
+    """Return an ISO 8601 date and time with a time zone.
 
     Raises:
         ValueError: the text is not a date and time with a zone.

@@ -1,8 +1,8 @@
 """Translate events into OpenLineage run events.
 
-A run begins with START. The last event of a run is COMPLETE if the run is known to have succeeded, FAIL with the error
-if it failed, and ABORT if it was cancelled or its outcome is unknown. During a run, commits and heartbeats become
-RUNNING events, at most one in each interval.
+A run begins with START. The last event of a run is COMPLETE if the run is known to have succeeded, FAIL (with the
+error) if it failed, and ABORT if it was cancelled or its outcome is unknown. During a run, commits and heartbeats
+become RUNNING events, at most one in each interval.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from spark_events.reporters.openlineage.config import OpenLineageConfig
 
 __all__ = ["Runs"]
 
-#: State of a run, by the new status in a status change. FAILED is missing, because the JobFailureEvent that follows has
-#: the error.
+#: State of a run, by the new status in a status change. FAILED is missing, because the JobFailureEvent that follows
+#: contains the error.
 _STATES = {
     "RUNNING": RunState.START,
     "FINISHED": RunState.COMPLETE,
@@ -41,7 +41,7 @@ _STATES = {
 
 
 def _producer() -> str:
-    """Return the project's address, which identifies the producer of OpenLineage events."""
+    """Return the project's URL, which identifies the producer of OpenLineage events."""
     try:
         urls = metadata("spark-events").get_all("Project-URL") or []
     except PackageNotFoundError:
@@ -62,7 +62,7 @@ class Runs:
         # Facets of the application's START event; empty after a restart of the sidecar. OpenLineage merges the facets
         # of all events of a run.
         self._parent: dict[str, Any] = {}
-        # Attributes of the starts of the running queries, by run id.
+        # Attributes of the running queries' start events, by run id.
         self._queries: dict[str, Event] = {}
         # Time of each run's latest event, in milliseconds since the epoch.
         self._latest: dict[str, int] = {}

@@ -20,7 +20,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
     try:
         partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
-        # The call succeeded, so an unreadable body counts as no rejected record.
+        # The call succeeded, so if the body is unreadable, no record counts as rejected.
         return 0, ""
     return partial.rejected_log_records, partial.error_message
 
@@ -51,7 +51,7 @@ def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple
     Args:
         content_type: header of the response.
         body: body of the response.
-        hide: replaces secrets in a text.
+        hide: replaces secrets in a string.
     """
     kind = _plain(content_type)
     message = ""

@@ -25,12 +25,13 @@ EVENT_ID, CLASS_SCOPE, SEQUENCE = "log.record.uid", "spark.events.class_scope", 
 _INT64 = 1 << 63
 _MOST_NANOS = (1 << 64) - 1
 _OURS = frozenset({"spark", "spark_events"})
-#: Attributes of an event that become no LogRecord attributes: resource attributes, and names of the event's own fields.
+#: Attributes of an event that do not become LogRecord attributes: resource attributes, and names of the event's own
+#: fields.
 _ELSEWHERE = frozenset({EVENT_ID, CLASS_SCOPE, SEQUENCE, *OF_RESOURCE})
 #: Maximum number of applications whose encoded resource is cached.
 _MOST_SOURCES = 64
-#: Maximum length of texts whose encoding is cached, because short texts often repeat. ``max-value-length`` must not be
-#: smaller.
+#: Maximum length of strings whose encoding is cached, because short strings often repeat. ``max-value-length`` must not
+#: be smaller.
 _SHORT = 64
 #: Protobuf tags of the embedded messages.
 _RESOURCE_LOGS, _SCOPE_LOGS, _LOG_RECORDS = (number << 3 | 2 for number in (1, 2, 2))
@@ -51,9 +52,9 @@ class Encoder:
 
     Args:
         now: returns nanoseconds since the epoch, for ``ObservedTimestamp``.
-        longest: maximum length of a text in characters; longer texts are cut.
+        longest: maximum length of a string in characters; longer strings are cut.
         settings: attributes of every resource; they override all other attributes.
-        ids: returns the trace id and span id of an event; None: records have none.
+        ids: returns the trace id and span id of an event; None: records contain no ids.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Counters: TypeAlias = Callable[[], Mapping[str, Mapping[str, int | float | str]]]
 
 _PATH = "/v1/metrics"
-#: Time limit of the last export, at the end of the application, in milliseconds.
+#: Time limit for the last export, when the application ends, in milliseconds.
 _LAST_EXPORT_MS = 2_000
 _DURATION = "spark.batch.duration.trigger_execution_ms"
 _BREAKER = {"closed": 0, "half-open": 1, "open": 2}
@@ -26,7 +26,7 @@ _BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtlpMetricsConfig:
-    """Address of the receiver of metrics."""
+    """URL of the receiver of metrics."""
 
     endpoint: str = "http://localhost:4318"
 
@@ -34,12 +34,12 @@ class OtlpMetricsConfig:
 class OtlpMetrics(Reporter):
     """Compute metrics from events, and export them and the delivery counters periodically.
 
-    The SDK's environment variables set interval, headers, certificates, timeout and temporality
+    The SDK's environment variables determine interval, headers, certificates, timeout and temporality
     (``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_EXPORTER_OTLP_METRICS_*``). The meter provider is created at the first
     event, because its resource contains the application's name.
 
     Args:
-        config: address of the receiver; ``/v1/metrics`` is appended to an address without a path.
+        config: URL of the receiver; ``/v1/metrics`` is appended to a URL without a path.
         counters: returns the counters of all reporters.
     """
 
@@ -76,7 +76,7 @@ class OtlpMetrics(Reporter):
         from spark_events.reporters.otlp.resources import SCHEMA_URL, SCOPE, resource_of, source_of
 
         reader = PeriodicExportingMetricReader(OTLPMetricExporter(self._endpoint))
-        # Register no exit hook: the dispatcher closes the reporter at the end of the application.
+        # Register no exit hook, because the dispatcher closes the reporter when the application ends.
         self._provider = MeterProvider([reader], resource_of(source_of(event), {}), shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self._duration = meter.create_histogram("spark.batch.duration", "s", "Duration of a committed batch")

@@ -30,7 +30,7 @@ class GrpcConnection:
     """
 
     def __init__(self, target: Target) -> None:
-        # Disable gRPC's own log, which goes to the driver's standard error; the raised error has the reason.
+        # Disable gRPC's own log on the driver's standard error; the raised error contains the reason.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
 
@@ -81,7 +81,7 @@ class GrpcConnection:
         raise of_grpc(call.code().name, self._explained(self._hide(call.details() or "")), retry_delay(metadata))
 
     def _explained(self, details: str) -> str:
-        # gRPC reports the TLS alert "certificate required" only in these texts.
+        # gRPC reports the TLS alert "certificate required" only in these messages.
         if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
             return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
         return details

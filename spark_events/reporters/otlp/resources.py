@@ -20,7 +20,7 @@ from spark_events.event.text import plain
 
 #: Name of the instrumentation scope of all events and metrics.
 SCOPE = "spark_events"
-#: Version of the semantic conventions for the names of attributes: ``error.*``, ``exception.*``, ``service.*``, ….
+#: Version of the semantic conventions that define the attribute names ``error.*``, ``exception.*``, ``service.*``, ….
 SCHEMA_URL = Schemas.V1_36_0.value
 #: Attributes of events that become attributes of the OTLP resource.
 OF_RESOURCE = frozenset({"spark.app.id", "spark.version", HOST_NAME})

@@ -2,7 +2,7 @@
 
 The trace and span ids are computed from the ids of the application and the batch, job or stage. Therefore a repeated
 delivery produces the same span. A LogRecord can also name the span of its batch, job or stage before that span is
-exported. Queries and applications have no spans, because backends show a span only after its end.
+exported. Queries and applications have no spans, because backends show only completed spans.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _hash(size: int, *facts: object) -> int:
 
 
 def _subject(event: Event) -> tuple[object, ...] | None:
-    """Return the batch, job or stage attempt of an event; None if the event has none."""
+    """Return the batch, job or stage attempt that an event belongs to; None if there is none."""
     about = event.attributes
     if "spark.stage.id" in about:
         return "stage", about["spark.stage.id"], about.get("spark.stage.attempt", 0)
@@ -101,7 +101,9 @@ class Spans:
         self._jobs: OrderedDict[int, int] = OrderedDict()
 
     def of(self, event: Event) -> SpanOf | None:
-        """Return the span that ends with this event; None if no span ends, or if its start was not recorded."""
+        """Return the span that this event completes; None if it completes no span, or if the span's start was not
+        recorded.
+        """
         about = event.attributes
         trace, span = ids(event, self._parent)
         start: int | None = None

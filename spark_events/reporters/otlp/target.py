@@ -203,7 +203,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
     if is_http and found[0] == variables.base_endpoint:
-        # The variable for all signals has a base address; the variable for logs has the complete address.
+        # The variable for all signals contains a base address; the variable for logs contains the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
     return found[1], found[0]
 

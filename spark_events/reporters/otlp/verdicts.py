@@ -2,8 +2,8 @@
 
 The tables follow the OTLP specification ("Failures", "OTLP/gRPC Throttling", "OTLP/HTTP Response"). The specification
 forbids retries after some errors, but a wrong configuration must not lose events. Therefore this module has two classes
-of errors. :class:`Refused` means that the events are the cause; the events are dropped. :class:`UnavailableError` means
-that credentials, address or receiver are the cause; the events are retried until the cause is fixed.
+of errors. :class:`Refused` means that the events are the cause, so they are dropped. :class:`UnavailableError` means
+that credentials, address or receiver are the cause, so the events are retried until the cause is fixed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 300.0
 _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 _CONFIGURATION_CODES = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNORECASE)
-#: gRPC's error texts for a broken connection; the receiver has neither accepted nor rejected the events.
+#: gRPC's error messages for a broken connection; the receiver has neither accepted nor rejected the events.
 _BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
@@ -52,7 +52,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         return TooLarge(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
         return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
-    # Deviate from the specification, which drops the events after RESOURCE_EXHAUSTED without RetryInfo: retry them.
+    # Retry the events, although the specification drops them after RESOURCE_EXHAUSTED without RetryInfo.
     if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES or code == "RESOURCE_EXHAUSTED":
         return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
@@ -66,7 +66,7 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
     Args:
         status: HTTP status.
         headers: case-insensitive headers.
-        message: message of the body.
+        message: message in the body.
         is_otlp: whether an OTLP receiver wrote the body.
     """
     message = f"HTTP {status}: {message}" if message else f"HTTP {status}"

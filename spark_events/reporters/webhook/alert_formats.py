@@ -59,7 +59,7 @@ def pagerduty(routing_key: str) -> AlertFormat:
 
 
 def _shortened(key: str) -> str:
-    """Shorten a key to 255 characters; different keys stay different."""
+    """Shorten a key to 255 characters, so that different keys stay different."""
     if len(key) <= _PAGERDUTY_KEY:
         return key
     digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
@@ -75,11 +75,11 @@ def alertmanager(expires_after: float) -> AlertFormat:
     """Return the format of Alertmanager's API v2.
 
     Alertmanager expects alerts to be repeated, but a failed application cannot repeat its alert. Therefore the alert
-    has an end in the future. An alert that no event will close has no end; Alertmanager closes it after its
-    ``resolve_timeout``.
+    has an end time in the future. An alert that no event will close has no end time; Alertmanager closes such an alert
+    after its ``resolve_timeout``.
 
     Args:
-        expires_after: seconds until the end of an alert that is not closed.
+        expires_after: seconds until the end time of an alert that is not closed.
     """
 
     def alert(event: Event, key: str, severity: str) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def alertmanager(expires_after: float) -> AlertFormat:
                 [
                     {**alert(event, key, severity), **end, "endsAt": rfc3339(ended)}
                     for key in notice.keys
-                    # Set an end in the past. If the end were in the future of Alertmanager's clock, it would open a new
-                    # alert.
+                    # Set an end time in the past. If Alertmanager's clock had not reached this time, Alertmanager would
+                    # open a new alert.
                     for ended in [event.observed_ts_millis - (0 if key in notice.known else _MOST_AHEAD)]
                     # Close the alerts of both severities: severity is a label, and the recovery does not know the
                     # alert's severity.
@@ -131,7 +131,7 @@ def _named(texts: Mapping[str, str]) -> dict[str, str]:
     return {name.lower().replace(" ", "_"): value for name, value in texts.items()}
 
 
-#: Slack's limits: attachments per message, characters per text.
+#: Slack's limits: attachments per message, characters per string.
 _SLACK_ATTACHMENTS = 20
 _SLACK_TEXT = 3_000
 _SLACK_COLOURS = {Severity.WARN: "warning", Severity.ERROR: "danger", Severity.FATAL: "danger"}
@@ -229,7 +229,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _title(event: Event) -> str:
-    """Return the event's sentence, with the application's name before it."""
+    """Return the event's body, preceded by the application's name."""
     name = str(event.attributes.get("spark.app.name", ""))
     return event.body if name in event.body else f"{name}: {event.body}"
 
@@ -257,6 +257,6 @@ _LINKS = (
 
 
 def _links(event: Event) -> dict[str, str]:
-    """Return the addresses of an event's links, by the link's text."""
+    """Return the URLs of an event's links, by link text."""
     found = {text: str(event.attributes.get(key, "")) for key, text in _LINKS}
     return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}

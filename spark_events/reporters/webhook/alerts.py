@@ -29,9 +29,9 @@ class OpenAlert(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key of the alert's incident.
-        since: time of its first event, in milliseconds since the epoch.
+        since: time of the alert's first event, in milliseconds since the epoch.
         sent: time of the last event that was sent.
-        count: number of events since it was opened.
+        count: number of events since the alert was opened.
         severity: number of the highest severity that was sent.
         last: id of the last event, so that a repeated delivery is not counted.
     """
@@ -71,7 +71,7 @@ class Alerts:
     """Open alerts of one destination.
 
     Args:
-        destination: text that identifies the destination; confidential, so only a hash of it is stored.
+        destination: string that identifies the destination; confidential, so only a hash of it is stored.
         folder: folder of the files; None: keep the alerts only in memory.
         cooldown: time in which a repeated event of an open alert is only counted, in seconds.
         expires_after: time until an open alert expires, in seconds, if no event closes it.

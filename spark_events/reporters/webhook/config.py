@@ -35,7 +35,7 @@ def _url(value: str) -> Secret:
     return Secret(value)
 
 
-#: Setting for an address. Confidential, because anyone who knows a webhook's address can post to it.
+#: Type of a setting that contains a URL. Confidential, because anyone who knows a webhook's URL can post to it.
 web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
 
 
@@ -66,7 +66,7 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
 )
 
 
-#: Formats that have alerts, which events open and close.
+#: Formats with alerts, which events open and close.
 ALERTS = ("pagerduty", "alertmanager", "slack", "teams")
 FORMATS = ("json", "json-each", *ALERTS, "cloudevents", "cloudevents-batch", "template")
 

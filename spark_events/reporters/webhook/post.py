@@ -23,7 +23,7 @@ _READ_SECONDS = 0.25
 
 
 class Answer(NamedTuple):
-    """Response: status, ``Retry-After``, and the beginning of the text in one line."""
+    """Response: status, ``Retry-After``, and the beginning of the body in one line."""
 
     status: int
     retry_after: str | None
@@ -31,10 +31,10 @@ class Answer(NamedTuple):
 
 
 class Post:
-    """Client that posts to one address over one persistent connection.
+    """Client that posts to one URL over one persistent connection.
 
     Args:
-        config: address, headers, trusted authorities and proxy.
+        config: URL, headers, trusted authorities and proxy.
         headers: default headers; the configuration's headers override them.
 
     Raises:
@@ -79,7 +79,7 @@ class Post:
                 verify=self._context,
                 proxy=self._proxy or proxy_for(str(self._url)),
                 trust_env=False,
-                timeout=None,  # the attempt's own timeout cancels
+                timeout=None,  # the timeout of the attempt cancels the request
                 limits=httpx.Limits(max_connections=1),
             )
         excerpt = bytearray()
@@ -111,8 +111,8 @@ class Post:
 async def _read(response: httpx.Response, into: bytearray) -> bool:
     """Read the beginning of the body; return whether the body was complete.
 
-    The status alone decides whether the events are delivered. Errors of a slow or endless body are ignored, because a
-    retry would send delivered events again. After an incomplete read, the connection cannot be used again.
+    The status alone decides whether the events are delivered. Errors while reading a slow or endless body are ignored,
+    because a retry would send delivered events again. After an incomplete read, the connection cannot be used again.
     """
 
     async def read() -> bool:

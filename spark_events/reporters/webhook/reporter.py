@@ -1,4 +1,4 @@
-"""Reporter that posts events to an HTTP address."""
+"""Reporter that posts events to an HTTP URL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FORMATS: dict[str, Format | AlertFormat] = {
 }
 
 
-#: Path of Alertmanager's API; it is appended if ``url`` has only the server's address.
+#: Path of Alertmanager's API; appended if ``url`` contains only the server's address.
 _ALERTS_PATH = "/api/v2/alerts"
 
 
@@ -118,7 +118,7 @@ class WebhookReporter(Reporter):
             if notice is None:
                 return
             if form.plain is not None and notice.is_recovery and notice.was is None:
-                # No open alert is known, so a chat whose filter accepts the event gets a plain message.
+                # No open alert is known, so a plain message is sent to a chat whose filter accepts the event.
                 if event.severity < self._least:
                     return
                 notice = None
@@ -147,7 +147,7 @@ def _is_alert(event: Event) -> bool:
 def _parts(form: AlertFormat, events: Sequence[Event]) -> list[Sequence[Event]]:
     """Return the requests of a batch in reverse order: one per alert, and one per sequence of other events."""
     if form.plain is None:
-        # Skip further events of the same failure, because they contain no new facts.
+        # Skip further events about the same failure, because they contain no new facts.
         alone = [event for event in events if event.attributes.get("incident.role") not in ("consequence", "survived")]
         return [[event] for event in reversed(alone)]
     parts: list[Sequence[Event]] = []
@@ -179,7 +179,7 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     return _FORMATS[config.format]
 
 
-#: 4xx statuses that concern the address, the credentials or the time, and not the events: unauthorized, forbidden, not
+#: 4xx statuses that concern the URL, the credentials or the time, and not the events: unauthorized, forbidden, not
 #: found, proxy authentication, timeout, gone, misdirected, locked, too early. The events are retried.
 _RETRIED_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413
@@ -202,7 +202,7 @@ def verdict(status: int, asked: str | None, excerpt: str, now: float) -> Excepti
     Args:
         status: HTTP status.
         asked: header ``Retry-After``.
-        excerpt: beginning of the response's text.
+        excerpt: beginning of the response's body.
         now: seconds since the epoch.
     """
     if 200 <= status < 300:

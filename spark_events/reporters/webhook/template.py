@@ -28,7 +28,7 @@ _PARTS: dict[str, Callable[[Event], Any]] = {
 
 
 def read_template(path: str) -> Format:
-    """Return a format that fills in the template file for each event.
+    """Return a format that renders the template file for each event.
 
     The file is parsed as JSON before placeholders are replaced, so an event's text cannot break the structure. If a
     string consists of a single placeholder, the value itself replaces the string: for example a number, or ``null`` if
