@@ -11,7 +11,7 @@ import org.apache.spark.SparkContext;
 /**
  * Entry point for programs that add their own events, from any JVM language or through py4j.
  *
- * <p>The events are posted to Spark's listener bus, so that reporters get them in order with Spark's own events.
+ * <p>The events are posted to Spark's listener bus, so that reporters receive them in order with Spark's own events.
  */
 public final class Events {
   private Events() {}
@@ -28,12 +28,12 @@ public final class Events {
   }
 
   /**
-   * Posts one event that is already JSON, and returns at once.
+   * Posts one event that is already JSON, and returns immediately.
    *
    * @param event a JSON object: {@code id} (unique in the application), {@code name}, {@code class_scope}, and
    *     optionally {@code body}, {@code severity}, {@code time} (milliseconds since the epoch), {@code attributes}
    * @return whether a Spark application is running; the bus does not report whether a listener receives the event
-   * @throws IllegalArgumentException when the text is not such an object
+   * @throws IllegalArgumentException when the string is not such an object
    */
   public static boolean add(String event) {
     check(event);
@@ -45,7 +45,7 @@ public final class Events {
     return isRunning;
   }
 
-  /** Parse on the caller's thread, so that the caller gets the exception. */
+  /** Parse on the caller's thread, so that the exception is raised in the caller. */
   private static void check(String event) {
     String wrong = "event: not a JSON object with id, name and class_scope";
     try (JsonParser parser = Record.JSON.getFactory().createParser(event)) {

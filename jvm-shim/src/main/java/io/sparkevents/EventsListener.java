@@ -46,7 +46,7 @@ import scala.collection.Iterator;
 public final class EventsListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
-  /** Connection to the sidecar; null if this listener has nothing to report. */
+  /** Connection to the sidecar; null if this listener must not report events. */
   private final RecordSink destination;
   private final Records records;
   private final ApplicationTotals totals;
@@ -103,7 +103,7 @@ public final class EventsListener extends SparkListener {
       return ApplicationEnd.of(event);
     } catch (Throwable defect) {
       complainOnce(defect);
-      // The outcome is then unknown, but the sidecar must still end.
+      // Without the evidence, the outcome is unknown, but the sidecar must still shut down.
       return ApplicationEnd.unknown();
     }
   }

@@ -50,7 +50,7 @@ public final class EventsPlugin implements SparkPlugin {
       return Collections.emptyMap();
     }
 
-    /** Called when the application has started. */
+    /** Called after the application has started. */
     @Override
     public void registerMetrics(String applicationId, PluginContext plugin) {
       started = true;
@@ -59,7 +59,7 @@ public final class EventsPlugin implements SparkPlugin {
     @Override
     public void shutdown() {
       if (connection != null && !started) {
-        // Creating the SparkContext failed, so its listener bus never reports an application end.
+        // Creating the SparkContext failed, so its listener bus never reports that the application has ended.
         connection.close();
       }
     }

@@ -22,12 +22,12 @@ import scala.Tuple2;
  * The {@code events.*} settings, from spark-defaults.conf, Spark's configuration and {@code spark_events.start}.
  *
  * <p>spark-submit ignores lines of spark-defaults.conf that do not begin with {@code spark.}, so this class reads the
- * file again. The sidecar gets all values as the user wrote them, and validates every key. The fields of this class are
- * the few settings that the shim itself needs. The shim ignores invalid values, because the sidecar reports them.
+ * file again. The sidecar receives all values as the user wrote them, and validates every key. The fields of this class
+ * are the few settings that the shim itself needs. The shim ignores invalid values, because the sidecar reports them.
  *
  * <p>References, <code>${env:NAME}</code> and <code>${file:/path}</code>, are resolved by the sidecar's rules ({@code
- * config/references.py}). They are resolved only once, because a second look-up might block or return another value. A
- * resolved value never appears in messages.
+ * config/references.py}). Each reference is resolved only once, because a second look-up might block or return another
+ * value. A resolved value never appears in messages.
  */
 public final class Settings {
   /** One setting as the user wrote it. */
@@ -57,10 +57,10 @@ public final class Settings {
   public final String problem;
   public final boolean required;
   public final boolean sidecarEnabled;
-  /** Python interpreter of the sidecar; empty if the user sets none. */
+  /** Python interpreter for the sidecar; empty if the user sets none. */
   public final String python;
   /**
-   * Whether Spark waits for all reporters. Also true if the shim does not know; the sidecar decides when it is ready.
+   * Whether Spark waits for all reporters. Also true if the shim cannot decide; when the sidecar is ready, it decides.
    */
   public final boolean synchronous;
   /** Whether the listener thread may have to wait for the answers of all reporters or of guaranteed reporters. */
@@ -73,11 +73,11 @@ public final class Settings {
   public final long outcomeTimeoutMillis;
   public final long startTimeoutMillis;
   public final long stallTimeoutMillis;
-  /** Minimum time between two records of a running application's totals; 0 for a single record at its end. */
+  /** Minimum time between two records of a running application's totals; 0 for only one record, when it ends. */
   public final long summaryIntervalMillis;
-  /** Whether successful jobs and stages of micro-batches make events. Also true if the shim does not know. */
+  /** Whether successful jobs and stages of micro-batches cause events. Also true if the shim cannot decide. */
   public final boolean reportsMicroBatches;
-  /** Whether a deadline rule or the reporting of executors is on; the sidecar validates the values. */
+  /** Whether a deadline rule or the reporting of executors is enabled; the sidecar validates the values. */
   public final boolean tracksWork;
 
   /**
@@ -159,8 +159,8 @@ public final class Settings {
   }
 
   /**
-   * Whether a reporter has guaranteed delivery. Also true if the shim does not know; the sidecar decides when it is
-   * ready.
+   * Whether a reporter has guaranteed delivery. Also true if the shim cannot decide; when the sidecar is ready, it
+   * decides.
    */
   private boolean guaranteesAny() {
     return settings.keySet().stream()
@@ -173,7 +173,7 @@ public final class Settings {
   }
 
   private boolean findsWork() {
-    // Two rules are on by default.
+    // Two rules are enabled by default.
     return !settings.containsKey("events.deadline.resources")
         || !settings.containsKey("events.executor.max-per-minute")
         || settings.keySet().stream()
@@ -199,7 +199,7 @@ public final class Settings {
     return reference.appendTail(resolved).toString();
   }
 
-  /** Returns the file's text without its last line break, or null. */
+  /** Returns the file's content without its last line break, or null. */
   private static String content(String name) {
     try {
       Path path = Paths.get(name);
@@ -207,7 +207,7 @@ public final class Settings {
       if (!Files.isRegularFile(path)) {
         return null;
       }
-      // A new decoder raises an error if the text is not UTF-8.
+      // A new decoder raises an error if the content is not UTF-8.
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(Files.readAllBytes(path))).toString();
       return text.replaceFirst("(\r\n|\r|\n)\\z", "");
     } catch (IOException | RuntimeException | Error unreadable) {

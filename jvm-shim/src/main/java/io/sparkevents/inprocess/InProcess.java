@@ -38,7 +38,7 @@ import org.apache.spark.SparkContext;
  * Python, so Spark's listener thread never waits for the interpreter.
  */
 public final class InProcess implements RecordSink {
-  /** A fetch adds no more records when it has reached this size. */
+  /** Size in bytes after which a fetch adds no more records. */
   private static final int FETCH_BYTES = 64 * 1024;
   private static final long LOOK_MILLIS = 20;
   /** Streams that are listening. */
@@ -59,7 +59,10 @@ public final class InProcess implements RecordSink {
   private final EventsListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
-  /** End of the Python program that drives the application. Null while it runs, and after an exit without a failure. */
+  /**
+   * Exit of the Python program that drives the application. Null while the program runs, and after an exit without
+   * failure.
+   */
   private volatile ApplicationEnd pythonEnd;
   private volatile boolean listening;
   private volatile boolean goodbye;
@@ -79,7 +82,7 @@ public final class InProcess implements RecordSink {
   /**
    * Prepares a stream. The stream receives no events before {@link #listen}.
    *
-   * @param request a JSON object: {@code settings}, which override those of the application, and {@code queries}, the
+   * @param request a JSON object: {@code settings}, which override the application's settings, and {@code queries}, the
    *     running streaming queries, each with {@code id}, {@code run_id} and {@code name}
    * @throws IllegalStateException when the settings cannot be read
    */
@@ -171,7 +174,7 @@ public final class InProcess implements RecordSink {
   /** Stops the stream: delivers all events so far, then sends the goodbye message. Called by Python. */
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
-      // Begin the shutdown timeout here, so that waits for answers are limited as at the application's end.
+      // Begin the shutdown timeout here, so that waits for answers are limited as when the application ends.
       setDeadline();
       awaitBus();
       context.removeSparkListener(listener);
@@ -195,7 +198,7 @@ public final class InProcess implements RecordSink {
 
   /**
    * Waits until the bus has delivered all earlier events, for at most three quarters of the shutdown timeout. The last
-   * quarter is for the delivery to the reporters.
+   * quarter is reserved for the delivery to the reporters.
    */
   private void awaitBus() throws InterruptedException {
     Marker marker = new Marker(listener);
@@ -218,7 +221,7 @@ public final class InProcess implements RecordSink {
     }
   }
 
-  /** Records the exit of the Python that fetches the records; a failure becomes the application's end. */
+  /** Records the exit of the Python process that fetches the records; a failure becomes the application's outcome. */
   private static void pythonEnds(PythonProgram program) {
     if (program.ending != ApplicationOutcome.GATEWAY_CLOSED) {
       for (InProcess stream : OPEN) {

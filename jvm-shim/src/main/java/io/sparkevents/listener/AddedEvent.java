@@ -12,7 +12,9 @@ public final class AddedEvent implements SparkListenerEvent {
     this.json = json;
   }
 
-  /** Keeps the event out of Spark's event log, because a history server lacks this class and the content is private. */
+  /**
+   * Excludes the event from Spark's event log, because a history server lacks this class and the content is private.
+   */
   @Override
   public boolean logEvent() {
     return false;

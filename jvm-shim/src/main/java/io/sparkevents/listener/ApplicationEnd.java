@@ -9,7 +9,7 @@ import scala.Product;
  * Evidence of how an application ended: Spark's event, the threads of the JVM, the exit code, the exception.
  *
  * <p>A program may fail after it has stopped its SparkContext. Therefore such an end is provisional; when the JVM
- * exits, the evidence is collected again. {@code docs/outcomes.md} lists all endings.
+ * exits, the evidence is collected again. {@code docs/outcomes.md} lists all outcomes.
  */
 public final class ApplicationEnd {
   private final long time;
@@ -28,7 +28,7 @@ public final class ApplicationEnd {
     this.ending = ending;
   }
 
-  /** Collects the evidence in the JVM while Spark posts the end of the application. */
+  /** Collects the evidence in the JVM while Spark posts its event that the application has ended. */
   public static ApplicationEnd of(SparkListenerApplicationEnd event) {
     return observe(event.time(), sparkExitCode(event));
   }
@@ -110,7 +110,8 @@ public final class ApplicationEnd {
   }
 
   /**
-   * Returns whether the program continues after {@code SparkContext.stop}, and this JVM can observe its outcome.
+   * Returns whether the program may continue after {@code SparkContext.stop} and this JVM can observe the program's
+   * outcome.
    *
    * <p>A plain {@code python app.py} does not wait for its JVM. In that case, only Python's exit hooks can report the
    * outcome.
@@ -151,7 +152,7 @@ public final class ApplicationEnd {
     String caller = exitCaller == null ? null : Text.cut(exitCaller.toString());
     String shellError = ending == ApplicationOutcome.SPARK_SQL ? Text.cut(SqlShell.lastError()) : null;
     boolean isByPython = python != null && python.failure != null;
-    // Read the values now, because an end that is held may change when the JVM exits.
+    // Read the values now, because the outcome of a held end may change when the JVM exits.
     String name = ending.name();
     Integer code = programExitCode;
     return new Record("application_end", Record.Priority.LIFECYCLE, null, json -> {

@@ -10,7 +10,7 @@ import java.util.regex.Pattern;
  *
  * <p>Spark's own {@code ApplicationEnd} has exit code 0 even after {@code sys.exit(3)} or an exception at top level.
  * The stack of the thread that ends the application shows the reason. The relevant frames are the same in Spark 3.5,
- * 4.0 and 4.3. {@code docs/outcomes.md} lists all endings.
+ * 4.0 and 4.3. {@code docs/outcomes.md} lists all outcomes.
  */
 public enum ApplicationOutcome {
   /** User code called {@code SparkContext.stop}, directly or through {@code SparkSession.stop}. */
@@ -21,7 +21,7 @@ public enum ApplicationOutcome {
   UNCAUGHT_EXCEPTION,
   /** spark-submit exits because its program failed. */
   PROGRAM_FAILED,
-  /** spark-submit itself stops the context after the program, for example on Kubernetes. */
+  /** After the program, spark-submit itself stops the context, for example on Kubernetes. */
   SUBMIT_STOPPED,
   /** Spark stopped itself: one of its threads failed, or the cluster manager abandoned the application. */
   SPARK_STOPPED,
@@ -31,7 +31,7 @@ public enum ApplicationOutcome {
   GATEWAY_CLOSED,
   /** The Python gateway closed the connection without running its exit hooks: a signal or {@code os._exit} ended it. */
   PYTHON_DIED,
-  /** The spark-sql shell exited. Since Spark 4.0, this shell alone passes its exit code to Spark. */
+  /** The spark-sql shell exited. Since Spark 4.0, only this shell passes its exit code to Spark. */
   SPARK_SQL,
   /** SIGTERM, for example from a resource manager. */
   SIGTERM,
@@ -99,7 +99,8 @@ public enum ApplicationOutcome {
       String thread = entry.getKey().getName();
       StackTraceElement[] stack = entry.getValue();
       if (has(stack, "java.lang.Shutdown", "exit") && has(stack, "misc.Signal")) {
-        // A signal takes precedence: if it goes to the process group, it also ends Python, and main then exits too.
+        // A signal takes precedence: if it is sent to the process group, it also ends Python, and main exits as a
+        // consequence.
         return signal(thread);
       }
       onYarn |= has(stack, MASTER);

@@ -10,10 +10,10 @@ import org.apache.spark.executor.ExecutorMetrics;
  * Cumulative totals of the application: {@code ApplicationTotals} in {@code records.py}.
  *
  * <p>The shim computes the totals, so they include micro-batches and survive a restart of the sidecar. All times are
- * times of Spark's events, so a replay computes the same totals. Used by the listener thread only.
+ * taken from Spark's events, so a replay computes the same totals. Used by the listener thread only.
  */
 public final class ApplicationTotals {
-  /** Spark's metrics of memory: the heap, other memory of the JVM, and Python processes. */
+  /** Spark's memory metrics: the heap, other memory of the JVM, and Python processes. */
   private static final String[] MEMORY = {"JVMHeapMemory", "JVMOffHeapMemory", "ProcessTreePythonRSSMemory"};
 
   private final long interval;
@@ -33,7 +33,7 @@ public final class ApplicationTotals {
   private long lastRecord;
 
   /**
-   * @param interval minimum time between two records, in milliseconds; 0 for no record before the application's end
+   * @param interval minimum time between two records, in milliseconds; 0 for no record before the application ends
    */
   public ApplicationTotals(SparkConf conf, long interval) {
     this.interval = interval;
@@ -41,13 +41,13 @@ public final class ApplicationTotals {
     try {
       found = conf.getInt("spark.task.cpus", 1);
     } catch (IllegalArgumentException refused) {
-      // Spark itself is about to reject this value.
+      // Spark itself will reject this value.
       found = 1;
     }
     cpus = found;
   }
 
-  /** Begins the first interval. From now on, all executors are known, because Spark adds executors later. */
+  /** Begins the first interval. From now on, all executors are known, because Spark adds executors only later. */
   public void started(long time) {
     lastRecord = time;
     knowsExecutors = true;
@@ -61,8 +61,8 @@ public final class ApplicationTotals {
   /**
    * Counts an ended stage attempt.
    *
-   * @param tasks null if the attempt is unknown: it began before the listener, or Spark repeats the end of a barrier
-   *     stage
+   * @param tasks null if the attempt is unknown: it began before the listener was added, or Spark repeats the
+   *     completion of a barrier stage
    */
   void stageEnded(TaskTotals tasks, boolean failed) {
     if (tasks != null) {
@@ -82,7 +82,7 @@ public final class ApplicationTotals {
     return ended;
   }
 
-  /** Sets the number of the executors' cores from this time on. */
+  /** Sets the number of the executors' cores, valid from this time on. */
   void cores(long now, long time) {
     coreMillis = coreMillis(time);
     coresSince = Math.max(coresSince, time);

@@ -20,7 +20,7 @@ import org.slf4j.LoggerFactory;
  * <p>It consists of the exception that leaves the main method of a Scala or Java program, the argument of {@code
  * System.exit}, and the reason that Spark logs before it exits the driver.
  *
- * <p>Since Java 21, the JDK logs each call of {@code System.exit} before the shutdown hooks run (see the implementation
+ * <p>Since Java 21, the JDK logs each call to {@code System.exit} before the shutdown hooks run (see the implementation
  * note of {@code Runtime.exit}). In older versions, the exit code stays unknown.
  */
 public final class ExitEvidence {
@@ -74,7 +74,7 @@ public final class ExitEvidence {
     return loggedExitCode;
   }
 
-  /** Returns the JVM's first thread, "main"; null if it has ended. */
+  /** Returns the JVM's first thread, "main"; null if this thread has ended. */
   static Thread firstThread() {
     for (Thread thread : Thread.getAllStackTraces().keySet()) {
       if (thread.getId() == 1 && thread.getName().equals("main")) {
@@ -114,7 +114,7 @@ public final class ExitEvidence {
   }
 
   /**
-   * Reads two facts from Spark's log: an exception that no thread caught, and the end of the program in a YARN
+   * Reads two facts from Spark's log: an exception that no thread caught, and the exit of the program in a YARN
    * ApplicationMaster.
    *
    * <p>Spark reports neither fact to its listeners. This is a separate class because log4j2 may be missing.
@@ -140,7 +140,7 @@ public final class ExitEvidence {
       for (String name : new String[] {HANDLER, MASTER}) {
         LoggerConfig logger = configuration.getLoggers().get(name);
         if (logger == null) {
-          // A logger with a null level has the level of its parent.
+          // A logger with a null level inherits the level of its parent.
           logger = new LoggerConfig(name, null, true);
           configuration.addLogger(name, logger);
         }

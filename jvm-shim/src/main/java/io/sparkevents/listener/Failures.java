@@ -11,9 +11,9 @@ import java.util.function.Supplier;
 import org.apache.spark.SparkThrowable;
 
 /**
- * Exceptions in records: the chain of types and messages, and the stack trace as text.
+ * Exceptions in records: the chain of types and messages, and the stack trace as a string.
  *
- * <p>The methods of an exception may be the user's own. If a method throws, the record lacks only this value.
+ * <p>User code may override the methods of an exception. If such a method throws, the record lacks only its value.
  */
 public final class Failures {
   private static final int DEEPEST = 20;
@@ -57,7 +57,7 @@ public final class Failures {
     try {
       failure.printStackTrace(new PrintWriter(trace));
     } catch (Throwable wrong) {
-      // Keep the text written so far.
+      // Keep the part of the trace that has been written.
       trace.write(failure.getClass().getName() + " " + instead(wrong) + "\n");
     }
     return Text.cut(trace.toString());

@@ -11,7 +11,7 @@ import org.apache.spark.SparkJobInfo;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
 /**
- * Work that is running now: the answer to the sidecar, which asks when a deadline has passed.
+ * Work that is currently running: the answer to the sidecar, which asks for it when a deadline has passed.
  *
  * <p>The answer passes through Spark's listener bus, so that it follows all events that Spark posted earlier.
  * Therefore, work that has ended is never reported as running. If the bus drops the answer, the sidecar asks again.

@@ -22,7 +22,7 @@ public final class JobProperties {
 
   private final Redaction redaction;
   /**
-   * Last value of each key; {@link #lastWritten} has its redacted form. Most values repeat from job to job, and
+   * Last value of each key; {@link #lastWritten} contains its redacted form. Most values repeat from job to job, and
    * applying the pattern takes longer than all other work for a record. Used by the writer thread only.
    */
   private final String[] last = new String[KEYS.length];

@@ -7,7 +7,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
 import scala.Option;
 
-/** Web addresses for the investigation of a failure, and the orchestrator's run that submitted the application. */
+/** URLs for the investigation of a failure, and the orchestrator's run that submitted the application. */
 final class Links {
   /** Names of the links and Spark's keys; the sidecar reads the same keys from event logs. */
   private static final String[][] KEYS = {
@@ -40,7 +40,7 @@ final class Links {
     json.writeEndObject();
   }
 
-  /** Writes the address of the driver's UI; the address is unknown until the SparkContext is complete. */
+  /** Writes the URL of the driver's UI; the URL is unknown until the SparkContext is complete. */
   static void writeUi(JsonGenerator json) throws IOException {
     Option<SparkContext> active = SparkContext$.MODULE$.getActive();
     if (active.isDefined() && active.get().uiWebUrl().isDefined()) {

@@ -6,7 +6,7 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * Holds back the records of jobs and stages of micro-batches, because these make events only if they fail.
+ * Holds back the records of jobs and stages of micro-batches, because such work causes events only if it fails.
  *
  * <p>Without this class, a stream with short triggers would fill the queue with such records. Instead, one record per
  * batch reports the current batch of a query. If a job or stage fails, its start record is sent immediately before its
@@ -56,14 +56,14 @@ public final class MicroBatchWork {
     }
   }
 
-  /** Handles the end of a stage attempt. */
+  /** Handles the completion of a stage attempt. */
   public void stageEnded(Record end) {
     ended(end, false);
   }
 
   /**
-   * Handles the end of a job. The first success after a failed job is sent too: the failure then no longer explains the
-   * application's end.
+   * Handles the completion of a job. The first success after a failed job is sent too, because after it, the failure no
+   * longer explains why the application ended.
    */
   public void jobEnded(Record end) {
     if (ended(end, lastJobFailed)) {
@@ -71,7 +71,10 @@ public final class MicroBatchWork {
     }
   }
 
-  /** Sends the records of a job or stage, except if it was held back and succeeded; returns whether it sent them. */
+  /**
+   * Sends the records of a job or stage, unless they were held back and the work succeeded; returns whether it sent
+   * them.
+   */
   private boolean ended(Record end, boolean isWanted) {
     Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
     boolean isSent = beginning == null || isWanted || failed(end);

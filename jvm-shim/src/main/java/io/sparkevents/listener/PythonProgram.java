@@ -9,7 +9,7 @@ import java.util.function.Consumer;
 import org.apache.spark.SparkConf;
 
 /**
- * End of the Python program that drives this JVM, as the program's exit hooks report it.
+ * Exit of the Python program that drives this JVM, as reported by the program's exit hooks.
  *
  * <p>{@code spark_events.configure} and {@code spark_events.start} install the hooks. Without hooks, this class has no
  * report.
@@ -47,7 +47,7 @@ public final class PythonProgram {
     reportsExit |= conf.getBoolean(REPORTS_EXIT, false);
   }
 
-  /** Registers an observer. Python's thread calls the observer when the program has reported its end. */
+  /** Registers an observer, which Python's thread calls after the program has reported its exit. */
   public static void onEnd(Consumer<PythonProgram> observer) {
     OBSERVERS.add(observer);
   }
@@ -61,7 +61,7 @@ public final class PythonProgram {
     return reportsExit;
   }
 
-  /** Returns the end that the program reported, or null. */
+  /** Returns the exit that the program reported, or null. */
   static PythonProgram ended() {
     return ended;
   }
@@ -72,7 +72,7 @@ public final class PythonProgram {
    * <p>If the application's last event is held until this call, the method returns when that event is delivered.
    *
    * @param report a JSON object with {@code exit_code} and {@code failure} as in a record, or {@code signal}; unknown
-   *     values are left out
+   *     values are omitted
    */
   public static void ends(String report) throws IOException {
     PythonProgram program = new PythonProgram(Record.JSON.readTree(report));

@@ -18,8 +18,8 @@ import java.util.regex.Pattern;
 /**
  * Samples the threads of streaming queries, because Spark has no callback for the start of a trigger.
  *
- * <p>A sample shows whether a query is working, or waiting for its next trigger or for data. One sample per second
- * shows since when the query has been working. The threads are found by name, so queries of all sessions are included.
+ * <p>A sample shows whether a query is working, or waiting for its next trigger or for data. Samples taken every second
+ * show since when the query has been working. The threads are found by name, so queries of all sessions are included.
  * Runs on its own thread, never on Spark's listener thread.
  */
 public final class QueryThreads {
@@ -62,7 +62,7 @@ public final class QueryThreads {
   /**
    * Samples all queries now; returns the fields that describe each query's thread in a record.
    *
-   * @param framesOf text that contains the run ids whose frames are requested
+   * @param framesOf string that contains the run ids whose frames are requested
    */
   synchronized List<Map<String, Object>> look(String framesOf) {
     long now = System.currentTimeMillis();

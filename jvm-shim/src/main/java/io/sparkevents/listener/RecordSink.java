@@ -18,12 +18,15 @@ public interface RecordSink {
   }
 
   /**
-   * Minimum time between two records of a running application's totals, in milliseconds; 0 for one record at its end.
+   * Minimum time between two records of a running application's totals, in milliseconds; 0 for only the final record.
    */
   default long summaryIntervalMillis() {
     return 0;
   }
 
-  /** Enqueues the end of the application; unless the end is provisional, delivers all records before returning. */
+  /**
+   * Enqueues the record that the application has ended; unless it is provisional, delivers all records before
+   * returning.
+   */
   void end(ApplicationEnd end);
 }

@@ -23,7 +23,7 @@ public final class Records {
   private final String host;
   /**
    * Command, main class, Python files and setting names. With these, the sidecar distinguishes the user's own code from
-   * libraries in a stack trace. The event log has the same values, except a main class that only a jar's manifest
+   * libraries in a stack trace. The event log contains the same values, except a main class that only a jar's manifest
    * names.
    */
   private final String command = System.getProperty("sun.java.command", "");
@@ -47,7 +47,10 @@ public final class Records {
     }
   }
 
-  /** Returns the class whose main method runs on the JVM's first thread; empty if it is Spark's own or has returned. */
+  /**
+   * Returns the class whose main method runs on the JVM's first thread; empty if the class is Spark's or main has
+   * returned.
+   */
   private static String mainClass() {
     String found = "";
     Thread main = ExitEvidence.firstThread();

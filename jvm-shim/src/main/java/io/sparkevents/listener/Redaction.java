@@ -3,7 +3,7 @@ package io.sparkevents.listener;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
 
-/** Redaction of properties by {@code spark.redaction.regex}, which is matched against key and value as in Spark. */
+/** Redaction of properties with {@code spark.redaction.regex}, which is matched against key and value as in Spark. */
 public final class Redaction {
   public static final String SPARK_DEFAULT = "(?i)secret|password|token|access[.]?key";
   private static final String REPLACEMENT = "*********(redacted)";
@@ -15,7 +15,7 @@ public final class Redaction {
     try {
       pattern = Pattern.compile(regex);
     } catch (PatternSyntaxException wrong) {
-      // With an invalid pattern, Spark itself fails when it uses the pattern. Until then, redact every value.
+      // Spark itself fails when it uses an invalid pattern. Until this happens, redact every value.
       pattern = Pattern.compile("");
     }
     sensitive = pattern;

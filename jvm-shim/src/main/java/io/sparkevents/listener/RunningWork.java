@@ -16,15 +16,15 @@ import org.apache.spark.scheduler.TaskInfo;
 /**
  * Running tasks and executors, for deadlines and for lost executors.
  *
- * <p>Used by the listener thread only. The start or end of a task costs one access to a hash map.
+ * <p>Used by the listener thread only. The start or completion of a task costs one access to a hash map.
  */
 public final class RunningWork {
   /** Executor id of the driver, which is the only executor of a local application. */
   static final String DRIVER = "driver";
-  /** Maximum number of stage attempts in one snapshot; the newest attempts are omitted beyond it. */
+  /** Maximum number of stage attempts in one snapshot; beyond it, the newest attempts are omitted. */
   private static final int MOST_STAGES = 50;
   /**
-   * Maximum number of running tasks. Beyond it, Spark must have dropped the ends of many tasks, so all tasks are
+   * Maximum number of running tasks. Above it, Spark must have dropped the end events of many tasks; all tasks are
    * forgotten.
    */
   private static final int MOST_TASKS = 65_536;
@@ -128,7 +128,7 @@ public final class RunningWork {
     });
   }
 
-  /** Records that the application's start was observed, so that all executors are known. */
+  /** Records that the application's start was observed, which means that all executors are known. */
   public void knowsExecutors() {
     knowsExecutors = true;
   }

@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import scala.Option;
 
 /**
- * Makes the records of SQL executions outside micro-batches: starts, failures, and the first success after a failure.
+ * Creates the records of SQL executions outside micro-batches: starts, failures, and the first success after a failure.
  *
  * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL. Used by the
  * listener thread only.
@@ -22,7 +22,7 @@ public final class SqlRecords {
   /** Maximum number of running executions, exceeded only if Spark dropped most end events. */
   private static final int MOST_RUNNING = 4096;
 
-  /** Texts in the description that Spark sets for the executions of a micro-batch. */
+  /** Strings in the description that Spark sets for the executions of a micro-batch. */
   private static final String RUN = "\nrunId = ";
   private static final String BATCH = "\nbatch = ";
   /** Limits in characters: of a description to read, of all its selected lines, and of one line. */
@@ -56,7 +56,7 @@ public final class SqlRecords {
     return event.getClass().getName().startsWith(NAMES);
   }
 
-  /** Returns the record of an execution's start or end, or null if there is nothing to report. */
+  /** Returns the record of an execution's start or completion, or null if there is nothing to report. */
   public Record of(SparkListenerEvent event) {
     if (event instanceof SparkListenerSQLExecutionStart) {
       return started((SparkListenerSQLExecutionStart) event);
@@ -70,8 +70,8 @@ public final class SqlRecords {
     Option<Object> rootId = event.rootExecutionId();
     long root = rootId.isDefined() && rootId.get() instanceof Long ? (Long) rootId.get() : event.executionId();
     Execution outermost = running.get(root);
-    // Use the description of the outermost execution, which is that of the micro-batch or of the program's statement;
-    // it also applies to nested executions.
+    // Use the description of the outermost execution, which describes the micro-batch or the program's statement and
+    // also applies to nested executions.
     String description = outermost == null ? event.description() : outermost.description;
     running.put(event.executionId(), new Execution(root, description));
     if (description != null && description.contains(RUN) && description.contains(BATCH)) {

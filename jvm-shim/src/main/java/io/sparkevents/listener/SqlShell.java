@@ -11,16 +11,15 @@ import org.slf4j.LoggerFactory;
 /**
  * Stores the last error that the spark-sql shell printed.
  *
- * <p>For a statement that it cannot parse, Spark posts no event and logs nothing. In Spark 3.5, this is also true for
- * most statements that it cannot analyse. The shell prints the message to its session's error stream, a public field of
+ * <p>If Spark cannot parse a statement, it posts no event and logs no message. In Spark 3.5, this is also true for most
+ * statements that Spark cannot analyse. The shell prints the message to its session's error stream, a public field of
  * Hive's session. This class replaces the stream with a stream that stores the last message and still prints it.
  */
 public final class SqlShell {
   private static final Logger LOG = LoggerFactory.getLogger(SqlShell.class);
   private static final String MAIN = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver";
   /**
-   * Class that is on the stack while Spark replaces the session's streams, which happens after the SparkContext is
-   * created.
+   * Class that is on the stack while Spark, after creating the SparkContext, replaces the session's streams.
    */
   private static final String STARTING = "org.apache.spark.sql.hive.thriftserver.SparkSQLEnv";
   private static final long LOOK_MILLIS = 10;
@@ -58,7 +57,7 @@ public final class SqlShell {
     LOG.debug("spark-events: cannot watch the errors of the spark-sql shell", why);
   }
 
-  /** Separate class, because only a driver with the shell is guaranteed to have Hive on its class path. */
+  /** Separate class, because only a driver that runs the shell is guaranteed to have Hive on its class path. */
   private static final class Session {
     static void watch(Thread main) {
       SessionState session = SessionState.get();

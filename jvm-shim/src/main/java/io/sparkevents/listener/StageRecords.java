@@ -14,7 +14,7 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import scala.Option;
 
-/** Makes the records of stage attempts and executors. Tasks are counted and make no records. */
+/** Creates the records of stage attempts and executors. Tasks are only counted and have no records. */
 public final class StageRecords {
   /** Spark's default for spark.stage.maxConsecutiveAttempts. */
   private static final int MOST_FAILURES = 4;
@@ -40,12 +40,12 @@ public final class StageRecords {
     mostFailures = mostFailures(conf);
   }
 
-  /** Returns how many attempts of a stage may fail in a row. Spark does not mark an attempt as the last one. */
+  /** Returns how many consecutive attempts of a stage may fail. Spark does not mark an attempt as the last one. */
   private static int mostFailures(SparkConf conf) {
     try {
       return conf.getInt("spark.stage.maxConsecutiveAttempts", MOST_FAILURES);
     } catch (IllegalArgumentException refused) {
-      // The value is invalid, and Spark itself will reject it.
+      // The value is invalid; Spark itself will reject it.
       return MOST_FAILURES;
     }
   }
@@ -53,11 +53,11 @@ public final class StageRecords {
   /**
    * Returns the start record of a stage attempt.
    *
-   * @param recordsTasks whether status changes of its tasks are recorded too
+   * @param recordsTasks whether status changes of the attempt's tasks are recorded too
    */
   public Record submitted(SparkListenerStageSubmitted event, boolean recordsTasks) {
     StageInfo stage = event.stageInfo();
-    // Capture values instead of the StageInfo, which holds the stage's details and accumulators.
+    // Capture values instead of the StageInfo, which references the stage's details and accumulators.
     int id = stage.stageId();
     int number = stage.attemptNumber();
     String name = stage.name();
@@ -148,7 +148,7 @@ public final class StageRecords {
     return totals.isDue(time) ? totals.record(time, false, stages.attempts()) : null;
   }
 
-  /** Returns the totals at the application's end. */
+  /** Returns the totals for the application's end. */
   public Record finalTotals(long time) {
     return totals.record(time, true, stages.attempts());
   }
@@ -162,7 +162,7 @@ public final class StageRecords {
     return "stage:" + stageId + "." + attempt;
   }
 
-  /** Returns a time from Spark; the current time if Spark has none. */
+  /** Returns a time from Spark; the current time if Spark reports none. */
   public static long time(Option<Object> millis) {
     return millis.isDefined() ? (Long) millis.get() : System.currentTimeMillis();
   }

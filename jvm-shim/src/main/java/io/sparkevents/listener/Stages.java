@@ -13,18 +13,18 @@ import org.apache.spark.TaskEndReason;
 import org.apache.spark.storage.BlockManagerId;
 
 /**
- * Counts the tasks of every stage attempt, and makes a record of each change of an attempt's status.
+ * Counts the tasks of every stage attempt, and creates a record for each change of an attempt's status.
  *
- * <p>The statuses are those of FLIP-481's AllSubtasksStatusChange. Thousands of task starts and ends therefore make
- * only a few records.
+ * <p>The statuses are those of FLIP-481's AllSubtasksStatusChange, so thousands of task events produce only a few
+ * records.
  *
  * <p>If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with
  * the time at which the task had finished, not the time of the loss. Therefore the record waits for the next event with
- * a suitable time: the executor's removal, or the next start or end of a task in the attempt. A replay follows the same
- * rule ({@code tasks.py}).
+ * a suitable time: the executor's removal, or the next start or completion of a task in the attempt. A replay follows
+ * the same rule ({@code tasks.py}).
  *
- * <p>Used by the listener thread only. The start or end of a task costs one array access: the last attempt is cached,
- * because consecutive events usually are about the same stage.
+ * <p>Used by the listener thread only. The start or completion of a task costs one array access: the last attempt is
+ * cached, because consecutive events usually concern the same stage.
  */
 public final class Stages {
   /** Maximum number of removed executors to store. Spark may report a resubmission after the removal. */
@@ -75,10 +75,10 @@ public final class Stages {
     private String lostExecutor;
     /** Stack traces by exception message. */
     private final Map<String, String> traces = new BoundedMap<>(REMEMBERED_FAILURES);
-    /** Executor that had the shuffle output that a task most recently failed to fetch; null if unknown. */
+    /** Executor that stored the shuffle output that a task most recently failed to fetch; null if unknown. */
     private BlockManagerId owner;
 
-    /** @param makesRecords whether changes of the status make records; if not, the tasks are only counted */
+    /** @param makesRecords whether to create records for changes of the status; if false, tasks are only counted */
     public Attempt(
         int stageId, int number, String name, int tasks, long time, String[] properties, boolean makesRecords) {
       this.stageId = stageId;
@@ -99,7 +99,7 @@ public final class Stages {
       }
     }
 
-    /** Undoes a success. The resubmission does not count as the end of a task attempt. */
+    /** Undoes a success. The resubmission does not count as the completion of a task attempt. */
     private void outputLost(int index) {
       if (finished.get(index)) {
         finished.clear(index);
@@ -196,7 +196,7 @@ public final class Stages {
   }
 
   /**
-   * Handles the end of a task attempt; {@code reason} is used only if the attempt has failed.
+   * Handles the completion of a task attempt; {@code reason} is used only if the attempt has failed.
    *
    * @return the stage attempt; null if it is unknown or has ended
    */

@@ -12,7 +12,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEven
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 
 /**
- * Makes the records of streaming queries.
+ * Creates the records of streaming queries.
  *
  * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL.
  */
@@ -34,7 +34,7 @@ public final class StreamingRecords {
   }
 
   /**
-   * Returns the start record of a query that was already running. Its start time is unknown, so the record has the
+   * Returns the start record of a query that was already running. Its start time is unknown, so the record contains the
    * current time.
    */
   public static Record running(String id, String runId, String name) {

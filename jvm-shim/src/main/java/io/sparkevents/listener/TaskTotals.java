@@ -11,10 +11,10 @@ import org.apache.spark.scheduler.TaskInfo;
  * Sums over the ended task attempts of a stage attempt, with quantiles of their durations and inputs.
  *
  * <p>{@code StageTotals} in {@code records.py} defines the values; a replay ({@code totals.py}) computes equal values.
- * The listener thread updates the sums until the stage's end; afterwards the writer thread reads them.
+ * The listener thread updates the sums until the stage is completed; afterwards, the writer thread reads them.
  */
 final class TaskTotals {
-  /** Names of the sums. The first six need no metrics; the last ones have the order of {@link #add(TaskMetrics)}. */
+  /** Names of the sums. The first six need no metrics; the others are in the order of {@link #add(TaskMetrics)}. */
   private static final String[] NAMES = {
     "tasks", "failed", "killed", "speculative", "task_ms", "retried_ms", "scheduler_delay_ms", "getting_result_ms",
     "run_ms", "cpu_ms", "gc_ms", "deserialize_ms", "result_serialize_ms", "result_bytes",
@@ -40,7 +40,7 @@ final class TaskTotals {
   /**
    * Adds an ended attempt.
    *
-   * @param metrics null if Spark has no metrics, for example after the loss of the executor
+   * @param metrics null if Spark sends no metrics, for example because the executor was lost
    */
   void add(TaskInfo task, Stages.Outcome outcome, TaskMetrics metrics) {
     long finish = task.finishTime();

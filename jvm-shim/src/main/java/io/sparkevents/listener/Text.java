@@ -1,6 +1,6 @@
 package io.sparkevents.listener;
 
-/** Cuts long texts to the maximum size in a record. */
+/** Cuts long strings to the maximum size in a record. */
 public final class Text {
   public static final int LIMIT = 64 * 1024;
   private static final int TAIL = LIMIT / 4;
@@ -9,7 +9,7 @@ public final class Text {
   private Text() {}
 
   /**
-   * Keeps the beginning and the end of a long text. The end gets a quarter of the size, because it often contains the
+   * Keeps the beginning and the end of a long string. A quarter of the size is for the end, which often contains the
    * cause.
    */
   public static String cut(String text) {

@@ -9,7 +9,7 @@ import java.util.Set;
 import java.util.function.BiConsumer;
 
 /**
- * Counters and gauges of the reporters; the sidecar sends them several times a second.
+ * Counters and gauges of the reporters, which the sidecar sends several times a second.
  *
  * <p>Metrics may read the values on any thread. An unknown value is 0. A value that the shim does not know is skipped.
  */
@@ -41,7 +41,7 @@ public final class Statistics {
           .map(String::valueOf)
           .filter(key -> COUNTERS.contains(key) || key.startsWith(DROPPED_FOR))
           .forEach(key -> before.put(key, count(key)));
-      // If a sidecar died before it sent its counters, keep the breaker state that it had been given.
+      // If a sidecar died before it sent counters, keep the breaker state that it received at its start.
       if (!now.isEmpty()) {
         before.put(BREAKER, (long) breakerState());
       }
@@ -56,7 +56,7 @@ public final class Statistics {
   private static final String BREAKER = "breaker";
   private static final Set<String> COUNTERS =
       new HashSet<>(Arrays.asList("accepted", "delivered", "dropped", "failures", "timeouts"));
-  /** Prefix of the counters of drops by reason. */
+  /** Prefix of the counters of dropped events by reason. */
   private static final String DROPPED_FOR = "dropped.";
 
   private final Map<String, Reporter> reporters = new HashMap<>();
@@ -75,7 +75,7 @@ public final class Statistics {
   }
 
   public synchronized void receive(Map<?, ?> answer) {
-    // A message in another format causes an exception here; the caller then skips the message.
+    // A message in another format causes an exception here; the caller handles it and skips the message.
     ((Map<?, ?>) answer.get("reporters"))
         .forEach((name, reported) -> reporter(String.valueOf(name)).now = (Map<?, ?>) reported);
   }

@@ -12,13 +12,13 @@ import java.util.concurrent.TimeUnit;
  * lock.
  *
  * <p>Such a record is called an account. Like any other record, an account has a number, is sent again to a new
- * sidecar, and is acknowledged, so no count is lost. The first drop is reported at once, later drops at most every ten
- * seconds.
+ * sidecar, and is acknowledged, so no count is lost. The first drop is reported immediately; later drops are reported
+ * at most every ten seconds.
  */
 public final class DropCounters {
   /** Records that were lost between the listener and the sidecar. */
   public static final String HANDOFF = "handoff";
-  /** Records that were evicted from the queue and then lost, because the sidecar that had received them died. */
+  /** Records that were evicted from the queue and lost when the sidecar that had received them died. */
   public static final String SIDECAR = "sidecar";
   /** Records that could not be written as JSON. */
   static final String UNWRITABLE = "unwritable";
@@ -27,7 +27,7 @@ public final class DropCounters {
 
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(10);
 
-  /** Record with the drops at one place. */
+  /** Record that reports the drops at one place. */
   public static final class Account extends Record {
     public final String where;
     public final Map<String, Long> counts;
@@ -69,7 +69,7 @@ public final class DropCounters {
     String where = unreported.keySet().iterator().next();
     Account account = new Account(where, unreported.remove(where));
     if (unreported.isEmpty()) {
-      // If another place has unreported drops, its account is due at once.
+      // If another place has unreported drops, its account is due immediately.
       dueNanos = System.nanoTime() + INTERVAL_NANOS;
     }
     return account;

@@ -14,12 +14,13 @@ import java.util.function.BooleanSupplier;
  * one monitor. {@link RecordQueue} decides which records to keep and which to drop.
  *
  * <p>Waking a thread takes the listener longer than all other work of a callback. Therefore a busy writer polls for a
- * while before it sleeps. During that time it is not woken, unless a thread waits for the answer.
+ * while before it sleeps. While it polls, the listener does not wake it, unless a thread waits for the answer.
  */
 public final class HandoffQueue {
   private static final int BATCH = 64;
   /**
-   * The driver's heap divided by this number is the limit for the bytes in flight; waiting records may hold twice that.
+   * The driver's heap divided by this number is the limit for the bytes in flight; the limit for waiting records is
+   * twice that.
    */
   private static final int SHARE = 16;
   private static final long POLL_MILLIS = 2;
@@ -32,7 +33,7 @@ public final class HandoffQueue {
   private boolean finishing;
   private boolean closed;
   private boolean allWritten = true;
-  /** Number of polls that the writer still makes before it sleeps. */
+  /** Remaining number of polls before the writer sleeps. */
   private int pollsLeft;
   private boolean asleep;
   /** Whether the writer must not wait, because a thread woke it while it was busy. */
@@ -45,7 +46,7 @@ public final class HandoffQueue {
   private long answeredThrough;
   /** Up to this record number, the current sidecar has read the records. */
   private long readThrough;
-  /** Time of the sidecar's last read, or of the first unread record if that is later. */
+  /** Time of the sidecar's last read, or of the first unread record if that time is later. */
   private long unreadSinceNanos;
   private long unconfirmed;
 
@@ -70,12 +71,12 @@ public final class HandoffQueue {
   /**
    * Adds a record without waiting.
    *
-   * @param awaited whether a thread waits for the reporters' answer, so that the writer is woken at once
+   * @param awaited whether a thread waits for the reporters' answer; if so, the writer is woken immediately
    * @return the sequence number, or 0 if the record was not accepted
    */
   public synchronized long offer(Record record, boolean awaited) {
     if (finishing) {
-      // Not a loss: after the application's end, records only describe work that Spark stops, or the JVM's exit.
+      // Not a loss: after the application has ended, records only describe work that Spark stops, or the JVM's exit.
       return 0;
     }
     boolean wasIdle = !hasUnread();
@@ -241,7 +242,7 @@ public final class HandoffQueue {
     return records.context.records();
   }
 
-  /** Adds a record only to the restore state; the fact is from before the listener was added and makes no event. */
+  /** Adds a record only to the restore state; the fact is older than the listener and causes no event. */
   public synchronized void know(Record record) {
     records.context.apply(record);
   }
@@ -267,7 +268,7 @@ public final class HandoffQueue {
     notifyAll();
   }
 
-  /** Ends the queue after the last sidecar: releases waiting threads and drops all records. */
+  /** Closes the queue after the last sidecar: releases waiting threads and drops all records. */
   public synchronized void close() {
     closed = true;
     unconfirmed += records.close();
@@ -288,7 +289,7 @@ public final class HandoffQueue {
   }
 
   /**
-   * Returns the losses that no sidecar has reported, by kind of record; call it after {@link #close}. {@code
+   * Returns the losses that no sidecar has reported, by kind of record; call this method after {@link #close}. {@code
    * unconfirmed} is the number of records that a sidecar received and did not acknowledge.
    */
   public synchronized Map<String, Long> unreported() {

@@ -10,8 +10,8 @@ import java.util.Collections;
 /**
  * One fact from Spark, for the sidecar.
  *
- * <p>The listener thread only captures values. The writer thread makes the JSON text later and stores it, so that a new
- * sidecar gets the same text.
+ * <p>The listener thread only captures values. The writer thread later creates the line of JSON and stores it, so that
+ * a new sidecar receives the same line.
  */
 public class Record {
   /** Writes the fields of a record. Runs on the writer thread, so it may use only immutable values. */
@@ -29,7 +29,7 @@ public class Record {
 
   /** Rank of a subject in the {@link RestoreState}. Beyond the limit, subjects of the first rank are removed first. */
   public enum Rank {
-    /** A query run that has ended, or a subject whose end was dropped while its start was still in the queue. */
+    /** A query run that has ended, or a subject whose end event was dropped while its start was still in the queue. */
     OVER,
     /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes the subject. */
     WORK,
@@ -76,7 +76,7 @@ public class Record {
 
   private final long observedMillis = System.currentTimeMillis();
   private final int captured;
-  /** Null after the line is made, because the captured values may be large. */
+  /** Null after the line is created, because the captured values may be large. */
   private Body body;
   private long seq;
   private byte[] line;
@@ -86,7 +86,7 @@ public class Record {
     this(kind, priority, change, body, 0);
   }
 
-  /** @param captured number of bytes that the body holds; 0 if few or unknown */
+  /** @param captured number of bytes that the body references; 0 if few or unknown */
   public Record(String kind, Priority priority, Change change, Body body, int captured) {
     this.kind = kind;
     this.priority = priority;
@@ -104,7 +104,7 @@ public class Record {
     seq = number;
   }
 
-  /** Returns the known size in bytes, of the line or of the captured values. */
+  /** Returns the size of the line or of the captured values, in bytes, as far as it is known. */
   public int size() {
     return line == null ? captured : line.length;
   }
@@ -120,7 +120,7 @@ public class Record {
   /**
    * Returns a line that reports the loss of this record, after {@link #line()} threw.
    *
-   * <p>The line has the record's number, so the sidecar acknowledges it like any other record.
+   * <p>The line contains the record's number, so the sidecar acknowledges it like any other record.
    */
   public byte[] lineOfLoss() throws IOException {
     unwritable = true;
@@ -143,7 +143,7 @@ public class Record {
   /**
    * Writes fields of the current object.
    *
-   * @param fields names and values in alternation; a value may be null, a text, a number, a map, a list or an array
+   * @param fields names and values in alternation; a value may be null, a string, a number, a map, a list or an array
    */
   public static void write(JsonGenerator json, Object... fields) throws IOException {
     for (int i = 0; i < fields.length; i += 2) {

@@ -16,7 +16,7 @@ import java.util.Map;
  * </pre>
  *
  * <p>Two deques hold the waiting records by priority, so that a full queue finds the record to drop without a search.
- * An evicted record is lost, and counted, if its sidecar dies before the acknowledgement.
+ * If the sidecar dies before it has acknowledged an evicted record, the record is lost and counted.
  */
 final class RecordQueue {
   /** Record that was evicted before the sidecar acknowledged it. */
@@ -34,7 +34,7 @@ final class RecordQueue {
   }
 
   /**
-   * Maximum number of records to evict or remove in one hold of the lock, because the listener thread waits for the
+   * Maximum number of records to evict or remove while holding the lock once, because the listener thread waits for the
    * lock.
    */
   private static final int SLICE = 32;
@@ -61,7 +61,7 @@ final class RecordQueue {
   private long evictedBeforeThrough;
 
   /**
-   * @param mostBytes limit for the written records; waiting records may hold twice that
+   * @param mostBytes limit for the written records, in bytes; the limit for waiting records is twice that
    */
   RecordQueue(int capacity, long mostBytes) {
     this.capacity = capacity;
@@ -126,8 +126,8 @@ final class RecordQueue {
   }
 
   /**
-   * Counts a lost record. The record still changes the restore state, because its query, for example, is running
-   * anyway.
+   * Counts a lost record. The record still changes the restore state: for example, its query is running despite the
+   * loss.
    */
   void drop(Record record) {
     if (record instanceof DropCounters.Account) {
@@ -209,7 +209,7 @@ final class RecordQueue {
     return ackedThrough;
   }
 
-  /** Removes some of the records up to {@code seq}; returns whether more such records may be left. */
+  /** Removes some of the records up to {@code seq}; returns whether more such records may remain. */
   boolean acknowledge(long seq) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {

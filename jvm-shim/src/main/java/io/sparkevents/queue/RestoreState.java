@@ -16,7 +16,7 @@ import java.util.Map;
  * after a newer one. The older record then does not undo the newer one. Used under the queue's lock.
  */
 public final class RestoreState {
-  /** Maximum number of subjects. Beyond it, the least recently updated subject of the lowest rank is removed. */
+  /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
   /** Records of each subject, by the subject's lowest rank; the least recently updated subject comes first. */

@@ -21,15 +21,15 @@ import org.slf4j.LoggerFactory;
  *
  * <p>While the application ends, Spark waits for its listeners, so the barrier's waits use up the shutdown timeout. For
  * the first half of the timeout, the barrier waits for answers. For the next quarter, it waits only until half of the
- * queue is free. A slow reporter then gets large batches, and the queue does not overflow. In the last quarter, the
- * barrier does not wait.
+ * queue is free. In this quarter, a slow reporter receives large batches, and the queue does not overflow. In the last
+ * quarter, the barrier does not wait.
  */
 public final class SyncBarrier {
   private static final Logger LOG = LoggerFactory.getLogger(SyncBarrier.class);
 
   /** Added to the timeout, because the sidecar looks for late reporters only several times a second. */
   private static final long GRACE_MILLIS = 500;
-  /** Interval between checks for the end of the application. */
+  /** Interval between checks whether the application is ending. */
   private static final long LOOK_MILLIS = 100;
 
   private final HandoffQueue queue;
@@ -38,7 +38,8 @@ public final class SyncBarrier {
   private final long mostAtTheEndMillis;
   private final long mostForRoomMillis;
   /**
-   * False if the settings contain no guaranteed reporter: the barrier then does not wait before the sidecar is ready.
+   * False if the settings contain no guaranteed reporter: in this case, the barrier does not wait before the sidecar is
+   * ready.
    */
   private final boolean mayWait;
   /** Kinds of records to wait for; null for all. */
@@ -50,7 +51,8 @@ public final class SyncBarrier {
   private volatile long spentAtTheEndNanos;
 
   /**
-   * Creates a barrier. If the settings allow a wait, it waits for all kinds until the sidecar has sent the kinds.
+   * Creates a barrier. If the settings allow a wait, the barrier waits for all kinds until the sidecar has sent the
+   * list of kinds.
    *
    * @param isEnding whether the application is ending; called for each awaited record and during each wait
    */
@@ -96,7 +98,7 @@ public final class SyncBarrier {
     long left = timeoutMillis + GRACE_MILLIS;
     boolean isAnswered = false;
     while (!isAnswered && left > 0 && !hasSpentItsShare()) {
-      // Check again, because the application's end may begin during the wait.
+      // Check again, because the application may begin to end during the wait.
       long most = Math.min(left, LOOK_MILLIS);
       boolean ends = isEnding.getAsBoolean();
       long began = System.nanoTime();

@@ -1,6 +1,9 @@
 package io.sparkevents.queue;
 
-/** Starts the shim's threads, and handles interrupts uniformly: an interrupt ends the wait, and its flag is kept. */
+/**
+ * Starts the shim's threads, and handles interrupts uniformly: an interrupt ends the wait, and the interrupt flag stays
+ * set.
+ */
 public final class Threads {
   /** Work that may block. */
   public interface Work {

@@ -26,12 +26,12 @@ import org.slf4j.LoggerFactory;
  * Connection of one application to its sidecar.
  *
  * <p>The first caller opens the connection: the plugin, which Spark creates before the listeners, or the listener. If
- * both are configured, the second caller gets no connection, so that each event is reported once.
+ * both are configured, the second caller receives no connection, so that each event is reported once.
  */
 public final class Connection implements RecordSink {
   private static final Logger LOG = LoggerFactory.getLogger(Connection.class);
 
-  /** Key under which Spark stores the application's id when it is known. */
+  /** Key under which Spark stores the application's id as soon as it is known. */
   private static final String APPLICATION = "spark.app.id";
 
   static {
@@ -50,7 +50,10 @@ public final class Connection implements RecordSink {
   /** Context of the application; null until the first successful look-up. */
   private SparkContext context;
   private final CountDownLatch settled = new CountDownLatch(1);
-  /** End of the application while its program continues; null if it has not ended, or if its end was sent. */
+  /**
+   * Held end of the application while its program continues; null if the application has not ended, or if its end was
+   * sent.
+   */
   private ApplicationEnd provisional;
   private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
@@ -118,9 +121,9 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * Ends the open connection, if there is one, because the JVM has a new context.
+   * Closes the open connection, if there is one, because the JVM has a new context.
    *
-   * <p>Either the old context could not be created, or Spark dropped the event of its end.
+   * <p>Either the old context could not be created, or Spark dropped the event that reports its end.
    */
   private static void supersede() {
     Connection before = open;
@@ -137,8 +140,8 @@ public final class Connection implements RecordSink {
   /**
    * Returns whether the running SparkContext belongs to this connection.
    *
-   * <p>The method compares application ids, because a listener that the application itself creates gets a copy of the
-   * configuration.
+   * <p>The method compares application ids, because a listener that the application itself creates receives a copy of
+   * the configuration.
    */
   private boolean isOfRunningContext() {
     SparkContext present = presentContext();
@@ -185,7 +188,7 @@ public final class Connection implements RecordSink {
 
   @Override
   public void hand(Record record) {
-    // After the application's end, Spark reports only work that it stops itself.
+    // After the application has ended, Spark reports only work that it stops itself.
     if (!over) {
       gate.pass(record);
     }
@@ -260,12 +263,12 @@ public final class Connection implements RecordSink {
     end();
   }
 
-  /** Ends this connection in a separate thread, without waiting. */
+  /** Closes this connection in a separate thread, without waiting. */
   private void abandon() {
     try {
       Threads.start("abandoned", this::end);
     } catch (Throwable noThread) {
-      // Ask the sidecar to end, without enforcing a deadline. An exception here would end the SparkContext.
+      // Ask the sidecar to exit, without enforcing a deadline. An exception here would stop the SparkContext.
       queue.finish();
     }
   }

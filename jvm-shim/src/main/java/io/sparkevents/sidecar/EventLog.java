@@ -11,8 +11,8 @@ import org.slf4j.LoggerFactory;
 /**
  * Writes the events of {@code log} reporters to the driver's own log, with a separate logger and thread.
  *
- * <p>A slow or hanging appender therefore blocks neither the sidecar's messages, on which Spark may wait, nor the end
- * of the application. Events beyond {@link #CAPACITY} are dropped, and a warning in the log gives their number.
+ * <p>A slow or hanging appender therefore blocks neither the sidecar's messages, for which Spark may wait, nor the
+ * application's shutdown. Events beyond {@link #CAPACITY} are dropped, and a warning in the log states their number.
  */
 public final class EventLog {
   /** Logger name with which users configure level and appenders. */

@@ -15,10 +15,10 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkConf;
 
-/** Candidate Python interpreter for the sidecar, and the setting or place from which it comes. */
+/** Candidate Python interpreter for the sidecar, and the setting or place that names it. */
 public final class Interpreter {
   /**
-   * Program text that the interpreter runs.
+   * Program that the interpreter runs.
    *
    * <p>The program appends the package beside the jar to the end of {@code sys.path}, so that the interpreter's own
    * packages take precedence. It removes the working directory from the path, because the sidecar must not import a
@@ -50,7 +50,7 @@ public final class Interpreter {
 
   /**
    * Returns the candidates in the order in which the launcher tries them. If the user sets {@code spark.events.python},
-   * it is the only candidate.
+   * this interpreter is the only candidate.
    */
   public static List<Interpreter> candidates(Settings settings, SparkConf conf, Map<String, String> environment) {
     if (!settings.python.isEmpty()) {
@@ -124,7 +124,7 @@ public final class Interpreter {
     return Arrays.asList(path, "-c", BOOTSTRAP, root == null ? "" : root.toString());
   }
 
-  /** Returns the message of the exception, with the interpreter's path as messages may show it. */
+  /** Returns the exception's message, with the interpreter's path in the form that messages may contain. */
   String describe(IOException noSuchProgram) {
     return String.valueOf(noSuchProgram.getMessage()).replace(path, shown);
   }

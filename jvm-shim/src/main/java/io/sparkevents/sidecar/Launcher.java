@@ -11,7 +11,7 @@ import java.util.function.Consumer;
 
 /** Finds a Python interpreter that can run the sidecar, and starts the sidecar. Used by the supervisor thread. */
 final class Launcher {
-  /** Error after no candidate became a ready sidecar. The message has advice for the user. */
+  /** Error: no candidate became a ready sidecar. The message contains advice for the user. */
   static final class StartFailure extends Exception {
     private static final long serialVersionUID = 1;
 
@@ -36,7 +36,7 @@ final class Launcher {
   private volatile SidecarProcess process;
 
   /**
-   * @param receiver called on the process's reading thread with its messages
+   * @param receiver called on the process's reading thread with each message
    * @param onEnd called on the reading thread when the process has closed its output
    */
   Launcher(
@@ -95,7 +95,7 @@ final class Launcher {
     } catch (IOException noSuchProgram) {
       return candidate.describe(noSuchProgram);
     }
-    // Assign the process before it is ready, so that the end of the application can kill a process that hangs.
+    // Assign the process before it is ready, so that a hanging process can be killed when the application ends.
     process = started;
     started.greet(lines);
     Map<?, ?> answer = started.awaitAnswer(Math.min(startTimeoutMillis, deadline.millisLeft()));

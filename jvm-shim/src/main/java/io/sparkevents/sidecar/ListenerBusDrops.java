@@ -11,8 +11,8 @@ import javax.management.ObjectName;
 /**
  * Counts the events that Spark's listener bus dropped before any listener received them.
  *
- * <p>Spark has no public call for this number, so the number is known only if a JmxSink publishes Spark's metrics. Not
- * thread-safe.
+ * <p>Spark has no public method for this number, so the number is known only if a JmxSink publishes Spark's metrics.
+ * Not thread-safe.
  */
 final class ListenerBusDrops {
   private static final String BEANS = "metrics:name=*.LiveListenerBus.queue.shared.numDroppedEvents,*";

@@ -77,7 +77,7 @@ public final class RecordWriter {
     }
   }
 
-  /** Returns the process id of this JVM, or 0 if it is unknown. Java 8 has no public call for the id. */
+  /** Returns the process id of this JVM, or 0 if it is unknown. Java 8 has no public method for the id. */
   private static long process() {
     try {
       return Long.parseLong(ManagementFactory.getRuntimeMXBean().getName().split("@")[0]);
@@ -89,7 +89,7 @@ public final class RecordWriter {
   /**
    * Writes the restore state for a sidecar that is starting.
    *
-   * <p>The sidecar gets the restore state before it is ready. If the driver dies while the sidecar starts, only the
+   * <p>The sidecar receives the restore state before it is ready. If the driver dies while the sidecar starts, only the
    * sidecar can report this.
    */
   public void restore(Sink sink) throws IOException {
@@ -128,7 +128,7 @@ public final class RecordWriter {
     return true;
   }
 
-  /** Returns the record's line, or a line that reports the record's loss if values of the user throw an exception. */
+  /** Returns the record's line, or, if the user's values throw an exception, a line that reports the record's loss. */
   private byte[] line(Record record) throws IOException {
     try {
       return record.line();

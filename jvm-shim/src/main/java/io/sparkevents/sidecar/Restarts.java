@@ -23,8 +23,8 @@ public final class Restarts {
   }
 
   /**
-   * Returns the pause before the next restart, which doubles with each death in the window; negative if no restart is
-   * left.
+   * Returns the pause before the next restart, which doubles with each death in the window; negative if no restart
+   * remains.
    */
   public long nextPauseMillis(long nowNanos) {
     long horizon = nowNanos - TimeUnit.MILLISECONDS.toNanos(windowMillis);

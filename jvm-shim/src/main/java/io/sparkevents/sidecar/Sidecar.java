@@ -16,17 +16,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts the sidecar, writes records to it, restarts it if it dies, and ends it.
+ * Starts the sidecar, writes records to it, restarts it if it dies, and shuts it down.
  *
  * <p>One daemon thread, the supervisor, does all this work. A failure in this class never reaches Spark. In the worst
  * case, the supervisor closes the queue, and the driver's log reports once that records are dropped.
  */
 public final class Sidecar {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
-  /** Time that the supervisor thread has to end after the process that blocked it was killed. */
+  /** Time limit for the supervisor thread to end after the process that blocked the thread was killed. */
   private static final long KILL_MILLIS = 50;
   private static final long IDLE_MILLIS = 1_000;
-  /** Longest pause before a restart of the sidecar while the application ends. */
+  /** Longest pause before a restart of the sidecar while the application is ending. */
   private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
 
   private final Settings settings;
@@ -82,7 +82,7 @@ public final class Sidecar {
         : "The sidecar was not ready in time (spark.events.sidecar.start-timeout).";
   }
 
-  /** Drains the queue within the shutdown timeout, then ends the process. Call this method after the last record. */
+  /** Drains the queue within the shutdown timeout, then stops the process. Call this method after the last record. */
   public void finish() throws InterruptedException {
     long patience = Math.max(0, settings.shutdownTimeoutMillis - gate.spentAtTheEndMillis());
     deadline.setAfter(patience);
@@ -182,7 +182,7 @@ public final class Sidecar {
         // result.
         throw defect;
       }
-      // A defect, such as a short lack of memory, costs one sidecar, but not all events of the application.
+      // A defect, such as a short lack of memory, may cost one sidecar, but not all events of the application.
       LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
       launcher.process().end(deadline.millisLeft());
       return "was killed after a defect in the shim: " + Failures.describe(defect);
@@ -215,7 +215,7 @@ public final class Sidecar {
     return !late;
   }
 
-  /** Writes into the pipe; returns false if the process has ended, true if the goodbye message is written. */
+  /** Writes into the pipe; returns false if the process has exited, true if the goodbye message is written. */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
       // The stall timeout begins when the sidecar is ready.

@@ -11,8 +11,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Handles the messages of the sidecar: acknowledgements, log lines, events for the driver's log, and reporters'
- * counters.
+ * Handles messages from the sidecar: acknowledgements, log lines, events for the driver's log, and reporters' counters.
  *
  * <p>Runs on the thread that reads the sidecar's output. Unknown messages are skipped, because a newer sidecar may send
  * further kinds.

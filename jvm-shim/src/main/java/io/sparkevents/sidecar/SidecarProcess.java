@@ -22,7 +22,7 @@ import java.util.function.Consumer;
 public final class SidecarProcess {
   /** Exit codes for SIGKILL and SIGTERM. */
   private static final List<Integer> KILLED = Arrays.asList(137, 143);
-  /** Kinds of messages of which a process sends exactly one: that it is ready, or the reason why it ends. */
+  /** Kinds of messages of which a process sends exactly one: that it is ready, or the reason why it exits. */
   private static final List<String> ANSWERS = Arrays.asList("ready", "refused", "unusable");
 
   private static final int BUFFER_BYTES = 64 * 1024;
@@ -51,7 +51,7 @@ public final class SidecarProcess {
    */
   public static SidecarProcess start(Interpreter interpreter, Consumer<Map<?, ?>> receiver, Runnable onEnd)
       throws IOException {
-    // The process inherits the driver's standard error, so a log reporter can still print after the driver has ended.
+    // The process inherits the driver's standard error, so a log reporter can still print after the driver has exited.
     ProcessBuilder builder = new ProcessBuilder(interpreter.command()).redirectError(ProcessBuilder.Redirect.INHERIT);
     Process process = builder.start();
     try {
@@ -72,7 +72,7 @@ public final class SidecarProcess {
         receive(line);
       }
     } catch (IOException closed) {
-      // The process has ended or is being destroyed; handle this like the end of its output.
+      // The process has exited or is being destroyed; handle this like the end of its output.
     } finally {
       ended = true;
       answer.complete(Collections.singletonMap("kind", "ended"));
@@ -85,7 +85,7 @@ public final class SidecarProcess {
     try {
       message = Record.JSON.readValue(line, Map.class);
     } catch (IOException notOurs) {
-      // This line is not a message, for example a print of a reporter: skip it and continue to read.
+      // This line is not a message but, for example, output printed by a reporter: skip it and continue to read.
       return;
     }
     if (message != null) {
@@ -115,7 +115,7 @@ public final class SidecarProcess {
    * Writes the first lines in one call, before any line that other threads write after the sidecar is ready.
    *
    * <p>A separate thread writes them. If a process hangs before it reads, and the lines exceed the pipe's buffer,
-   * writing would block the caller. The thread ends with the process.
+   * writing would block the caller. The thread ends when the process exits.
    */
   void greet(byte[] lines) {
     Threads.start("hello", () -> {
@@ -123,7 +123,7 @@ public final class SidecarProcess {
         write(lines);
         flush();
       } catch (IOException closed) {
-        // The process has already ended; the reading thread still receives its last message, if any.
+        // The process has already exited; the reading thread still receives its last message, if any.
       }
     });
   }
@@ -172,14 +172,14 @@ public final class SidecarProcess {
   }
 
   /**
-   * Whether a signal from outside ended the process, for example from a user, the out-of-memory killer or a container
+   * Whether an external signal ended the process, for example from a user, the out-of-memory killer or a container
    * runtime.
    */
   boolean wasKilled() {
     return !process.isAlive() && KILLED.contains(process.exitValue());
   }
 
-  /** Returns the exit for messages: "exit code 1", "exit code 137 (signal 9)" or "still running". */
+  /** Describes the exit for messages: "exit code 1", "exit code 137 (signal 9)" or "still running". */
   String describeExit() {
     if (process.isAlive()) {
       return "still running";

@@ -10,8 +10,8 @@ import org.slf4j.LoggerFactory;
 /**
  * Kills a stalled sidecar, so that the supervisor starts a new one.
  *
- * <p>A sidecar is stalled if records wait and it reads none for {@code events.sidecar.stall-timeout}. The monitor has
- * its own thread, because the supervisor may be blocked while the process does not read its pipe.
+ * <p>A sidecar is stalled if records wait and the sidecar reads none for {@code events.sidecar.stall-timeout}. The
+ * monitor has its own thread, because the supervisor may be blocked while the process does not read its pipe.
  */
 public final class StallMonitor {
   private static final int LOOKS = 6;
@@ -47,7 +47,7 @@ public final class StallMonitor {
     stopped.countDown();
   }
 
-  /** Watches the sidecar that {@code kill} ends; null ends the watch. */
+  /** Watches the sidecar that {@code kill} kills; null stops watching. */
   public void watch(Runnable kill) {
     this.kill = kill;
   }
