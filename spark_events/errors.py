@@ -65,7 +65,7 @@ class EnrichmentError(SparkEventsError):
         failed: number of failed rows; 0 if unknown.
         rows: number of rows in the batch.
         batch_id: micro-batch; None outside of streaming.
-        query: id of the query, or the name given by the caller.
+        query: id of the query, or the name that the caller passed.
         samples: some failed rows, each with ``partition``, ``row`` (index in the partition, from 0) and ``failure``.
     """
 

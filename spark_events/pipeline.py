@@ -290,7 +290,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     settings.check(() if is_strict else [f"{_REPORTER}.{name}" for name in problems])
     assert config is not None
     assert dispatcher_config is not None
-    # If no reporter is configured, the `log` reporter runs; a single line in spark-defaults.conf is then enough.
+    # If no reporter is configured, the `log` reporter runs, so that a single line in spark-defaults.conf is sufficient.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
     if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
         _LOG.warning(_NO_HEARTBEATS)

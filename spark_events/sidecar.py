@@ -38,7 +38,7 @@ class _DriverLog(LogLines):
 
     def write(self, logger: str, level: int, line: str) -> None:
         if logger == DRIVER_LOGGER:
-            # This line is an event of a log reporter and not a message of the sidecar.
+            # This line is an event from a log reporter and not a message from the sidecar.
             self._answers.send("event", level=severity_of(level), message=line)
         else:
             self._answers.send("log", level=logging.getLevelName(level), message=line)
@@ -63,8 +63,9 @@ def _has_exited(driver: int) -> bool:
 
 
 def main() -> NoReturn:
-    """Run the sidecar on standard input and output, then exit the process."""
-    # If the driver is already dead, this id belongs to another process. The driver's first line has the correct id.
+    """Run the sidecar on standard input and output, and exit the process afterwards."""
+    # If the driver is already dead, this id belongs to another process. The driver's first line contains the correct
+    # id.
     parent = os.getppid()
     ignore_driver_signals()
     _create_process_group()

@@ -84,7 +84,7 @@ class ClientBridge:
     Args:
         spark: the session, from PySpark 4.0 or newer; in older versions, listeners run on the server.
         settings: the settings by key.
-        origin: the place where the settings were given, for messages.
+        origin: the place where the settings were specified, for messages.
         patience: time limit for the delivery of the last events, in seconds.
 
     Attributes:
@@ -164,8 +164,8 @@ class ClientBridge:
         """
         with contextlib.suppress(AttributeError, RuntimeError):
             listeners = self._spark.streams._sqlb
-            # With further listeners, no deadlock is possible. The event thread may then hold the lock, so do not
-            # release it.
+            # With further listeners, no deadlock is possible, and the event thread may hold the lock, so do not release
+            # it.
             if listeners._listener_bus == [self._listener]:
                 listeners._lock.release()
 

@@ -7,7 +7,7 @@ import os
 import select
 from collections.abc import Callable
 
-#: Bytes to read at once, equal to the capacity of a pipe. A larger buffer would cost 30 µs per read for mapping and
+#: Number of bytes per read, equal to the capacity of a pipe. A larger buffer would cost 30 µs per read for mapping and
 #: unmapping its memory.
 _CHUNK_BYTES = 64 * 1024
 

@@ -76,8 +76,8 @@ class PythonProgram:
     def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
         """Add data about the process to two kinds of records.
 
-        An inspection record gets the process's stacks; a record of the driver's termination gets the exit status of
-        Python, which caused it.
+        The process's stacks are added to an inspection record; Python's exit status is added to the record of the
+        driver's termination that it caused.
         """
         if isinstance(record, Inspection):
             return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))

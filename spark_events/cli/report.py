@@ -180,7 +180,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
     """Return a time in milliseconds.
 
     Raises:
-        UsageError: the text is not a valid time.
+        UsageError: the argument is not a valid time.
     """
     if given is None:
         return None
@@ -198,7 +198,7 @@ def _time(option: str, given: str | None, now: int) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically, so that no reader gets a half-written page."""
+    """Write a file atomically, so that no reader sees a half-written page."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")

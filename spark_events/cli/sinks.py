@@ -65,8 +65,8 @@ class JsonLines:
     def _write(self) -> None:
         rest = memoryview(self._encoder.encode_lines(self._waiting))
         with writing():
-            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data; the next write then raises an
-            # error.
+            # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data, and raise an error at the next
+            # write.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
         self._waiting.clear()

@@ -110,7 +110,7 @@ class Watcher:
         self._since = since
         self._clock = clock
         self.sightings = Sightings()
-        # Wait after an outage of the source, because the applications' reporters still have to deliver events from that
+        # Wait after an outage of the source, because the applications' reporters must still deliver events from that
         # time.
         self._judges_from = 0
 

@@ -1,7 +1,7 @@
 """Settings: strings under dotted keys, read into frozen dataclasses.
 
 A dataclass declares its keys with :func:`option`; its keys form a section. Reading collects every problem, each as one
-sentence with the full key, the given value and the allowed values. A key that belongs to no section is a problem too.
+sentence with the full key, the user's value and the allowed values. A key that belongs to no section is a problem too.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Delivery:
             self._worker.wake()
 
     def _end_linger(self, chosen: Entries) -> bool:
-        """Return whether the new events end the linger time: the worker must then send the queue now."""
+        """Return whether the new events end the linger time, so that the worker must send the queue now."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
         if self._is_due or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):

@@ -131,7 +131,7 @@ class AsyncQueuedDispatcher:
     def _watching(self, subject: str) -> Iterator[None]:
         """Suppress errors of a check, so that the other checks still run.
 
-        The log gets the first error of each checked reporter.
+        For each reporter, only the first error is logged.
         """
         try:
             yield

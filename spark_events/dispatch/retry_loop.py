@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 #: Reason for dropped events when the deadline leaves no time for a retry.
 SHUTDOWN = "shutdown"
-#: Time limit for a call of the constructor, in seconds. The first call, during startup, has no limit.
+#: Time limit for a call to the constructor, in seconds. The first call, during startup, has no limit.
 _MAKING_SECONDS = 30.0
 #: Number of consecutive attempts without an answer after which a destination counts as dead. A single such attempt may
 #: be due to a lost connection.
@@ -89,10 +89,10 @@ class WorkerNotifier:
 class RetryLoop:
     """Make the attempts of one worker, sequentially.
 
-    Only the worker's thread may use this object, except where a method says otherwise. After a first failure, the
-    tenacity library makes the retries, with jitter. A permanent error drops the events, a throttled error requests a
-    pause, and any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks
-    the thread cannot be cancelled; see :meth:`abandon`.
+    Only the worker's thread may use this object, unless a method states otherwise. After a first failure, the tenacity
+    library makes the retries, with jitter. A permanent error drops the events, a throttled error requests a pause, and
+    any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread
+    cannot be cancelled; see :meth:`abandon`.
 
     Args:
         name: the reporter's name in the configuration.
@@ -340,7 +340,7 @@ class RetryLoop:
         if not self.in_failure and not self.abandoned:
             self.in_failure = True
             _LOG.error("reporter %s: %s; holding its events and retrying: %s", self._name, verb, why)
-        # Log the reason before counting the failure, so that every change of the counter has an explanation in the log.
+        # Log the reason before counting the failure, so that the log explains every change of the counter.
         self._on_failure()
         return why
 
@@ -357,7 +357,7 @@ class RetryLoop:
         """Pause for this time, or until a drain begins."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            # Clear the signal before checking for a drain: a notification after the check then ends the wait.
+            # Clear the signal before checking for a drain, so that a notification after the check ends the wait.
             self._work.clear()
             if self._draining:
                 break

@@ -80,7 +80,7 @@ class Worker:
         self._make = make
         self._config = config
         self.batch_size = config.batch_size
-        # Wait for a larger batch until the reporter exists; its class then sets the linger time.
+        # Until the reporter exists, wait for a larger batch; afterwards, the reporter's class sets the linger time.
         self.can_linger = config.batch_linger != 0
         # End of the current linger time; None if no event waits, 0.0 if the waiting events exceed one batch.
         self._lingers_until: float | None = None
@@ -189,7 +189,7 @@ class Worker:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
-        # Pass a copy of the list to each attempt; a reporter that modifies its list then loses no events.
+        # Pass a copy of the list to each attempt, so that a reporter that modifies its list loses no events.
         return await self.retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self, reporter: Reporter) -> list[Event]:

@@ -49,7 +49,7 @@ class Retry:
         on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
             model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
-            of the worker process for that time.
+            by the worker process for that time.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -87,11 +87,11 @@ class CircuitBreaker:
     """Thresholds after which a destination counts as down.
 
     With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
-    open the breaker: calls then wait, and one call at a time probes the destination. A success closes the breaker. If
-    no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer fails
-    immediately. Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer. If
-    calls time out (or receive a 504), the destination may only be slow: in this case, it counts as down only if a probe
-    also times out.
+    open the breaker: while it is open, calls wait, and one call at a time probes the destination. A success closes the
+    breaker. If no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer
+    fails immediately. Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer.
+    If calls time out (or receive a 504), the destination may only be slow: in this case, it counts as down only if a
+    probe also times out.
 
     Args:
         failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
@@ -119,8 +119,8 @@ class Buffer:
         storage: where ``enrich_batch`` stores the settled result: ``local`` on its executors, in memory first;
             ``replicated`` on two executors for each partition (Spark 4); ``reliable`` in the checkpoint directory
             (slower; survives the loss of every executor).
-        ordered: whether rows keep their order. False: a row leaves the buffer when it is answered, so that slow calls
-            do not hold up other rows; rows with the same ``key`` still keep their order.
+        ordered: whether rows keep their order. False: a row is returned as soon as it is answered, so that slow calls
+            do not delay other rows; rows with the same ``key`` still keep their order.
 
     Raises:
         InvalidPlanError: when a value is invalid.

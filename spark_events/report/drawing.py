@@ -23,7 +23,7 @@ _WORST = [
 ]
 
 # The rate is the number of rows in a bucket, divided by the sum of the times since each preceding commit. Dividing by
-# the width of the bucket would give a sawtooth curve if buckets are not much longer than batches.
+# the width of the bucket would produce a sawtooth curve if buckets are not much longer than batches.
 _SERIES = f"""
 SELECT query, (ts - {{since}}) // {{width}} AS bucket, count(*), min(took), median(took), max(took),
   1000.0 * sum(rows_in) FILTER (pause > 0) / nullif(sum(pause), 0), max(lag)

@@ -61,7 +61,7 @@ def _to_json(event: Event) -> str:
 
 
 def session_of(spark: Any | None) -> Any:
-    """Return the given session or the active one.
+    """Return ``spark``, or the active session if it is None.
 
     Args:
         spark: a SparkSession. None: the active session.

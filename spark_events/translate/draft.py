@@ -40,7 +40,7 @@ def present(attributes: dict[str, AttributeValue | None]) -> dict[str, Attribute
 def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
     """Return a count with its noun, such as ``1 row`` or ``1,204 rows``.
 
-    If verbs are given, the result also contains the verb of the same number: ``counted(1, "row", ("was", "were"))``.
+    If ``verbs`` is set, the result also contains the verb in the same number: ``counted(1, "row", ("was", "were"))``.
     """
     phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
     return phrase if verb is None else f"{phrase} {verb[number != 1]}"

@@ -27,7 +27,7 @@ _PYTHON = "Traceback (most recent call last):"
 
 # Spark's error classes contain an underscore. A word such as [ERROR] or [ORDERS] in a message is not an error class.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
-# Error classes that only wrap another error; the text of the wrapped error follows.
+# Error classes that only wrap another error; the message of the wrapped error follows.
 _WRAPPERS = re.compile(r"TASK_WRITE_FAILED|STREAM_FAILED|FAILED_READ_FILE\.NO_HINT|_LEGACY_ERROR_TEMP_\d+")
 _SQL_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 
@@ -85,8 +85,8 @@ class Diagnostics:
         text = failure.trace
         if not text and failure.chain:
             text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
-        # A trace that begins with a Python traceback lacks Java's header line; the chain has the exception's type and
-        # message.
+        # A trace that begins with a Python traceback lacks Java's header line; the chain contains the exception's type
+        # and message.
         python = failure.chain[0] if failure.chain and text.startswith(_PYTHON) else None
         first = None if python is None else Cause(python.type, python.message or "")
         return self.of_text(text, error_class, sql_state, first)
@@ -102,15 +102,15 @@ class Diagnostics:
 
         Args:
             text: type, message, frames and causes, as ``printStackTrace`` writes them.
-            error_class: Spark's error class, if Spark reports it separately from the text.
-            sql_state: the SQLSTATE, if Spark reports it separately from the text.
-            first: the outermost exception, if the caller knows it; otherwise it is parsed from the text.
+            error_class: Spark's error class, if Spark reports it separately from the trace.
+            sql_state: the SQLSTATE, if Spark reports it separately from the trace.
+            first: the outermost exception, if the caller knows it; otherwise it is parsed from the trace.
         """
         first = first or outermost(text)
         root = root_cause(text, self.code)
         error_class = error_class or _error_class(text)
         # Search for the SQLSTATE after its error class, because the SQLSTATE of a wrapping error may come earlier in
-        # the text.
+        # the trace.
         start = max(text.find(f"[{error_class}] "), 0)
         if sql_state is None and (state := _SQL_STATE.search(text, start)):
             sql_state = state[1]
@@ -174,9 +174,9 @@ def _is_cancelled(text: str, error_class: str | None) -> bool:
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
-    """Shorten a long text by removing its middle.
+    """Shorten a long string by removing its middle.
 
-    The last quarter of the limit is kept from the end of the text, which contains the causes.
+    A quarter of the limit is used for the last characters, which contain the causes.
     """
     if len(text) <= limit:
         return text, False

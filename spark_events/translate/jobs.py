@@ -87,7 +87,8 @@ class Jobs:
         """
         job_id = record.job_id
         if job_id in self._over:
-            # Spark cancels the running jobs after the application's end; `application_ended` has already reported them.
+            # Spark cancels the running jobs after the application has ended; `application_ended` has already reported
+            # them.
             self.illegal += not self._application_is_over
             return
         known = self._running.pop(job_id, None)

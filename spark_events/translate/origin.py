@@ -72,7 +72,9 @@ class Origin:
         return "sql.streaming.queryId" in self._properties
 
     def was_stopped(self, reason: str) -> bool:
-        """Return whether the query's `stop()` cancelled the job; Spark's message then contains the id of the run."""
+        """Return whether the query's `stop()` cancelled the job, in which case Spark's message contains the id of the
+        run.
+        """
         return self.is_streaming and (self._run is None or self._run.run_id in reason)
 
     def note_batch(self) -> None:

@@ -68,7 +68,8 @@ class Streams:
             return
         run.batch_runs = False
         if run.status.is_over:
-            # This progress arrived after its run ended. No later commit can be merged with it, so report it at once.
+            # This progress report arrived after its run ended. No later commit can be merged with it, so report it
+            # immediately.
             late = Commits(run, self._config.batch_commit)
             yield from late.progress(record, at)
             yield from late.flush()

@@ -14,8 +14,8 @@ _GAPS = 5
 class TriggerPeriod:
     """Estimate of the time between two triggers of a query, which Spark does not report.
 
-    The first gap is ignored because it may be arbitrarily short: ``Trigger.ProcessingTime`` fires at once and then at
-    multiples of its interval.
+    The first gap is ignored because it may be arbitrarily short: ``Trigger.ProcessingTime`` fires immediately, and
+    later at multiples of its interval.
     """
 
     __slots__ = ("_count", "_gaps", "_last")

@@ -1,1 +1,1 @@
-"""Detection of lost applications: a driver died without reporting its end."""
+"""Detection of lost applications, whose driver died without reporting that the application ended."""

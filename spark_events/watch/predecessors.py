@@ -1,6 +1,6 @@
 """Detect, at the start of an application's run, earlier runs that were lost.
 
-A lost run died without reporting its end. Two sources contain records of such runs::
+The driver of a lost run died without reporting that the run ended. Two sources contain records of such runs::
 
     spool directory   shop-3f2a9c01/run~.0/start.json   written at the start of a run, deleted at its end; the lock
                       shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
-#: Callback that receives a description of the damage; reading then continues after the damage.
+#: Callback that receives a description of the damage; afterwards, reading continues after the damage.
 OnDamage: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18

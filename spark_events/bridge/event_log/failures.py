@@ -18,9 +18,9 @@ _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCEL
 
 
 def cut(text: str) -> str:
-    """Shorten a long text by removing its middle, like ``Text.java``.
+    """Shorten a long string by removing its middle, like ``Text.java``.
 
-    The last quarter of the limit is kept from the end of the text.
+    A quarter of the limit is used for the last characters.
     """
     if len(text) <= LIMIT:
         return text

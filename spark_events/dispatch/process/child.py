@@ -59,7 +59,7 @@ class Child:
             self._socket.setblocking(False)
             command = [sys.executable, "-c", _PROGRAM, name, str(os.getpid()), *sys.path]
             try:
-                # Create a session; a kill of its process group then includes the reporter's own subprocesses.
+                # Create a session, so that killing its process group includes the reporter's own subprocesses.
                 self._process = subprocess.Popen(
                     command, stdin=theirs.fileno(), stdout=subprocess.PIPE, bufsize=0, start_new_session=True
                 )

@@ -1,6 +1,6 @@
 """Protocol between the sidecar and a reporter's process.
 
-A message consists of its length and MessagePack data. Each request gets one answer. Messages are msgspec structs
+A message consists of its length and MessagePack data. Each request has exactly one answer. Messages are msgspec structs
 instead of pickles, so data from a faulty process cannot execute code.
 """
 

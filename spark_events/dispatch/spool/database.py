@@ -107,7 +107,7 @@ class SpoolDatabase:
         if not self._path.exists() or not os.path.samestat(os.stat(self._path), self._status):
             raise CorruptFileError("the file was deleted or replaced")
         first = self.last_id + 1
-        # Skip an event that alone exceeds the maximum size; it would displace all other events.
+        # Skip an event that exceeds the maximum size by itself, because it would displace all other events.
         most_bytes = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
         numbered = [(first + index, *row) for index, row in enumerate(rows) if len(row[3]) <= most_bytes]
         added, shed = {number for number, *_ in numbered}, 0

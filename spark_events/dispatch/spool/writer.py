@@ -76,7 +76,7 @@ class SpoolWriter(threading.Thread):
         self._database = database
         self._folders: SpoolFolders | None = None
         self._own: SpoolFile | None = None
-        # File of the current disk access, to which an error of the access is attributed.
+        # File of the current disk access, to which an error during the access is attributed.
         self._used: SpoolFile | None = None
         self._look_at = self._retry_at = 0.0
         self._pause = self._first_pause

@@ -116,7 +116,7 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> Repl
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"
         )
-    # Pickle first, because the error message of pickling is clearer than the messages of the checks below.
+    # Pickle first, because the error message from pickling is clearer than the messages from the checks below.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
     plan, schema = request.plan, request.df.schema

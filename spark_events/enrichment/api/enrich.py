@@ -157,8 +157,8 @@ def enrich_batch(
         limits: calls in flight, time, rate and space.
         retry: conditions and pauses for retries; None: one attempt only.
         on_failure: treatment of rows whose attempts are exhausted. ``fail``: the batch fails. ``null``: their answers
-            are null. ``column``: their answers are null and an additional column contains the reason. ``dead_letter``: they
-            are returned in a second DataFrame. An :class:`OnFailure` also names that column and limits the ratio.
+            are null. ``column``: their answers are null and an additional column contains the reason. ``dead_letter``:
+            they are returned in a second DataFrame. An :class:`OnFailure` also names that column and limits the ratio.
         cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: every row is called.
         replay: identity of rows and batches, and answers that a repeated batch reuses.
 

@@ -115,9 +115,9 @@ def _stored(lazy: DataFrame, storage: Storage, channel: DriverChannel | None) ->
         if storage == "reliable":
             _write(settled.df, _reports_of(settled.df))
         elif connect or not is_local(lazy):
-            # At the end of a job, Spark looks for blocks that were lost with their executors, recomputes them, and
-            # truncates the plan. Therefore a second job reads the reports afterwards. (Use `noop` and not `count`: for
-            # a query of its own, Connect runs a job that does not truncate the plan.)
+            # When a job ends, Spark looks for blocks that were lost with their executors, recomputes them, and
+            # truncates the plan. Therefore a second job reads the reports afterwards. (Use `noop` and not `count`:
+            # Connect runs `count` as a separate query, whose job does not truncate the plan.)
             settled.df.write.format("noop").mode("overwrite").save()
         else:
             channel = None  # the next job makes the calls
@@ -215,8 +215,8 @@ def _rdd(df: DataFrame) -> Any:
 def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
     """Store the result with ``persist``, because Connect on Spark 3.5 does not support checkpoints.
 
-    For every action, the server analyses a plan again and looks up stored data by the plan. rand() without a seed gets
-    a new seed each time, so the look-up would fail. A view is analysed only once.
+    For every action, the server analyses a plan again and looks up stored data by the plan. rand() without a seed
+    receives a new seed each time, so the look-up would fail. A view is analysed only once.
     """
     session, name = lazy.sparkSession, f"spark_events_{uuid.uuid4().hex}"
     lazy.createTempView(name)

@@ -219,7 +219,7 @@ def _slots(df: DataFrame) -> tuple[int | None, bool]:
 def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
     """Return the maximum number of task slots that the settings allow, or None if they set no limit."""
     each = int(profile.maxTasksPerExecutor(conf))
-    # Without spark.executor.cores, an executor of a standalone cluster gets all cores of its machine.
+    # Without spark.executor.cores, an executor of a standalone cluster uses all cores of its machine.
     size = int(conf.getInt("spark.executor.cores", 1)) if profile.isCoresLimitKnown() else None
 
     def of_cores(cores: int) -> int:

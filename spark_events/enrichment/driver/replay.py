@@ -1,7 +1,7 @@
 """Driver side of the replay store: checks before a batch, warnings, and deletion after the batch.
 
 The key of a stored answer consists of the function's name, ``Replay.version``, the output, and the columns that form a
-request. The function's code is not part of the key: a changed function with the same version gets the stored answers.
+request. The function's code is not part of the key: a changed function with the same version reuses the stored answers.
 """
 
 from __future__ import annotations

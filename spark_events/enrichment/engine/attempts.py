@@ -63,7 +63,7 @@ class CallAttempts:
     Args:
         plan: the timeouts and the retry policy.
         invoke: makes one attempt.
-        accept: converts the result of an attempt to the answer, or raises; None: the result is the answer.
+        accept: converts the result of an attempt to the answer, or raises an exception; None: the result is the answer.
         gate: must let each attempt pass.
         rate: awaited before each attempt; None: no limit.
         share: awaited before each attempt; None: the job has no limits.
@@ -296,7 +296,7 @@ class CallAttempts:
         window = self.window
         self.note_answers()
         if asked is not None and not (verdict.crowded and self.allowed.lately):
-            # The destination may reject all calls in flight at once; the gate then closes only once.
+            # The destination may reject all calls in flight at once; in this case, the gate closes only once.
             counts.gate_closed += self.gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:
             if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
@@ -325,7 +325,7 @@ class CallAttempts:
             self._counts.hints[text] = 1
 
     def leave(self, slot: Slot, *, answered: bool = False) -> None:
-        """Report the end of an attempt to the gate, which outlives the run and counts attempts in progress."""
+        """Report a finished attempt to the gate, which outlives the run and counts attempts in progress."""
         if slot.grant is not None:
             assert self.share is not None
             self.share.ended()

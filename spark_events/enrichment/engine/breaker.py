@@ -70,7 +70,7 @@ class DestinationBreaker:
         if self.down or self.failures < self._config.failures:
             return
         # After one timeout, the calls that were in flight when the breaker opened have ended. A call that began later
-        # was alone.
+        # was the only call in flight.
         if self._is_due and (not is_silent or began - self._opened > self._clock() - began):
             self._give_up()
             return
@@ -80,7 +80,7 @@ class DestinationBreaker:
             self._pause = _FIRST_PAUSE
             self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._period_over)
         if gate.until <= self._clock():
-            # Otherwise, the failed call was in flight when the gate closed, so the failure says nothing new.
+            # Otherwise, the failed call was in flight when the gate closed, so the failure contains no new information.
             gate.close(self._pause, crowded=False)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
@@ -112,7 +112,7 @@ class DestinationBreaker:
         self._listeners.add(on_down)
 
     def remove(self, on_down: Callable[[str], None]) -> None:
-        """Unregister a callback at the end of a task; the timer stops after the last one."""
+        """Unregister a task's callback when the task ends; the timer stops after the last callback."""
         self._listeners.discard(on_down)
         if not self._listeners and self._timer is not None:
             self._timer.cancel()

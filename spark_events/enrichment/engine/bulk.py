@@ -15,7 +15,7 @@ from spark_events.enrichment.settings import Retry
 
 __all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one", "checked"]
 
-#: Function that checks the result for a row: returns the reason if it is not a valid answer, or None.
+#: Function that checks the result for a row: returns the reason if the result is not a valid answer, or None.
 Misfit: TypeAlias = Callable[[Any], RowFailure | None]
 #: Function that converts the result of a call to its answer, or raises. The last argument is the start of the first
 #: attempt, in seconds of `time.monotonic()`.
@@ -79,7 +79,7 @@ def checked(convert: Callable[[Any], Any] | None, misfit: Misfit | None) -> Call
 
 
 def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
-    """Return the check for calls of one row; it applies ``on_result`` first, then the output's types."""
+    """Return the check for calls for one row; it applies ``on_result`` first, and the output's types second."""
     again = retry.on_result if retry is not None else None
     on_invalid = retry is not None and retry.on_invalid
 
@@ -89,14 +89,15 @@ def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
         answer = check(answer)
         if on_invalid and isinstance(answer, RowFailure):
             raise InvalidAnswerError(answer.message)
-        # Return this failure and do not raise it: the destination has answered, and a retry would give the same answer.
+        # Return this failure and do not raise it: the destination has answered, and a retry would return the same
+        # answer.
         return answer
 
     return accept
 
 
 def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
-    """Return the check for calls of several rows.
+    """Return the check for calls for several rows.
 
     Each row needs one result, in order; a result that is an exception fails only its row.
     """

@@ -33,7 +33,7 @@ class Slot:
         task: the worker's task.
         batch: the batch of the current row; None before the first row.
         index: the index of the current row in its batch.
-        made: the current call; None for a call of one row whose object does not exist yet.
+        made: the current call; None for a call for one row whose object does not exist yet.
         deadline: deadline of the current step; infinite: none.
         why: the reason why the engine cancelled the step; None if it did not.
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.

@@ -132,7 +132,7 @@ class Engine:
             self._end()
 
     def cancel(self) -> None:
-        """Start no new call and cancel the calls in flight; ``run`` then raises. May be called from any thread."""
+        """Make ``run`` stop its calls and raise StoppedError; may be called from any thread."""
         # Use the loop directly, because the caller's thread may be waiting for its next chunk.
         self._cut_off()
         self._news.put(StoppedError("the run was cancelled"))
@@ -222,7 +222,7 @@ class Engine:
             self._news.put(_BlockedError(f"{where} has blocked the event loop for {seconds:.0f} s"))
 
     def _await_news(self) -> None:
-        """Wait for an event from the loop, then consume all pending events."""
+        """Wait for an event from the loop, and consume all pending events."""
         while True:
             news = self._news.get()
             if news is not None:
@@ -334,7 +334,7 @@ class Engine:
         self._ask_to_end()
 
     def _ask_to_end(self) -> bool:
-        """Schedule the end of the run on the loop; return False if no loop is running."""
+        """Schedule the shutdown of the run on the loop; return False if no loop is running."""
         if self._loop is None:
             return False
         try:

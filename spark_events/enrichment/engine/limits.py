@@ -142,7 +142,7 @@ class Gate:
             raise
 
     def leave(self, passed: int, *, answered: bool) -> None:
-        """Record the end of an attempt.
+        """Record that an attempt has finished.
 
         Args:
             passed: the token from :meth:`enter`.

@@ -42,7 +42,7 @@ class Signals:
         low: the number of waiting calls that counts as few.
         on_low: called when at most ``low`` calls wait, once for each batch.
         beat: called as the heartbeat of the loop.
-        on_defect: called with an error of the engine itself, which must end the run.
+        on_defect: called with an error raised by the engine itself, which must end the run.
     """
 
     low: int
@@ -60,7 +60,7 @@ class Pool:
     Args:
         plan: concurrency and timeouts.
         name: the function's name, for messages.
-        attempts: handles calls whose first attempt fails or has to wait.
+        attempts: handles calls whose first attempt fails or must wait.
         counts: the counters of the run.
         signals: callbacks of the engine.
         clock: monotonic time in seconds.
@@ -283,7 +283,7 @@ class Pool:
 
     async def _serve(self, slot: Slot, turn: int) -> None:
         # Hot path: names are local and small steps are inlined, because a function call is expensive here. `attempts`
-        # handles the calls that do not succeed at once.
+        # handles calls whose first attempt fails.
         attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, self._clock
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
         limited, plain, first = attempts.rate is not None or attempts.share is not None, self._plain, self._first
@@ -358,7 +358,7 @@ class Pool:
                     await asyncio.sleep(0)
                     now = clock()
         except Exception as error:
-            # End the run; otherwise the row would never get an answer.
+            # End the run; otherwise the row would never receive an answer.
             self._signals.on_defect(error)
         finally:
             if not slot.abandoned:

@@ -75,7 +75,9 @@ class Process:
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:
-        """Log a warning in the worker's log, once per process. The driver also logs it if it gets the task's report."""
+        """Log a warning in the worker's log, once per process. The driver also logs the warning if it receives the
+        task's report.
+        """
         if text not in self._warned:
             self._warned.add(text)
             _LOG.warning("%s", text)
@@ -125,7 +127,7 @@ def _set_apart() -> None:
 
 
 def give_up(process: Process) -> None:
-    """Discard the state of a process whose loop is blocked; later tasks get a new loop."""
+    """Discard the state of a process whose loop is blocked; later tasks use a new loop."""
     global _process  # noqa: PLW0603
     with _lock:
         if _process is process:
@@ -133,7 +135,7 @@ def give_up(process: Process) -> None:
 
 
 def close_unused() -> None:
-    """Close unused resources after the last task, because a Spark worker then exits without running exit handlers."""
+    """Close unused resources after the last task, because a Spark worker exits without running exit handlers."""
     with _lock:
         process = _process
     if process is not None:

@@ -118,7 +118,7 @@ class EngineCounts:
         self.peak = max(self.peak, self.flying)
 
     def end(self, seconds: float) -> None:
-        """Count the end of an attempt."""
+        """Count a finished attempt."""
         self.flying -= 1
         self.durations.append(seconds)
 

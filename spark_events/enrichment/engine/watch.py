@@ -15,7 +15,7 @@ __all__ = ["BLOCKED_SECONDS", "Watch"]
 
 _LOG = logging.getLogger(__name__)
 
-#: A loop without an iteration for this time, in seconds, counts as blocked; all calls in flight are then stalled.
+#: A loop without an iteration for this time, in seconds, counts as blocked, which stalls all calls in flight.
 BLOCKED_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
 #: Minimum number of consecutive observations, because a process with little CPU time observes rarely.

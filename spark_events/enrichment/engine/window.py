@@ -25,7 +25,8 @@ _LEAST_CALLS, _MOST_WINDOWS = 12, 12
 #: caused by queueing.
 _COUNTED = 0.75
 #: The gain of a window is the growth of the goodput relative to the growth of the window, both as logarithms. These are
-#: the minimum gains for a larger window: without and with full signs of an overload, and for a further growth at once.
+#: the minimum gains for a larger window: without and with full signs of an overload, and for an immediate further
+#: growth.
 _PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
 #: With at least this gain, the latency counts as independent of the window.
 _NO_EFFECT = 0.9
@@ -48,7 +49,7 @@ _MOST_REST = 8
 _SETTLES = 0.25
 #: The trial of a larger window ends early after this multiple of the latency.
 _STUCK = 2.0
-#: If the cost of a call changes by more than this value, the window is compared at once.
+#: If the cost of a call changes by more than this value, the window is compared immediately.
 _JUMP = 0.25
 
 
@@ -63,7 +64,7 @@ class Window:
         since: start of the current round; calls that began earlier do not count.
         latencies: seconds of answered calls of the current round.
         need: number of answered calls that complete the current round.
-        latency: mean seconds of the fastest calls of the latest round; 0 before the end of the first one.
+        latency: mean seconds of the fastest calls of the latest round; 0 before the first round is complete.
         is_idle: whether something other than the window limited the calls in flight during this round.
     """
 
@@ -150,8 +151,8 @@ class Window:
         """End a round, unless its latencies differ so much that it needs more calls.
 
         Returns:
-            Whether another round must :meth:`begin`. Otherwise the next round also counts calls of this round that are
-            still in flight.
+            Whether another round must :meth:`begin`. Otherwise the next round also counts calls from this round that
+            are still in flight.
         """
         latencies, rejected, full = self.latencies, self._rejected, not self.is_idle
         old, was_starting = self.size, self._starting

@@ -94,7 +94,7 @@ class AnswerWriter:
             pa.array([], field.type)
 
     def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, RowFailure]]:
-        """Return the output's columns, and failures by row: the given failures and those that this method finds.
+        """Return the output's columns, and failures by row: the failures passed in and those that this method finds.
 
         A failed row has nulls.
 

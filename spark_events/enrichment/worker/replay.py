@@ -114,7 +114,7 @@ class Recording:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Messages about read and write errors of the store, one sentence each."""
+        """Messages about errors while reading or writing the store, one sentence each."""
         return self._files.warnings
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:

@@ -98,7 +98,7 @@ class AnswerFiles:
         return table
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> bool:
-        """Write batches as one file; the file gets its final name when it is complete.
+        """Write batches as one file; the file receives its final name when it is complete.
 
         Returns:
             Whether the caller can drop the batches: they are stored, or the task has stopped writing.

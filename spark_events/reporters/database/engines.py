@@ -89,8 +89,8 @@ def _postgresql(url: Any, timeout: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # LOCAL limits the setting to this transaction, because a connection pooler may later give the session to
-        # another client.
+        # LOCAL limits the setting to this transaction, because a connection pooler may assign the session to another
+        # client later.
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(timeout * 1000))}")
 
     return engine

@@ -98,7 +98,7 @@ _MOST_REASON = 500
 def insert(dialect: str) -> Any:
     """Return the statement that inserts events and skips duplicates, for ``postgresql`` or ``sqlite``.
 
-    The statement has no conflict target, because PostgreSQL would then require the SELECT privilege, no row-level
+    The statement has no conflict target, because PostgreSQL would otherwise require the SELECT privilege, no row-level
     security, and a unique index on ``event_id`` alone. As a result, a row counts as a duplicate if it violates any
     unique constraint, even one that the table's owner has added.
     """
@@ -124,7 +124,7 @@ def delete_older(connection: Connection, before: int) -> int:
 
 
 def is_about_values(error: Exception) -> bool:
-    """Return whether a row's values caused the error; a retry then cannot help."""
+    """Return whether a row's values caused the error, in which case a retry cannot help."""
     if isinstance(error, (exc.DataError, exc.IntegrityError)):
         return True
     if isinstance(error, exc.DBAPIError):

@@ -71,7 +71,7 @@ class FileReporter(Reporter):
             False, without writing, if another process holds the lock.
 
         Raises:
-            OSError: when the file cannot be written. The file is then closed, and the next attempt reopens it.
+            OSError: when the file cannot be written. In this case, the file is closed, and the next attempt reopens it.
         """
         try:
             return self._appended(data)

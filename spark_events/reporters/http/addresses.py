@@ -1,6 +1,6 @@
 """URLs of HTTP reporters: their secrets, the loggers that print URLs, and the proxy for a URL.
 
-Responses have to be searched for secrets too: a 404 page quotes the path of the request, which may be the secret.
+Responses must also be searched for secrets: a 404 page quotes the path of the request, which may be the secret.
 """
 
 from __future__ import annotations

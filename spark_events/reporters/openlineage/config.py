@@ -13,7 +13,7 @@ def _date_time(given: str) -> str:
     """Return an ISO 8601 date and time with a time zone.
 
     Raises:
-        ValueError: the text is not a date and time with a zone.
+        ValueError: the string is not a date and time with a time zone.
     """
     if datetime.fromisoformat(given.replace("Z", "+00:00")).tzinfo is None:
         raise ValueError("the zone is missing")

@@ -98,7 +98,7 @@ class GrpcConnection:
         # Use a separate subchannel pool. By default, channels to one address share a connection and its back-off time.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
         if target.is_secure:
-            # Validate the certificate files first, because gRPC accepts any content and then reports only a failed
+            # Validate the certificate files first, because gRPC accepts any content and reports only a failed
             # handshake.
             context(target)
             credentials = grpc.ssl_channel_credentials(

@@ -44,7 +44,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
 
     Args:
         code: name of the status code.
-        details: message of the receiver.
+        details: message from the receiver.
         retry_delay: delay in the status's ``RetryInfo``, in seconds, or None.
     """
     message = f"{code}: {details}" if details else code

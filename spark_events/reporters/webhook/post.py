@@ -18,7 +18,7 @@ from spark_events.reporters.webhook.config import WebhookConfig
 #: Limits for a response: characters to quote in messages, and bytes to read so that the connection can be used again.
 _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
-#: Time limit for reading the body of a response, in seconds. The status alone decides whether the events are delivered.
+#: Time limit for reading the body of a response, in seconds. Only the status decides whether the events are delivered.
 _READ_SECONDS = 0.25
 
 
@@ -89,7 +89,7 @@ class Post:
             is_whole = await _read(response, excerpt)
         if not is_whole:
             await self.close()
-        # Hide secrets before shortening the text; a shortened secret would not be recognised.
+        # Hide secrets before shortening the string, because a shortened secret would not be recognised.
         text = " ".join(self._confidence.hide(excerpt.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
         if response.has_redirect_location:
             new = self._url.join(response.headers["Location"])
@@ -111,7 +111,7 @@ class Post:
 async def _read(response: httpx.Response, into: bytearray) -> bool:
     """Read the beginning of the body; return whether the body was complete.
 
-    The status alone decides whether the events are delivered. Errors while reading a slow or endless body are ignored,
+    Only the status decides whether the events are delivered. Errors while reading a slow or endless body are ignored,
     because a retry would send delivered events again. After an incomplete read, the connection cannot be used again.
     """
 

@@ -1,4 +1,4 @@
-"""Deadlines of jobs, of the application, and of stages that get no resources."""
+"""Deadlines of jobs, of the application, and of stages that receive no resources."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class StageDeadline:
             self._looked = max(at, self._looked or 0)
 
     def due(self) -> Iterator[int]:
-        """Yield the times at which the sidecar has to ask the shim."""
+        """Yield the times at which the sidecar must ask the shim."""
         if self._looked is None:
             return
         if self._waiting is None:

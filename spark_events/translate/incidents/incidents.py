@@ -37,7 +37,7 @@ _EXECUTION = "spark.sql.execution.id"
 #: Longest time between a failure and the failure of the level above in the same incident, in milliseconds.
 _MEMORY = 60_000
 _MOST_REMEMBERED = 256
-#: Maximum number of queued events. Beyond it, all roles are decided at once, so that the released events fit into a
+#: Maximum number of queued events. Beyond it, all roles are decided immediately, so that the released events fit into a
 #: mailbox.
 _MOST_WAITING = 256
 
@@ -136,7 +136,7 @@ class Incidents:
         """Enqueue the events of one record; return the events that may be sent now, in order.
 
         Args:
-            events: the events that the translator has made.
+            events: the events that the translator has created.
             record: number of the oldest record that caused these events.
             at: time of the record, in milliseconds since the epoch; 0 if the record contains none.
         """

@@ -64,7 +64,7 @@ public final class DropCounters {
     return !unreported.isEmpty() && (last || System.nanoTime() - dueNanos >= 0);
   }
 
-  /** Returns the account of one place; its drops then count as reported. */
+  /** Returns the account of one place, and marks the drops of this place as reported. */
   Account account() {
     String where = unreported.keySet().iterator().next();
     Account account = new Account(where, unreported.remove(where));

@@ -13,7 +13,7 @@ import java.util.Map;
  *
  * <p>The state reflects the acknowledged records. A record changes the state when it leaves the {@link HandoffQueue};
  * until then, the record itself is sent again. A dropped record leaves the queue early, so an older record may arrive
- * after a newer one. The older record then does not undo the newer one. Used under the queue's lock.
+ * after a newer one. In this case, the older record does not undo the newer one. Used under the queue's lock.
  */
 public final class RestoreState {
   /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
