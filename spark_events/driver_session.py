@@ -93,7 +93,7 @@ class DriverSession:
         own: factories, by name, of reporters that are not configured by settings.
         choose: selects the settings to use from the settings that the driver sends.
         log: handler of this process's log lines; None: the session does not change logging.
-        first_sequence: number of the first event, unless the driver sends a higher one.
+        first_sequence: number of the first event, unless the driver sends a higher number.
         strict: if a reporter's settings are unusable, raise an error instead of disabling the reporter.
         amend: adds data about the driver's Python process to inspections and to the record that the application has
             ended.
@@ -283,7 +283,7 @@ class DriverSession:
         self._source.wake()
 
     def _follow_up(self) -> None:
-        """Report lost earlier runs; if this run has ended, record this."""
+        """Report lost earlier runs; if this run has ended, record that it has ended."""
         while self._lost_before:
             self._dispatch([Entry(self._record, self._lost_before.popleft())])
         if self._translator.application_is_over:

@@ -81,7 +81,7 @@ class _Part:
             yield from whole
 
     def look_back(self) -> None:
-        """Start again if the file was truncated since the last read, even if it has grown since."""
+        """Start again if the file was truncated since the last read, even if it has grown afterwards."""
         if not stat.S_ISREG(self._status.st_mode):
             return
         size = os.fstat(self._file.fileno()).st_size

@@ -66,7 +66,7 @@ class Breaker:
         self._open_until = 0.0
 
     def pause(self) -> float:
-        """Return the seconds until the next attempt is allowed; 0 if it is allowed now."""
+        """Return the seconds until the next attempt is allowed; 0 if an attempt is allowed now."""
         return max(0.0, self._open_until - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
     def attempt(self) -> None:

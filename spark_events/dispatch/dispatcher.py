@@ -239,10 +239,10 @@ def create(
 class SyncReporters:
     """Set of reporters that the driver currently waits for.
 
-    After a reporter was late, the driver waits for it again only when it has caught up. The driver also does not wait
-    while the reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by
-    one timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself never waits for
-    reporters.
+    After a reporter was late, the driver waits for this reporter again only when the reporter has caught up. The driver
+    also does not wait while the reporter's circuit breaker is open or half-open. Therefore an unreachable destination
+    delays the driver by one timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself
+    never waits for reporters.
 
     Args:
         deliveries: the deliveries of the reporters in the set.

@@ -34,7 +34,7 @@ _HURRIED_PAUSE = 1.0
 class WorkerNotifier:
     """Wake-up signal that any thread sends and one thread waits for.
 
-    Several notifications before the next wait count as one.
+    Several notifications before the next wait count as one notification.
 
     Waking an event loop requires a system call and two iterations of the loop, which costs four times as much as waking
     a thread that waits for a lock. Therefore the worker's thread waits for a lock and does not run its loop, unless the
@@ -159,7 +159,7 @@ class RetryLoop:
         return is_held_back or self._unanswered >= _DEAD_AFTER
 
     def end_with_next_failure(self) -> None:
-        """Allow one more failed attempt; an attempt in progress counts as this one.
+        """Allow one more failed attempt; an attempt in progress counts as this attempt.
 
         Called on another thread.
         """

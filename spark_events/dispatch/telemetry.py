@@ -18,7 +18,7 @@ _DROPPED = "dropped."
 class DeliveryCounters:
     """Snapshot of one reporter's counters.
 
-    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this.
+    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this equation.
 
     Attributes:
         accepted: events that passed the reporter's filter.
@@ -31,7 +31,7 @@ class DeliveryCounters:
         hung: number of threads that were abandoned because the reporter blocked them.
         timeouts: how often the driver waited for this reporter until the timeout.
         latency: duration of the last batch in seconds, retries included.
-        oldest_age: seconds since the oldest unsettled event was accepted; 0 without one.
+        oldest_age: seconds since the oldest unsettled event was accepted; 0 without such an event.
         breaker: the state of the circuit breaker.
     """
 

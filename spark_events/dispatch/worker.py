@@ -157,7 +157,7 @@ class Worker:
             death = self._source.describe(error)
         unwind(self._loop)
         self._loop.close()
-        # Set this attribute last, because the delivery starts another thread when it is set.
+        # Set this attribute last, because the delivery starts another thread as soon as the attribute is set.
         self.death = death
 
     async def _deliver(self, reporter: Reporter) -> None:

@@ -26,8 +26,8 @@ class Plan:
         resource: a function without arguments that returns an async context manager; opened once per worker process.
         key: columns; calls for rows with equal values run one after another, in order.
         coalesce_by: columns; rows of one partition with equal values share the answer of one call.
-        cache: cache of answers by ``coalesce_by``, or by all input columns if it is not set; None: answers are
-            discarded when their task ends.
+        cache: cache of answers by ``coalesce_by``, or by all input columns if ``coalesce_by`` is not set; None: answers
+            are discarded when their task ends.
         batch_size: maximum number of rows in one call.
         model: the class passed as ``output``; None: the function returns mappings.
 

@@ -65,7 +65,7 @@ def severity_of(level: int) -> str:
 
 
 class LogReporter(Reporter):
-    """Reporter that writes to the driver's standard error or to its log."""
+    """Reporter that writes to the driver's standard error or to the driver's log."""
 
     min_severity = Severity.INFO
 

@@ -146,7 +146,7 @@ class EventHistory(Reporter):
                 self._stop(waiter)
 
     def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """Return the first matching event; search the kept events first, then wait for new ones.
+        """Return the first matching event; search the kept events first, and wait for new events afterwards.
 
         Args:
             choice: the events to match.

@@ -217,7 +217,7 @@ class EventStream:
         after: Event | None = None,
         timeout: float,
     ) -> Event:
-        """Return the first matching event; search the history first, then wait for new events.
+        """Return the first matching event; search the history first, and wait for new events afterwards.
 
         >>> events.wait_for("BatchCommitEvent", where=lambda e: "late" in e.body, timeout=30)       # doctest: +SKIP
 

@@ -68,7 +68,7 @@ def _outcome(record: ApplicationEnd) -> tuple[str, str]:
 
 
 def _exit_code(record: ApplicationEnd) -> int | None:
-    """Return the exit code, or None if it is unknown."""
+    """Return the exit code; None if unknown."""
     if record.exit_code or (record.exit_code == 0 and record.ending in _TRUE_ZERO):
         return record.exit_code
     return record.program_exit_code

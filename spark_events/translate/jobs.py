@@ -81,7 +81,7 @@ class Jobs:
         yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", Severity.DEBUG, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """Report that a job ended, unless another event reports it.
+        """Report that a job ended, unless another event reports the job's completion.
 
         A job is not reported if `stop()` of its query cancelled it, or if it finished and its start was not recorded.
         """

@@ -14,7 +14,7 @@ _LIMIT = 2_048
 def offset_text(raw: bytes | msgspec.Raw) -> str | None:
     """Return an offset as the checkpoint contains it: JSON, or the content of a JSON string.
 
-    In Spark's progress JSON, an offset is a JSON value; in the event log, it is a string that contains JSON.
+    In Spark's progress JSON, an offset is a JSON value; in the event log, an offset is a string that contains JSON.
     """
     text = _unwrapped(bytes(raw))
     if text == "null":

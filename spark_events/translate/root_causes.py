@@ -120,7 +120,7 @@ def _java_location(section: str, code: UserCode) -> str | None:
 
 
 def _worker_crash(text: str, code: UserCode) -> Cause | None:
-    """Describe a crashed Python worker, with the location if faulthandler printed one."""
+    """Describe a crashed Python worker, with the location if faulthandler printed a stack."""
     crashed = _WORKER_CRASHED.search(text)
     if crashed is None:
         return None

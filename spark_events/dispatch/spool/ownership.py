@@ -20,8 +20,8 @@ from urllib.parse import quote
 def driver_identity(pid: int) -> str:
     """Return a line that identifies a running process: boot, PID, start time; '' if unknown."""
     try:
-        # Split after the process name, which may contain any character. The first field after it is the state, the
-        # twentieth the start time.
+        # Split after the process name, which may contain any character. Of the following fields, the first is the
+        # state, and the twentieth is the start time.
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return "" if fields[0] in ("Z", "X") else f"{boot} {pid} {fields[19]}"
@@ -85,7 +85,7 @@ class SpoolFolder:
         return self.folder.rename(f"{self.folder}.corrupt-{time.time_ns()}")
 
     def delete(self) -> None:
-        """Delete the file and its lock; delete the application's folder too if it is then empty."""
+        """Delete the file and its lock; delete the application's folder too if no other files remain in it."""
         for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):

@@ -137,7 +137,7 @@ class Spool:
             if since is None or time.monotonic() - since < self._hang_seconds:
                 return
             self._overdue = since
-            # Require two consecutive checks, because this process may have been suspended before the first one.
+            # Require two consecutive checks, because this process may have been suspended before the first check.
             if since != seen or self._hangs:
                 return
             self._hangs = True

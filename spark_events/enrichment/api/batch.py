@@ -154,7 +154,7 @@ def _warn(reports: list[PartitionReport]) -> None:
 
 
 def _few(warnings: Iterable[str]) -> list[str]:
-    """Return the first problems, and the number of further ones; an unreachable store causes one problem per task."""
+    """Return the first problems, and the number of others; an unreachable store causes one problem per task."""
     texts = list(warnings)
     more = len(texts) - _MAX_PROBLEMS_LOGGED
     return texts if more <= 0 else [*texts[:_MAX_PROBLEMS_LOGGED], f"{more:,} more problems of this batch not logged"]

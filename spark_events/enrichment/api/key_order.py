@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["arranged"]
 
 #: Shuffles that the plan requests by columns. Adaptive execution may merge partitions of such a shuffle but never
-#: splits one. It does split the partitions of a rebalance, and of a join with skewed keys.
+#: splits them. In contrast, it splits partitions of a rebalance, and of a join with skewed keys.
 _NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
 
 

@@ -1,7 +1,8 @@
 """Driver side of the driver channel, a port over which the driver stops tasks whose calls are no longer needed.
 
-While a batch of ``enrich_batch`` runs, it has its own channel. A thread on the driver waits for the batch; when the
-wait ends, the thread stops the batch's tasks. A lazy enrichment has no channel, because no thread waits for its jobs.
+Each batch of ``enrich_batch`` has a separate channel, which is open while the batch runs. A thread on the driver waits
+for the batch; when the wait ends, the thread stops the batch's tasks. A lazy enrichment has no channel, because no
+thread waits for its jobs.
 
 Tasks also report their attempt, so that the driver detects two attempts that may both have stored a result. If the job
 has limits, the tasks lease parts of the limits over this channel.

@@ -71,7 +71,7 @@ _AS_MANY_AS_IT_LIKES = 2**31 - 1
 _EXECUTORS = 2
 #: Pattern of a local cluster's master, with the number of workers and the cores of each worker.
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
-#: If a task's first wait is longer than this, in seconds, log a warning, because the task would appear to hang.
+#: Length of a task's first wait, in seconds, above which a warning is logged, because the task would appear to hang.
 _LONG_SECONDS = 10.0
 
 
@@ -175,8 +175,8 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
     """Return the number of tasks that run concurrently, or None if it is unknown.
 
     If the caller specified a number, the function returns this number. Otherwise, the result is the number of the
-    cluster's task slots, including slots that may still be added. If the number of partitions is known and smaller, it
-    is the result.
+    cluster's task slots, including slots that may still be added. If the number of partitions is known and smaller, the
+    result is this number.
     """
     if given is not None:
         return given

@@ -37,7 +37,7 @@ _CREDIT_SECONDS = 0.02
 
 
 class AllowedRate:
-    """Spaces attempts after the destination has rejected one; used by the loop's thread only.
+    """Spaces attempts after the destination has rejected an attempt; used by the loop's thread only.
 
     Attributes:
         rate: attempts per second; infinite until the first rejection.
@@ -54,7 +54,7 @@ class AllowedRate:
         #: Time, answers and attempts at the last estimate, and the number of rejections since then.
         self._estimated, self._answers_then, self._attempts, self._rejections = clock(), 0, 0, 0
         #: Rejections of attempts that began before this time are ignored: the time of the latest rejection, or the end
-        #: of its pause.
+        #: of the pause that it requested.
         self._since = self._rejected = -math.inf
         self._growth = _GROWTH
         self._pauses = False

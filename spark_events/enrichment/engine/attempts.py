@@ -114,7 +114,7 @@ class CallAttempts:
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
 
     async def begin(self, slot: Slot) -> RowFailure | None:
-        """Wait until the first attempt may start and set its deadline; return a failure if it may never start."""
+        """Wait until the first attempt may start, and set its deadline; return a failure if it will never start."""
         slot.started = self._clock()
         try:
             slot.started += await self._enter(slot, again=False)
@@ -135,8 +135,8 @@ class CallAttempts:
         while slot.cancelled:
             slot.cancelled = False
             try:
-                # This raises a pending cancellation. Call uncancel() later, because in Python 3.13 it also removes a
-                # pending one.
+                # This raises a pending cancellation. Call uncancel() later, because in Python 3.13 this call also
+                # removes a pending cancellation.
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error

@@ -17,8 +17,8 @@ __all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one", "checked"
 
 #: Function that checks the result for a row: returns the reason if the result is not a valid answer, or None.
 Misfit: TypeAlias = Callable[[Any], RowFailure | None]
-#: Function that converts the result of a call to its answer, or raises. The last argument is the start of the first
-#: attempt, in seconds of `time.monotonic()`.
+#: Function that converts the result of a call to its answer, or raises an error. The last argument is the start of the
+#: first attempt, in seconds of `time.monotonic()`.
 Accept: TypeAlias = Callable[[Call, Any, float], Any]
 
 
@@ -69,7 +69,7 @@ class Groups:
 
 
 def checked(convert: Callable[[Any], Any] | None, misfit: Misfit | None) -> Callable[[Any], Any]:
-    """Return a function that converts a result to the answer, or to a failure if it is not a valid answer."""
+    """Return a function that converts a result to the answer, or to a failure if the result is not a valid answer."""
 
     def check(result: Any) -> Any:
         answer = result if convert is None else convert(result)

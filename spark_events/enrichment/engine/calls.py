@@ -157,7 +157,7 @@ class Context:
     """Argument ``ctx`` of the user's function: one object per call, shared by all attempts of the call.
 
     Attributes:
-        resource: the open resource of the plan; None without one.
+        resource: the open resource of the plan; None if the plan has no resource.
     """
 
     __slots__ = ("_call", "resource")

@@ -33,7 +33,7 @@ __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "leased"]
 LEASE_SECONDS = 1.0
 #: Length of a time slot, in seconds.
 _SLOT = 0.25
-#: A window has at least this many calls; for low rates, it is therefore longer than a minute.
+#: Minimum number of calls in a window; for low rates, the window is therefore longer than a minute.
 _LEAST_CALLS = 10
 #: Maximum credit that an idle job accumulates, as seconds of the limit.
 _BURST_OF_CALLS, _BURST_OF_AMOUNT = 0.1, 1.0
@@ -167,9 +167,9 @@ class _Window:
         """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
 
         The waiting workers share the credit that has accrued since the last grants. A grant may exceed the credit, so
-        that the next grant waits longer. ``reserved`` is an amount for another worker, whose grant must not be delayed
-        by this one. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire,
-        because throughput would be lost while a large call waits.
+        that the next grant waits longer. ``reserved`` is an amount for another worker, whose grant this grant must not
+        delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire, because
+        throughput would be lost while a large call waits.
         """
         while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
             del self._granted[next(iter(self._granted))]

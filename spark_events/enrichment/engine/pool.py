@@ -67,7 +67,7 @@ class Pool:
 
     Attributes:
         feed: provides the next call.
-        sharing: selects the rows that need a call; None: all rows need one.
+        sharing: selects the rows that need a call; None: all rows need a call.
         stopping: whether no further call may start.
         admitted: the number of admitted rows.
     """
@@ -243,7 +243,7 @@ class Pool:
             self._employ()
 
     def _left(self) -> None:
-        """Let a new worker replace one that has ended, if the window allows this."""
+        """If the window allows this, replace a worker that has ended with a new worker."""
         if self._surplus:
             self._surplus = max(0, len(self._slots) - self._window.size)
             if not self._surplus:

@@ -81,7 +81,7 @@ class Sharing:
 
     Args:
         batch: answers and failures of this batch; None: equal requests share only calls in flight.
-        cache: answers of this process; None: there is no cache, or a shared one.
+        cache: answers of this process; None: there is no cache, or the cache is shared between processes.
         counts: the counters of the run.
     """
 

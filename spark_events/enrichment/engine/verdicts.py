@@ -76,8 +76,8 @@ def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException
 def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
     """Return the decisive exception of an exception group (as of ``asyncio.TaskGroup``), or any other error unchanged.
 
-    The decisive exception is the first permanent one. Without a permanent exception, it is the first one with a retry
-    time, otherwise the first one. If the user's ``on`` accepts the group itself for a retry, the group is returned.
+    The decisive exception is the first permanent exception, otherwise the first exception with a retry time, otherwise
+    the first exception. If the user's ``on`` accepts the group itself for a retry, the group is returned.
     """
     if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
         return error
@@ -222,8 +222,8 @@ def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | Non
 
 
 def _ietf(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds until a limit in the ``RateLimit`` header is reset: the last exhausted one, otherwise the
-    first.
+    """Return the seconds until a limit in the ``RateLimit`` header is reset: the last exhausted limit, otherwise the
+    first limit.
     """
     exhausted: list[float] = []
     others: list[float] = []

@@ -192,7 +192,8 @@ class Window:
         before, self._cost, self._is_bad = self._cost, cost, is_bad
         self._rested += 1
         if before is not None and abs(cost - before) > max(_JUMP, _SIGNIFICANT * error):
-            # The destination has changed: try more calls if it has become faster, fewer if slower.
+            # The destination has changed: try more calls if the destination has become faster, and fewer calls if it
+            # has become slower.
             self._direction = 1 if cost < before else -1
             self._step = max(self._step, min(_MOST_STEP, abs(cost - before) / 2))
             self._rest = self._failed = 0

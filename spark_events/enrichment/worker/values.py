@@ -71,7 +71,7 @@ def hashable(value: Any) -> Hashable:
         return value.replace(tzinfo=datetime.timezone(offset))
     if isinstance(value, float) and math.isnan(value):
         return math.nan  # found by identity: no other NaN object would be equal
-    return value  # type: ignore[no-any-return]  # what Arrow makes otherwise is hashable
+    return value  # type: ignore[no-any-return]  # all other values from Arrow are hashable
 
 
 def named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, str]]:

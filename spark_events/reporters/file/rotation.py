@@ -35,7 +35,7 @@ def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -
         return False
     if config.max_size is not None and status.st_size + more > config.max_size:
         return True
-    # Use the modification time to compare periods: it is the same for all drivers and for later runs.
+    # Use the modification time to compare periods, because this time is the same for all drivers and for later runs.
     return config.max_age is not None and status.st_mtime // config.max_age < now // config.max_age
 
 

@@ -1,6 +1,7 @@
 """Find the place where overdue work hangs, in a query's thread or in the tasks of a stage.
 
-For a thread, the place is its most informative stack frame. For a stage, it is the task that has been running longest.
+For a thread, the place is its most informative stack frame. For a stage, the place is the task that has been running
+longest.
 """
 
 from __future__ import annotations
