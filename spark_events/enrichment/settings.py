@@ -140,7 +140,7 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Auto:
-    """Bounds of the number of calls in flight, which a worker process adjusts automatically.
+    """Bounds within which a worker process adjusts the number of calls in flight.
 
     Args:
         min: the smallest number.
@@ -318,8 +318,8 @@ class Cache:
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager of a :class:`CacheStore`, such as a
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
-        version: part of the keys in ``store``. The code of ``fn`` is not part of the keys: if a code change affects the
-            answers, change the version.
+        version: part of the keys in ``store``. The functions' code is not part of the keys: if a code change affects
+            the answers, change the version.
         timeout: seconds for one access to ``store``; afterwards, the engine calls the service.
 
     Raises:
@@ -421,8 +421,9 @@ class Replay:
             the answers, change the version; otherwise a replay uses the answers of the earlier code.
         idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
         query: a name that stays the same over restarts; required whenever ``batch_id`` is required.
-        batch_id: the number that ``foreachBatch`` passed. Required with Connect, in threads that do not inherit Spark's
-            local properties, and for ``store`` outside of a stream; otherwise Spark reports it.
+        batch_id: the number that ``foreachBatch`` passed. Spark reports this number, except with Connect and in threads
+            that do not inherit Spark's local properties. In these cases, and for ``store`` outside of a stream, the
+            number is required.
 
     Raises:
         InvalidPlanError: when a value is invalid.

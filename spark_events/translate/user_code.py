@@ -20,7 +20,7 @@ __all__ = ["UserCode"]
 _SPARK = "org.apache.spark."
 #: Classes that a shell generates from typed lines.
 _SHELL_LINE = re.compile(r"\$line\d+\.")
-#: Package prefixes that many organisations share; below them, the third part of the name identifies the organisation.
+#: Package prefixes that many organisations share; in such names, the third part identifies the organisation.
 _SHARED = ("org.apache", "com.github", "io.github")
 _LAUNCHERS = ("org.apache.spark.deploy.SparkSubmit", "org.apache.spark.deploy.yarn.ApplicationMaster")
 _WORKER_LAUNCHER = "org.apache.spark.deploy.worker.DriverWrapper"

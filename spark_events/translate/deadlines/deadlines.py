@@ -1,8 +1,8 @@
 """Deadlines of the application, and the requests that ask the shim about overdue work.
 
-Work is not reported as overdue from the clock alone. When a limit has passed, the sidecar asks the shim which work is
-still running. The answer, an :class:`~spark_events.bridge.records.Inspection`, follows all records of earlier events,
-so work that has ended is never reported. A driver that is paused in a debugger does not answer.
+The clock alone is not sufficient to report work as overdue. When a limit has passed, the sidecar asks the shim which
+work is still running. The answer, an :class:`~spark_events.bridge.records.Inspection`, follows all records of earlier
+events, so work that has ended is never reported. A driver that is paused in a debugger does not answer.
 
 The request contains the overdue deadlines, and the answer repeats them. The shim resends its last answer to a restarted
 sidecar, so that the sidecar does not report a deadline twice.
