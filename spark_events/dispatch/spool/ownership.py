@@ -51,9 +51,7 @@ class SpoolFolder:
         return ""
 
     def is_needed_by_another(self, driver: str) -> bool:
-        """Return whether the file's last driver is another one and still alive; that driver may start a sidecar for the
-        file.
-        """
+        """Return whether another driver, still alive, used the file last and may start a sidecar for it."""
         last = self.driver
         parts = last.split()
         return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
