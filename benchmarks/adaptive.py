@@ -1,7 +1,7 @@
 """Compare the calls in flight and rates that the engine selects with the best fixed setting.
 
 The destination is a real HTTP service in its own process. Each client is a process with one engine, like a Spark
-worker. The goodput is computed by the service: answered calls from its first call to its last answer. For each case, a
+worker. The service computes the goodput: answered calls from its first call to its last answer. For each case, a
 sweep determines the best fixed setting. Then this setting and the default run alternately. ``ADAPTIVE_CASES`` selects
 cases by a part of the name, and ``ADAPTIVE_ROUNDS`` sets the number of repetitions.
 """
@@ -30,7 +30,7 @@ _SWEEP_SECONDS = 15.0
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """Case: rows, behavior of the service, number of clients, and ``rate``, the allowed rate if the service has one."""
+    """Case: rows, behavior of the service, number of clients, and ``rate``, the service's rate limit (0: none)."""
 
     rows: int
     service: dict[str, Any]
@@ -38,7 +38,7 @@ class _Case:
     rate: float = 0.0
 
 
-#: Calls of other clients; their number varies.
+#: Concurrent calls made by other clients: pairs of the time in seconds and the number from then on.
 _NEIGHBOURS = [[0, 0], [2, 10], [3, 0], [4.5, 5], [5, 10], [6.5, 0], [8, 5], [10, 0], [11, 10], [11.5, 0], [13, 5]]
 _SLOW_START = [[0, 0.3], [2, 0.2], [4, 0.1], [6, 0.03]]
 _CASES = {

@@ -1,9 +1,9 @@
 """Compare the cost of the enrichment engine with the theoretical limit, a bare loop and common alternatives.
 
-The limit is rows × latency ÷ calls in flight. The floor is the same number of coroutines that only make the calls on
-the same event loop: the cost of Python without order, limits, timeouts and retries. Compared variants run alternately,
-so other load on the machine affects all variants. The output includes the share of time in which the engine was
-runnable but had no processor, because waiting for a processor can double a latency of 10 ms.
+The limit is rows × latency ÷ calls in flight. In the bare loop, the same number of coroutines only make the calls on
+the same event loop: this is the cost of Python without order, limits, timeouts and retries. Compared variants run
+alternately, so other load on the machine affects all variants. The output includes the share of time in which the
+engine was runnable but had no processor, because waiting for a processor can double a latency of 10 ms.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float
 
 
 def floor_seconds(background: BackgroundLoop, fn: Function, rows: int, in_flight: int) -> float:
-    """Return the seconds that coroutines need if they only make the same calls, on the same kind of loop."""
+    """Return the seconds of the bare loop: coroutines that only make the same calls, on the same kind of event loop."""
     left = iter(range(rows))
 
     async def work() -> None:

@@ -157,7 +157,7 @@ def test_no_minute_exceeds_the_limits(
     latency: float,
     seed: int,
 ) -> None:
-    """Whatever crashes, is delayed, or uses less than estimated, only use above the estimates exceeds the limit."""
+    """Despite crashes, delays and usage below the estimates, only usage above the estimates exceeds the limit."""
     limit = 6000.0
     costs = (least * 60, 60.0)
     job = Job(JobLimits(per_second, limit), workers, calls, costs, error, delay, crashes, latency, seed)
@@ -165,8 +165,7 @@ def test_no_minute_exceeds_the_limits(
     assert most_in_a_window(job.uses, MINUTE) <= limit + most_in_a_window(job.excess, MINUTE + latency * 2) + 1e-6
     if per_second is not None:
         assert most_in_a_window(job.starts, max(MINUTE, 10 / per_second)) <= max(MINUTE * per_second, 10) + 1e-6
-    # Later grants are reduced by reported use above the estimates. Over several minutes, this use does not exceed the
-    # limit.
+    # Reported usage above the estimates reduces later grants, so the total over several minutes stays within the limit.
     assert sum(amount for _, amount in job.uses) <= limit * 180 / MINUTE + limit / 2 + job.unreported
 
 
@@ -183,7 +182,8 @@ def test_calls_in_flight_never_exceed_the_limit_and_use_it(crashes: float, delay
     job = Job(JobLimits(in_flight=10), 4, 100, (1, 1), (1, 1), delay, crashes, 0.5, 3)
     run(job.run(60.0))
     assert job.most_in_flight <= 10
-    # Ten calls in flight with a mean duration of 0.625 s are 16 calls per second. Calls of crashed workers are lost.
+    # Ten calls in flight with a mean duration of 0.625 s are 16 calls per second. Calls made by crashed workers are
+    # lost.
     assert job.done >= (0.8 if crashes else 0.9) * 16 * 60
 
 
@@ -262,7 +262,7 @@ def test_calls_in_flight_of_a_job_protect_a_small_service() -> None:
     ],
 )
 def test_the_limit_of_the_job_is_named(limit: dict[str, Any], cause: str) -> None:
-    """Most of the time counts for the limit that constrains the calls in flight."""
+    """Most of the time is assigned to the limit that constrains the calls in flight."""
     found = outcome(Service(latency=((0, 0.2),)), 2000, processes=PROCESSES, total_timeout=3600, **limit)
     assert found.failed == 0
     assert found.limited[cause] >= 0.8 * sum(found.limited.values())
@@ -303,7 +303,7 @@ def test_rate_and_number_are_the_same() -> None:
 
 
 async def granted(limit: float, large: float, seconds: float, small_workers: int = 1) -> tuple[list[float], Job]:
-    """Return the waits of one worker's successive large calls, while other workers make small calls at full load."""
+    """While other workers make small calls at full load, return how long successive large calls of one worker wait."""
     job = Job(JobLimits(None, limit), small_workers, 40.0, (300, 300), (1, 1), 0.0, 0.0, 0.5, 1)
     clock = asyncio.get_running_loop().time
     waits: list[float] = []
@@ -340,6 +340,7 @@ def test_a_large_call_does_not_starve(part: float, longest: float) -> None:
     assert waits
     assert max(waits) <= longest
     assert most_in_a_window(job.uses, MINUTE) <= limit + 1e-6
-    # Small calls use capacity that is too small for a large call. A call of the whole limit leaves no capacity.
+    # Small calls use the capacity that is too small for a large call. If a large call needs the whole limit, no
+    # capacity remains.
     if part < 1:
         assert sum(amount for _, amount in job.uses) >= 0.9 * limit * seconds / MINUTE

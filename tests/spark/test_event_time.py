@@ -11,7 +11,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
-    # The idle timeout is longer than the delay that a busy machine can cause while a query has rows.
+    # The idle timeout exceeds the delays of a busy machine, so a source that delivers rows is never reported as idle.
     "events.watermark.idle-timeout": "8s",
     # The interval is long enough for several batches, even on a slow machine.
     "events.batch-commit.min-interval": "20s",
@@ -53,7 +53,7 @@ def statuses(reported: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> None:
-    """A source without rows changes to IDLE once and back once. The events contain Spark's configured policy."""
+    """A source without rows becomes IDLE once and ACTIVE once. The events contain Spark's configured policy."""
     reported = edges(run, policy, "source", 1)
     assert statuses(reported) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
     assert {event["attributes"]["spark.watermark.policy"] for event in reported} == {policy}

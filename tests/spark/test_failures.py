@@ -71,7 +71,7 @@ def failures(events: list[dict[str, Any]], entity: str, description: str) -> lis
 
 @pytest.mark.parametrize("description", FAILURES)
 def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]], description: str) -> None:
-    """A failed job has its first error, the error's line in the user's code, and the label of the responsible party."""
+    """A failed job's event contains the first error, its line in the user's code, and the responsible party's label."""
     cause, label = FAILURES[description]
     found = failures(events, "job", description)
     attributes = found[0]
@@ -85,7 +85,7 @@ def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]],
 
 @pytest.mark.parametrize("description", [name for name in FAILURES if name != "cancelled"])
 def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], description: str) -> None:
-    """Each failed job has one failed stage with the same cause. A parallel stage that retried a task has no failure."""
+    """Each failed job has one failed stage with the same cause. A stage that retried a task has no failure event."""
     cause, label = FAILURES[description]
     (attributes,) = failures(events, "stage", description)
     assert attributes["failure.root_cause"].startswith(cause)

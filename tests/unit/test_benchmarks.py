@@ -20,7 +20,7 @@ def test_every_benchmark_can_be_imported(name: str) -> None:
 
 
 def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
-    """A slow round slows down both compared variants. The result says "at least" only if a run reached the limit."""
+    """A slow round slows down both variants. The result contains "at least" only if a run reached the limit."""
     base = [
         peers.Measured(1, 1, 1, 100, 10, 1),
         peers.Measured(4, 4, 4, 100, 40, 1),
@@ -53,7 +53,7 @@ def test_a_statement_is_right_wrong_or_open(how: str, outcome: str | None, mark:
 
 
 def test_a_chart_has_the_ratios_of_a_table() -> None:
-    """A value with a unit and the line below the head have no bar."""
+    """Values with a unit, and the separator line below the table's header, have no bar."""
     lines = ["head: 4.3", "| | run | stop |", "|---|---|---|", "| none | 26.0 s | 1.0 s |", "| a | × 1.25 | 2.0 s |"]
     assert _plots.bars(lines, "run") == {"a": 1.25}
     assert _plots.bars(lines, "stop", unit=" s") == {"none": 1.0, "a": 2.0}
@@ -72,7 +72,7 @@ def test_a_chart_has_the_first_ratio_of_each_line() -> None:
 
 
 def test_a_ratio_to_enrich_is_a_median_over_rounds() -> None:
-    """A run at the limit says so, and rows without an answer count."""
+    """A run that reached the time limit is marked, and rows without an answer are listed."""
 
     def runs(*goodputs: float, is_cut: bool = False) -> list[frameworks.Result]:
         return [frameworks.Result(goodput, 3, 20, is_cut) for goodput in goodputs]
@@ -83,7 +83,7 @@ def test_a_ratio_to_enrich_is_a_median_over_rounds() -> None:
 
 
 def test_a_variant_that_drops_failures_shows_it() -> None:
-    """Dropped events count against the wanted events: with a filter, only failures are wanted."""
+    """Delivered events are counted relative to the wanted events: with a filter, only failures are wanted."""
     rows = drops._table({"sync": [drops.Found(3000, 59, 1.5, 4.0)], "filter=WARN": [drops.Found(60, 60, 0.0, 3.0)]})
     assert rows[2] == "| sync | 50% of 6,000 | 3,000 | 59 of 60 | 1.5 s | 4.0 s |"
     assert rows[3] == "| filter=WARN | 100% of 60 | 0 | 60 of 60 | 0.0 s | 3.0 s |"

@@ -68,7 +68,7 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(postgresql: PostgreSQL) -> History:
-    """Return events of one day that use every part of the report."""
+    """Return one day of events that use every part of the report."""
     if not postgresql.server.is_running:
         postgresql.start()
     postgresql.psql("CREATE DATABASE dashboards", database="postgres")
@@ -125,7 +125,7 @@ def test_uptime_equals_the_report(history: History) -> None:
 
 
 def test_failures_equal_the_report(history: History) -> None:
-    """Numbers and times of failures and causes, lost executors and lost records equal the report."""
+    """The numbers and times of failures, causes, lost executors and lost records equal the report."""
     assert history.rows("Failures") == [{"failures": history.report["failure_count"]}]
     groups = {
         (
@@ -189,7 +189,7 @@ def test_commits_equal_the_report(history: History) -> None:
 
 
 def test_slow_stages_equal_the_report(history: History) -> None:
-    """The slow stages have the order, times, lost times and problems of the report, and the tasks' durations."""
+    """The order, times, lost times and problems of the slow stages equal the report; task durations are added."""
     names = {"application": "application", "stage": "stage", "attempt": "attempt", "name": "name", "lost_ms": "lost_ms"}
     names |= {"duration_ms": "duration_ms", "body": "text"}
     rows, stages = history.rows("Slow stages"), history.report["slow_stages"]
@@ -202,7 +202,7 @@ def test_slow_stages_equal_the_report(history: History) -> None:
 
 
 def test_costs_equal_the_report(history: History) -> None:
-    """Core-hours and cost of each application are those of the report."""
+    """Core-hours and cost of each application equal the report."""
     names = {"core_hours": "core_hours", "used": "core_hours_used", "idle": "core_hours_idle", "cost": "cost"}
     expected = {
         one["name"]: {key: one[known] for key, known in names.items()}
@@ -329,7 +329,7 @@ def test_the_example_mounts_existing_files() -> None:
 def test_a_collector_accepts_the_example_s_configuration(tmp_path: Path) -> None:
     """A real Collector accepts the configuration.
 
-    In the test, a file exporter replaces the exporter of OTLP over HTTP.
+    In the test, a file exporter replaces the OTLP/HTTP exporter.
     """
     if not BINARY.exists():
         pytest.skip("no OpenTelemetry Collector: run `make collector`")

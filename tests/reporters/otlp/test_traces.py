@@ -101,7 +101,7 @@ def test_a_rejected_span_is_exported_again() -> None:
 
 
 def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
-    """Jobs and stages of a batch are children of the batch, whose span id is derived from the query run and batch."""
+    """Jobs and stages of a batch are children of the batch's span, whose id is derived from the query run and batch."""
     spans = Spans(None)
     about: dict[str, Any] = {"spark.app.id": "a", "spark.streaming.query.run_id": "r", "spark.batch.id": 3}
     batch = event(**{**about, "spark.batch.duration.trigger_execution_ms": 5})
@@ -115,7 +115,7 @@ def test_a_job_and_a_stage_of_a_batch_are_its_children() -> None:
 
 
 def test_events_name_the_span_of_their_job() -> None:
-    """An event of a job has the id of the job's span before this span is exported. Events of applications have none."""
+    """Before a job's span is exported, the job's events already contain its id. Application events have no span id."""
     first, *_ = [one for one in life() if one.attributes.get("spark.job.id") == 1]
     assert ids(first, None) == ids(first, None)
     assert ids(first, Parent(7, 9))[0] == 7
@@ -124,7 +124,7 @@ def test_events_name_the_span_of_their_job() -> None:
 
 @pytest.mark.parametrize("given", ["", "abc", TRACEPARENT[:-3], f"00-{'0' * 32}-{'1' * 16}-01", f"ff{TRACEPARENT[2:]}"])
 def test_an_invalid_traceparent_is_rejected(given: str) -> None:
-    """An invalid traceparent raises a ValueError. The message about the setting contains its text."""
+    """An invalid traceparent raises a ValueError, whose text is part of the message about the setting."""
     with pytest.raises(ValueError, match="traceparent"):
         traceparent.parse(given)
 

@@ -29,7 +29,7 @@ events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type"
 commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
-# End this query before adding the callbacks below, so that they do not receive its end.
+# End this query before adding the callbacks below, so that they do not receive its termination event.
 events.wait_for(
     "JobStatusChangeEvent", where=lambda e: e.attributes.get("spark.status.new") == "FINISHED", timeout=1200
 )

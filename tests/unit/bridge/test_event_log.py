@@ -69,7 +69,7 @@ def read(path: Path, content: str | bytes) -> Reading:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_batch_job(version: str) -> None:
-    """The log of a batch job with a failing UDF contains its start, its stage's changes, and the failure's cause."""
+    """The log of a batch job whose UDF fails yields the job's start, the stage's status changes, and the cause."""
     reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
@@ -99,7 +99,7 @@ def test_a_real_batch_job(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_streaming_query(version: str) -> None:
-    """The log of a streaming query contains start, progress and end, with offsets in the format of a live progress."""
+    """The log of a streaming query yields its start, progress and end, with offsets in the format of live progress."""
     reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
     assert reading.complaints == []
     (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
@@ -114,7 +114,7 @@ def test_a_real_streaming_query(version: str) -> None:
 
 @pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_the_clock_never_goes_back(fixture: Path) -> None:
-    """Every record except the first has a time, and times never decrease."""
+    """Every record except the first has a timestamp, and timestamps never decrease."""
     at = [record.at for record in Reading(fixture).records]
     assert at == sorted(at)
     assert at[0] > 0
@@ -235,13 +235,13 @@ def test_a_log_of_spark_2(path: Path) -> None:
         ("ALL_RUNNING_OR_FINISHED", T),
         ("ALL_FINISHED", T + 5),
     ]
-    # The stage has no time, so it receives the time of the preceding line.
+    # The stage has no timestamp, so it receives the timestamp of the preceding line.
     assert reading.of(r.StageSubmitted)[0].time == T + 1
     assert reading.of(r.ExecutorRemoved) == [r.ExecutorRemoved(at=T + 8, executor_id="7", time=T + 8, reason="killed")]
 
 
 def test_a_progress_of_spark_2(path: Path) -> None:
-    """A progress of Spark 2 can be read: it lacks names, sink rows and state memory, and some rates are not numbers."""
+    """Progress of Spark 2 can be read: it lacks names, sink rows and state memory, and some rates are not numbers."""
     progress = {
         "id": "q1",
         "runId": "r1",
@@ -271,7 +271,7 @@ def test_a_progress_of_spark_2(path: Path) -> None:
 
 
 def test_the_end_of_a_query_gets_a_time_between_its_neighbours(path: Path) -> None:
-    """The end of a query has no time in the log. It receives a time between the times of its neighbours."""
+    """In the log, the end of a query has no timestamp. It receives one between the timestamps of its neighbours."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
     job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
     start = line(STREAMING + "QueryStartedEvent", id="q", runId="r1", timestamp="2017-07-14T02:40:00.000Z")
@@ -325,7 +325,7 @@ def test_json_with_blanks_and_another_order_is_read(path: Path) -> None:
 
 
 def test_task_metrics_do_not_change_how_a_task_s_end_is_read(path: Path) -> None:
-    """The end of a task is read in the same way with and without metrics, even if a text resembles metrics."""
+    """The end of a task is read in the same way with and without metrics, even if a string resembles metrics."""
     reason = {
         "Reason": "ExceptionFailure",
         "Class Name": "a.B",
@@ -503,14 +503,14 @@ def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(0, len(SOUND), 7))
 def test_a_log_may_be_truncated_anywhere(path: Path, cut: int) -> None:
-    """If a log is truncated anywhere, all complete lines before the truncation are used."""
+    """Wherever a log is truncated, all complete lines before the truncation are used."""
     reading = read(path, SOUND[:cut])
     assert len(reading.records) in (SOUND[:cut].count("\n"), SOUND[:cut].count("\n") + 1)
     assert reading.reader.damaged == 0
 
 
 def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> None:
-    """Events of vendors are counted by name. Events of Spark that a replay does not need are ignored."""
+    """Vendor-specific events are counted by name. Spark events that a replay does not need are ignored."""
     reading = read(
         path,
         text(
@@ -624,7 +624,7 @@ def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -
 
 
 def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path: Path) -> None:
-    """A rolling folder of Databricks is one log: rotated files in order of time, then the current file."""
+    """A rolling Databricks folder is one log: rotated files in order of time, then the current file."""
     folder = tmp_path / "4711"
     texts = parts(folder, [1, 2, 3, 4])
     for entry in folder.iterdir():
@@ -705,7 +705,7 @@ REAL = [
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, data: st.DataObject) -> None:
-    """Complete lines in any order, repeated or missing, are never reported as damage, and times never decrease."""
+    """Complete lines in any order, repeated or missing, are never reported as damage, and timestamps never decrease."""
     lines = data.draw(st.lists(st.sampled_from(REAL), max_size=40))
     reading = read(tmp_path / "local-1", "".join(lines))
     assert reading.complaints == []
@@ -785,7 +785,7 @@ def test_only_the_first_success_after_a_failure_is_a_record(path: Path) -> None:
 
 
 def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
-    """A plan of any size is cut out of its line. If the cut also removes the description, the execution has none."""
+    """A plan of any size is cut out of its line. The description is missing if the cut also removes it."""
     huge = "p" * (30 << 20)
     lines = [
         sql_start(1, plan=huge),

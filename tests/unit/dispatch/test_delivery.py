@@ -308,7 +308,7 @@ def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Cal
 
 @pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
 def test_an_excessive_delay_is_limited_to_an_hour(start: Start, asked: float) -> None:
-    """A requested delay is at most one hour. The end of the application ends the delay and delivers the events."""
+    """A requested delay is at most one hour. At the application's end, the delay stops and the events are delivered."""
     taken: list[Event] = []
 
     class Busy(Reporter):
@@ -378,7 +378,7 @@ def test_errors_validate_their_numbers() -> None:
 
 
 def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Exceptions outside of `Exception` are retried. If the text of an error raises, it is logged without the text."""
+    """Exceptions outside of `Exception` are retried. If ``__str__`` raises, the error is logged without its message."""
     reporter = FaultyReporter([Step(error=NoException), Step(error=UnprintableError), ok])
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(2))
@@ -396,7 +396,7 @@ def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest
 def test_an_error_text_may_contain_any_file_name(
     start: Start, caplog: pytest.LogCaptureFixture, verdict: Callable[[str], Exception]
 ) -> None:
-    """An error whose text has lone surrogates, as from file names that are not UTF-8, is handled like other errors."""
+    """An error message with lone surrogates, as in a file name that is not UTF-8, is handled like other messages."""
     delivery = start(FaultyReporter([Step(error=lambda: verdict(os.fsdecode(b"caf\xe9.json")))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -419,7 +419,7 @@ def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCa
 
 
 def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The driver's log has one line at the start of an outage, and one line at its end."""
+    """The driver's log contains one line at the start and one line at the end of an outage."""
     delivery = start(FaultyReporter([transient] * 5))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -487,7 +487,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
 
 
 def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
-    """The end of an application ends a requested delay. A wait for deliveries, as in a replay, does not."""
+    """The end of an application cuts a requested delay short. A wait for deliveries, as in a replay, does not."""
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
@@ -520,7 +520,7 @@ def test_lingering_combines_sparse_events(start: Start) -> None:
 
 @pytest.mark.parametrize("why", ["a failure", "a full batch", "the end", "a stop"])
 def test_lingering_ends_early(start: Start, why: str) -> None:
-    """The linger time ends early for an urgent event, for a full batch, and at the end."""
+    """The linger time ends early for an urgent event, for a full batch, and at shutdown."""
     reporter = FaultyReporter()
     delivery = start(reporter, batch_linger=_LONGER_THAN_ANY_TEST, batch_size=3)
     eventually(lambda: reporter.opened)
@@ -565,7 +565,7 @@ def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> No
     eventually(lambda: len(patient.events) == 2)
 
 
-#: Longest shutdown, in seconds. A dead destination needs far less time, even on a busy machine.
+#: Shutdown timeout, in seconds. With a dead destination, the shutdown is far shorter, even on a busy machine.
 _WHOLE_TIME = 60.0
 
 
@@ -581,7 +581,7 @@ def end(delivery: Delivery) -> float:
 
 @pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
 def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
-    """A dead destination gets one last attempt at once. All other events are dropped or stay on disk."""
+    """For a dead destination, the stop makes one last attempt at once. All other events are dropped or stay on disk."""
     reporter, store = FaultyReporter(forever=transient), RecordingStore(is_durable=guarantee == "at-least-once")
     config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
     breaker = BreakerConfig(failures=3, open_initial=3600.0)
@@ -597,7 +597,7 @@ def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> 
 
 @pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
 def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
-    """A destination that hangs at the end delays the end by at most two seconds, even if it failed before."""
+    """A destination that hangs during shutdown delays it by at most two seconds, even if it failed before."""
     reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
     delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
     delivery.put(entries(3))
@@ -609,7 +609,7 @@ def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start
 
 @pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
 def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
-    """A destination that recovers at the end may use all of the remaining time, despite its earlier outage."""
+    """A destination that recovers during shutdown may use all of the remaining time, despite its earlier outage."""
     reporter = FaultyReporter(forever)
     delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
     delivery.put(entries(5))
@@ -619,7 +619,7 @@ def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start,
 
 
 def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
-    """A slow but working destination may use all of the remaining time."""
+    """During shutdown, a slow but working destination may use all of the remaining time."""
     reporter = GatedReporter()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(3))
@@ -663,7 +663,7 @@ def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
 
 
 def test_a_stop_ends_a_requested_delay(start: Start) -> None:
-    """A stop ends a requested delay of one minute: the reporter gets one last attempt at once."""
+    """A stop cuts a requested delay of one minute short: the reporter makes one last attempt at once."""
     reporter = FaultyReporter([throttled(60)])
     delivery = start(reporter)
     delivery.put(entries(2))
@@ -693,7 +693,7 @@ def test_a_reporter_that_ends_its_thread_gets_a_new_thread(begin: Begin, caplog:
     class Stops(Reporter):
         async def report(self, events: Sequence[Event]) -> None:
             asyncio.get_running_loop().stop()
-            # Without this sleep, report() would return before the loop stops in Python 3.12 and newer.
+            # On Python 3.12 and newer, report() would return before the loop stops without this sleep.
             await asyncio.sleep(0)
 
     reporters: list[Reporter] = [Stops(), Stops(), taken]
@@ -712,7 +712,7 @@ def test_a_reporter_that_ends_its_thread_gets_a_new_thread(begin: Begin, caplog:
 
 
 def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Events beyond the capacity are dropped and logged. At the end, every accepted event is delivered or dropped."""
+    """Events beyond the capacity are dropped and logged. At shutdown, each accepted event is delivered or dropped."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=1)
     delivery.put(entries(1))
@@ -726,7 +726,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A nearly full mailbox is logged once, with its fill level and settings, and again after it was half empty."""
+    """A nearly full mailbox is logged with its fill level and settings, and again only after it was half empty."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=10, batch_size=1)
     delivery.put(entries(8))
@@ -750,7 +750,7 @@ def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCa
 
 
 def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
-    """A batch leaves one event in a full mailbox, so that a later and more severe event can replace this event."""
+    """A batch of a full mailbox excludes one event, so that a later and more severe event can replace this event."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
@@ -844,7 +844,7 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
 
 
 def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last moments before the deadline are reserved for writing events to disk, even if a destination hangs."""
+    """Even if a destination hangs, the last moments before the deadline are reserved for writing events to disk."""
     monkeypatch.setattr("spark_events.dispatch.delivery._CLOSE_SECONDS", 1.0)
     store, reporter = RecordingStore(), FaultyReporter(forever=hang)
     delivery = start_with_store(reporter, store)
@@ -855,7 +855,7 @@ def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatc
 
 
 def test_progress_is_reported_for_every_settled_batch() -> None:
-    """The delivery reports progress after each delivered or rejected batch: the driver waits for this report."""
+    """The delivery reports progress after each delivered or rejected batch, because the driver waits for progress."""
     progress: list[int | None] = []
     reporter = FaultyReporter([ok, permanent, ok])
     delivery = Delivery(
@@ -931,7 +931,7 @@ def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
 
 
 class _WithEndlessTask(_WithTask):
-    """Reporter whose background task still runs at the end. With ``stays``, the task ignores its cancellation."""
+    """Reporter whose background task still runs at shutdown. With ``stays``, the task ignores its cancellation."""
 
     def __init__(self, stays: bool) -> None:
         super().__init__("by a plain open")
@@ -964,7 +964,7 @@ def test_a_reporter_s_task_is_cancelled_at_the_end_without_warnings(
 
 
 def test_a_task_that_ignores_cancellation_does_not_delay_the_end(start: Start) -> None:
-    """The end waits only briefly for a background task that ignores its cancellation."""
+    """The shutdown waits only briefly for a background task that ignores its cancellation."""
     reporter = _WithEndlessTask(stays=True)
     delivery = start(reporter)
     eventually(lambda: reporter.ticks)

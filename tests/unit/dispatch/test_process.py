@@ -30,7 +30,7 @@ from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.errors import ReporterProcessError
 from unit.dispatch.conftest import Begin
 
-#: Timeout of a hanging reporter in seconds; longer than the start of Python on a busy machine.
+#: Timeout of a hanging reporter, in seconds. Even on a busy machine, Python starts faster.
 SHORT = 10.0
 Start = Callable[..., Delivery]
 
@@ -113,7 +113,7 @@ def test_events_arrive_unchanged(start: Start, path: Path) -> None:
 def test_a_fault_is_logged_counted_and_retried(
     start: Start, path: Path, caplog: pytest.LogCaptureFixture, order: str, what: str
 ) -> None:
-    """A fault is logged with its reason, and so is the recovery. No event is lost, repeated or out of order."""
+    """A fault and the recovery are logged, each with its reason. No event is lost, repeated or out of order."""
     delivery = start(batch_size=2, timeout=SHORT if "timeout" in what else 60.0)
     delivery.put(entries(event(0), event(1), event(2, do=order), event(3), event(4)))
     assert delivery.wait_until_settled(30)
@@ -139,7 +139,7 @@ def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, capl
 
 
 def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start, path: Path) -> None:
-    """The sidecar receives the delay that the reporter's error requests: 0.3 s, far longer than the back-off."""
+    """The sidecar receives the delay that the reporter's error requests. Here, 0.3 s far exceeds the back-off."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -184,7 +184,7 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
 
 
 def test_printed_text_is_written_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Text that a reporter prints goes to standard error, as in the sidecar, and not to the pipe of answers."""
+    """As in the sidecar, a reporter's prints are written to standard error, and not to the pipe of answers."""
     delivery = start()
     delivery.put(entries(event(0, do="print")))
     assert delivery.wait_until_settled(20)
@@ -241,7 +241,7 @@ def test_modules_in_the_working_directory_are_not_imported(
 
 
 def test_signals_for_the_driver_do_not_end_the_process(start: Start, path: Path) -> None:
-    """The process has its own process group, so Ctrl-C and SIGTERM for the driver do not end the process."""
+    """The process is in its own process group, so Ctrl-C and SIGTERM for the driver do not end the process."""
     delivery = start()
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)
@@ -265,7 +265,7 @@ def test_child_processes_end_with_the_process(start: Start, tmp_path: Path, endi
 
 
 def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> None:
-    """If the process starts slowly, later attempts continue the start. A call has the whole timeout."""
+    """If the process starts slowly, later attempts continue the start. Each call may use the whole timeout."""
     delivery = start("misbehaving:MadeLater", timeout=1.0)
     delivery.put(entries(event(0)))
     process = child()
@@ -334,7 +334,7 @@ def with_details(error: Exception, **details: object) -> Exception:
     ],
 )
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
-    """Any error can be sent through the pipe, even if its text is too long, cannot be encoded or raises."""
+    """Any error can be sent through the pipe, even if its text is too long or not encodable, or ``__str__`` raises."""
     data = messages.encode(messages.failure(error))
     answer = messages.answers_of()(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
@@ -346,7 +346,7 @@ def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> No
 
 
 def test_events_from_the_pipe_are_immutable() -> None:
-    """Events from the pipe are immutable, like events of a reporter in a thread."""
+    """Events from the pipe are immutable, like events that a reporter in a thread receives."""
     (length, data) = (data := messages.encode(messages.Report([event(1, a=1)])))[:4], data[4:]
     assert int.from_bytes(length, "big") == len(data)
     request = messages.requests_of()(data)
@@ -357,7 +357,7 @@ def test_events_from_the_pipe_are_immutable() -> None:
 
 @pytest.mark.parametrize("nonsense", [b"\xc1", b"", b"\x81\xa4type\xa4nope", b"\x01"])
 def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
-    """Decoding an invalid answer raises an error, which the reader of the pipe handles."""
+    """Decoding an invalid answer raises an error, which the thread that reads the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
         messages.answers_of()(nonsense)
 

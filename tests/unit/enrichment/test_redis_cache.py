@@ -46,7 +46,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 class Service:
-    """Function of a user that counts its calls."""
+    """User function that counts its calls."""
 
     def __init__(self) -> None:
         self.called: list[int] = []
@@ -71,7 +71,7 @@ def enriched(
 
 
 def test_a_second_worker_makes_no_call(url: str) -> None:
-    """Later runs use the answers of a run, until the definition or version changes or the answers expire."""
+    """Until the definition or version changes or the answers expire, later runs use the answers of a run."""
     service, ids = Service(), list(range(3_000))
     shared = Cache(store=RedisCache(url))
     first, counted = enriched(service, shared, ids, "a")
@@ -108,7 +108,7 @@ def test_equal_rows_in_flight_share_one_call(url: str) -> None:
 
 @pytest.mark.parametrize("stored", [b"\xc1 no msgpack", b"\x91\xa1x", b"\x92\x01\x02", b"\x91\xc0", b"\x80\x04N."])
 def test_unreadable_answers_are_called_again(url: str, stored: bytes) -> None:
-    """If stored bytes do not decode to this output, such as a pickle, a call replaces them."""
+    """Stored bytes that do not decode to this output, such as a pickle, are replaced by the answer of a new call."""
     service = Service()
     shared = Cache(store=RedisCache(url))
     enriched(service, shared, [1], "a")
@@ -122,7 +122,7 @@ def test_unreadable_answers_are_called_again(url: str, stored: bytes) -> None:
 
 
 def test_a_stopped_redis_delays_a_task_once(tmp_path: Path) -> None:
-    """If Redis does not answer, the time limit is spent once. Each row is called, and none fails."""
+    """If Redis does not answer, only one timeout elapses. The function is called for each row, and no row fails."""
     with redis_server(tmp_path) as address:
         service = Service()
         client = redis.Redis.from_url(address)
@@ -145,7 +145,7 @@ def test_a_stopped_redis_delays_a_task_once(tmp_path: Path) -> None:
 
 
 def test_without_a_server_all_rows_are_called() -> None:
-    """Without a server, all rows are called. The report contains the reason, without the password."""
+    """Without a server, the function is called for all rows. The report contains the reason, without the password."""
     service = Service()
     store = RedisCache("redis://:secret@127.0.0.1:1/0")
     assert "secret" not in repr(store)
@@ -184,7 +184,7 @@ class Odd:
 @pytest.mark.parametrize("how", ["short", "exit", "hangs", "writes", "opens"])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_no_store_fails_a_row(how: str, keyed: bool) -> None:
-    """Whatever a store does, no row fails, the order of a key does not change, and no run stalls."""
+    """Whatever a store does, no row fails, the order of a key's rows does not change, and no run stalls."""
     store = Odd(how)
 
     @contextlib.asynccontextmanager
@@ -254,7 +254,7 @@ def test_writes_do_not_open_the_store() -> None:
 
 
 def test_answers_of_every_type_survive() -> None:
-    """Answers of every type are equal after msgpack, as columns. Structs may be tuples or mappings."""
+    """As columns, answers of every type are unchanged after a msgpack round trip. Structs may be tuples or mappings."""
     kinds = {
         "text": (pa.string(), "ü"), "data": (pa.binary(), b"\x00"), "flag": (pa.bool_(), True),
         "whole": (pa.int32(), 5),

@@ -28,7 +28,8 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of the sidecar's supervisor, using a shell script instead of the sidecar. */
 final class SidecarTest {
-  /** Script that writes its start and every line to a diary, acknowledges every line and exits after the goodbye. */
+  /** Script that appends its start and every line to a log file (the diary), acknowledges every line, and exits after
+   * the goodbye. */
   private static final String DOUBLE =
       "#!/bin/sh\n"
           + "echo start >> \"$0.diary\"\n"
@@ -80,7 +81,7 @@ final class SidecarTest {
     return script.resolveSibling("double.diary");
   }
 
-  /** Waits until the diary contains the text. */
+  /** Waits until the diary, the log file of the script, contains the text. */
   static List<String> await(Path script, String text) throws Exception {
     long deadline = System.nanoTime() + 60_000_000_000L;
     while (System.nanoTime() < deadline) {

@@ -1,4 +1,4 @@
-"""Tests of deadlines: overdue work is reported once with its location; work on time is not reported."""
+"""Tests of deadlines: overdue work is reported once with its location; other work is not reported."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_an_overdue_batch_makes_a_warning_an_error_and_a_recovery() -> None:
 
 
 def test_waiting_for_a_trigger_does_not_count() -> None:
-    """A query with an hourly trigger is on time between triggers. It becomes overdue if its next trigger hangs."""
+    """A query with an hourly trigger is not overdue between triggers. It becomes overdue if its next trigger hangs."""
     driver = Driver({**LIMIT, "events.deadline.progress": "5min"})
     driver.start()
     for batch in range(5):
@@ -178,7 +178,7 @@ def test_waiting_for_a_trigger_does_not_count() -> None:
 
 
 def test_available_now_and_once_are_judged_batch_by_batch() -> None:
-    """In queries with AvailableNow or Once, each batch has a deadline. The end of the query ends the deadline."""
+    """In queries with AvailableNow or Once, each batch has a deadline. The query's termination cancels the deadline."""
     driver = Driver()
     driver.start()
     for batch in range(20):
@@ -228,7 +228,7 @@ def test_progress_counts_from_the_last_idle_report() -> None:
 
 
 def test_a_query_may_have_its_own_limit() -> None:
-    """A key with the name of a query overrides the limit of all queries, or disables the limit of this query."""
+    """A key with a query's name overrides the limit of all queries for this query, or disables the limit."""
     own = {"events.deadline.query.a.b.batch": "1min", "events.deadline.query.slow.batch": "off"}
     driver = Driver({**LIMIT, **own})
     for number, name in enumerate(["a.b", "slow", "other"]):
@@ -253,9 +253,7 @@ def test_a_batch_that_runs_a_job_names_the_task_that_takes_longest() -> None:
 
 
 def test_a_stage_without_resources_is_overdue_by_default() -> None:
-    """By default, a stage is overdue if no task runs.
-
-
+    """By default, a stage is overdue if it has no running tasks for the time limit.
 
     The event contains the numbers of tasks, executors and cores.
     """
@@ -277,7 +275,7 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
 
 
 def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
-    """A stage whose tasks all wait is on time while other tasks of the application use the cores."""
+    """While other tasks of the application use the cores, a stage whose tasks are all pending is not overdue."""
     driver = Driver({})
     driver.stages = [stage(running=0, finished=0), stage(8)]
     assert driver.passes(24 * HOUR) == []
@@ -385,7 +383,7 @@ def test_the_backlog_must_be_above_zero(value: str) -> None:
 
 
 def test_a_rule_for_an_unknown_query_is_a_warning_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """If a rule names a query that never started, a warning at the end contains the key of the rule."""
+    """If a rule names a query that never started, a warning at the application's end contains the key of the rule."""
     driver = Driver({**LIMIT, "events.deadline.query.clicks.batch": "1h", "events.deadline.query.absent.batch": "1h"})
     driver.start()
     assert caplog.messages == []
@@ -440,7 +438,7 @@ def test_the_location_prefers_the_user_s_code(frames: list[str], text: str) -> N
 
 
 def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:
-    """Events of a replay have the ids of the live run. A job without an end counts until the end of the log."""
+    """Replayed events have the same ids as live events. A job without an end event counts until the end of the log."""
     limits = {**LIMIT, "events.deadline.job": "10min", "events.deadline.resources": "2min"}
     driver = Driver(limits)
     driver.start()

@@ -44,7 +44,7 @@ def translate(*records: dict[str, Any]) -> list[Event]:
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
 def test_the_fourth_consecutive_failure_is_final(reason: str) -> None:
-    """Of four consecutive failures of a stage, the first three are warnings; the last is a consequence of the job's."""
+    """Of four consecutive failures of a stage, three are warnings; the last is a consequence of the job's failure."""
     events = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
     assert [event.severity for event in events] == [Severity.WARN] * 3 + [Severity.INFO]
     assert [event.attributes["failure.will_retry"] for event in events] == [True] * 3 + [False]
@@ -77,7 +77,7 @@ def test_spark_s_setting_limits_the_attempts(most: int) -> None:
 
 
 def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
-    """A result stage with a barrier is not retried. Spark reports the end of its attempt twice, but it is one event."""
+    """Spark does not retry a result stage with a barrier, and reports its failure twice. Only one event is emitted."""
     reason = BARRIER.replace("ShuffleMapTask", "ResultTask")
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
@@ -102,7 +102,7 @@ def test_a_successful_attempt_resets_the_count() -> None:
 
 
 def test_only_the_stage_that_failed_the_job_is_reported() -> None:
-    """Only the stage that failed the job is reported, although Spark gives its reason for all running stages."""
+    """Only the stage that failed the job is reported, although Spark assigns the reason to all running stages."""
     events = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
     assert [(event.attributes["spark.stage.id"], event.severity) for event in events] == [(3, Severity.INFO)]
     assert events[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
@@ -110,9 +110,9 @@ def test_only_the_stage_that_failed_the_job_is_reported() -> None:
 
 
 def test_in_spark_4_all_stages_have_the_same_message() -> None:
-    """In Spark 4, a stage has failed only if one of its tasks failed for the common reason.
+    """In Spark 4, all stages of a failed job have one message. It names the stage whose task failed.
 
-    Other stages of the job have the same message but did not fail, even if an attempt of their tasks failed earlier.
+    The other stages did not fail, even if an attempt of their tasks failed earlier.
     """
     own = f"org.apache.spark.SparkArithmeticException: {BARE}\tat a.B.c(B.java:1)\n"
     records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
@@ -150,7 +150,7 @@ def test_stages_cancelled_after_their_job_are_not_reported(reason: str) -> None:
 
 
 def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> None:
-    """The cause of a fetch failure is the lost executor with the shuffle files. Spark's message does not name it."""
+    """The cause of a fetch failure is the lost executor with the shuffle files, which Spark's message does not name."""
     events = translate(
         removed("1", START - 5_000, "idle"),
         submitted(),

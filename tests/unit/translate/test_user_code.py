@@ -81,7 +81,7 @@ def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form:
 
 @pytest.mark.parametrize("py_files", [[], ["hdfs://n/jobs.zip"], ["/no/jobs.zip"], ["https://x/jobs.zip"]])
 def test_an_unreadable_zip_is_user_code_if_spark_called_it(py_files: list[str]) -> None:
-    """A file in an unreadable zip is user code if Spark called this file first. Otherwise the location is elsewhere."""
+    """An unreadable zip is user code if it contains the outermost frame. Otherwise, its frames are not locations."""
     code = UserCode(py_files=py_files)
     own, other = "/tmp/u/jobs.zip/orders/tax.py", "/tmp/u/deps.zip/requests/api.py"
     assert code.innermost([own, own, other]) == 1

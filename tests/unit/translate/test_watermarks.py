@@ -37,7 +37,7 @@ class Query:
             self.job(0)
 
     def send(self, record: dict[str, Any], seen_at: int = 0) -> list[Event]:
-        """Translate a record. Without ``seen_at``, the record has no time of the shim, as in a replay."""
+        """Translate a record. Without ``seen_at``, the record lacks the shim's timestamp, as in a replay."""
         events = self.translator.translate(decoded({**record, "at": seen_at}))
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
@@ -216,9 +216,9 @@ def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
 
 
 def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
-    """Return a query and its events, where source 1 delivers no rows from second 3 on.
+    """Return a query and its events. Source 1 stops delivering rows at second 3.
 
-    From second 3 on, the watermark advances only under ``max``.
+    Afterwards, the watermark advances only under ``max``.
     """
     query = Query(policy=policy)
     for second in range(3):
@@ -232,7 +232,7 @@ def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
 
 @pytest.mark.parametrize("policy", [None, "min", "MIN"])
 def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str | None) -> None:
-    """If other sources deliver rows but the watermark stops, a warning names the silent source and the lag."""
+    """If other sources deliver rows but the watermark stalls, a warning names the silent source and the lag."""
     _, reported = two_sources(policy)
     source, own = about(reported, "source", 1), about(reported, "query")
     assert (source.severity, own.severity) == (Severity.WARN, Severity.WARN)
@@ -270,7 +270,7 @@ def test_a_source_that_never_had_rows_holds_back() -> None:
 
 
 def test_source_holds_back_only_once_the_watermark_stops() -> None:
-    """A silent source is named only after the watermark has stopped: before, slower sources hold back the watermark."""
+    """A silent source is named only once the watermark stalls: until then, slower sources hold back the watermark."""
     query = Query()
     for second in range(3):
         query.batch(second, -110 + second, 5, 5, newest=second)
@@ -299,7 +299,7 @@ def test_a_silent_source_of_a_union_with_one_watermark_is_not_named() -> None:
 
 
 def test_rows_without_newer_event_time_name_no_source() -> None:
-    """If the watermark stops because event times stop, the warning names no source."""
+    """If the watermark stalls because event times no longer advance, the warning names no source."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
@@ -330,7 +330,7 @@ def test_one_row_before_silence_is_not_a_warning() -> None:
 
 
 def test_source_that_does_not_return_is_named() -> None:
-    """If one of two idle sources returns, the query is ACTIVE and then IDLE again. The event names the idle source."""
+    """If one of two idle sources delivers rows, the query is ACTIVE, then IDLE again, with the idle source."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -353,7 +353,7 @@ def test_source_that_does_not_return_is_named() -> None:
 
 
 def test_late_rows_of_a_returning_input_are_a_warning() -> None:
-    """Under ``max``, if the rows of a returning source are dropped as late, the event of the source is a warning."""
+    """Under ``max``, if a source delivers rows again and they are dropped as late, the source's event is a warning."""
     query, _ = two_sources("max")
     (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
     assert edges([back]) == [("source", 1, "ACTIVE")]
@@ -362,7 +362,7 @@ def test_late_rows_of_a_returning_input_are_a_warning() -> None:
 
 
 def test_earlier_late_rows_are_not_counted_on_return() -> None:
-    """If a source returns, only the rows that its current batch dropped count."""
+    """When a source delivers rows again, only rows that the current batch dropped are counted."""
     query = Query(policy="max")
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -467,7 +467,7 @@ def test_a_running_batch_is_not_idle(query: Query) -> None:
 
 
 def test_rows_that_arrive_during_a_batch_are_in_the_next_batch() -> None:
-    """If a source has no rows in a long batch, it is idle only if the next batch also has no rows of this source."""
+    """A source without rows in a long batch is idle only if the next batch also contains no rows from this source."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -498,7 +498,7 @@ def test_a_query_without_any_report_becomes_idle_eventually(timeout: int, patien
 
 
 def test_an_idle_report_is_sufficient_proof() -> None:
-    """After an idle report, only the timeout must pass, because Spark checked for data and found none."""
+    """After an idle report, only the timeout must elapse, because Spark checked for data and found none."""
     query = Query()
     query.batch(0, -10, 5, newest=0)
     assert query.nothing(9) == []
@@ -525,7 +525,7 @@ def test_a_finished_query_does_not_become_idle(query: Query) -> None:
     ids=["end of the log", "too early", "in time", "near", "silence"],
 )
 def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: float | None, idle: bool) -> None:
-    """An end event without a time follows the idle events that were due before the next line of the log."""
+    """An end event without a timestamp follows the idle events that were due before the next line of the log."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
     *reported, over = query.translator.translate(decoded(end))
@@ -591,7 +591,7 @@ def test_clock_set_back_does_not_delay_events(query: Query) -> None:
 
 
 def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
-    """If the clock is set back, idle events have the new times. If a time repeats, their event ids are new."""
+    """If the clock is set back, idle events have the new times. If a time repeats, the event ids still differ."""
     reported = query.tick(100)
     assert edges(reported) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     reported += query.batch(DAY, 0, 5, newest=20)

@@ -197,7 +197,7 @@ def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
 
 @pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
 def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """A long wait before a task's first call is logged, as with a very large maxExecutors: the task seems to hang."""
+    """If a task waits long before its first call, as with a very large maxExecutors, a warning explains the wait."""
     caplog.set_level("WARNING")
     check_tasks(Plan(fn, rate_limit=20), tasks)
     messages = [
@@ -211,7 +211,7 @@ async def fn(row: Any) -> None: ...
 
 
 def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> None:
-    """If Spark knows no limit, the number of existing slots is used, for tasks that cannot reach the driver."""
+    """With leases, the limit of tasks may be unknown: tasks that cannot reach the driver assume the current slots."""
     caplog.set_level("WARNING")
     plan = Plan(fn, max_in_flight_job=10)
     df = frame(DYNAMIC, now=4, partitions=None)
@@ -224,7 +224,7 @@ def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> Non
 
 
 class OverConnect:
-    """Double of a DataFrame of Connect, whose server has six task slots."""
+    """Double of a Spark Connect DataFrame, whose server has six task slots."""
 
     def __init__(self, session: str) -> None:
         self.jobs = 0
@@ -264,7 +264,7 @@ def test_tasks_over_connect_share_evenly(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_micro_batches_share_a_ledger() -> None:
-    """Micro-batches with equal limits share one ledger. Otherwise, each batch would have a whole minute's budget."""
+    """Micro-batches with equal limits share one ledger. Otherwise, each batch could use a whole minute's budget."""
     plan = Plan(fn, rate_limit=5)
     name = f"calls-{next(APPLICATIONS)}"
     assert ledger_of(plan, name) is ledger_of(Plan(fn, rate_limit=5), name)

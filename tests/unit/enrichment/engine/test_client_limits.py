@@ -27,7 +27,7 @@ class Holder:
 
 
 class Pool:
-    """Double of psycopg's pool, which is not installed."""
+    """Double of the pool in psycopg, which is not installed."""
 
     max_size = 100
 
@@ -98,7 +98,7 @@ def test_connections_that_limited_the_window_are_reported(make: Callable[[], Any
 
 
 def test_a_run_compares_its_largest_window_with_the_client() -> None:
-    """A run reports a client if the window has reached the number of its connections."""
+    """A run reports a client if the window has reached the client's number of connections."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:
@@ -116,7 +116,7 @@ def test_a_run_compares_its_largest_window_with_the_client() -> None:
 
 
 def test_a_run_counts_the_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    """A run counts warnings about a client for the driver's log. The worker's log contains each warning once."""
+    """Each run counts its warnings about clients for the driver's log. The worker logs each warning only once."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:

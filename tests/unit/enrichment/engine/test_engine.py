@@ -172,7 +172,7 @@ def test_the_buffer_is_also_limited_in_bytes() -> None:
     """The buffer is also limited in bytes: a few large rows or answers fill it."""
 
     def held_up(**plan: Any) -> Run:
-        """Wait until the engine stops reading rows, while the first row has no answer."""
+        """While the first row has no answer, run the engine until it has read all rows or its buffer is full."""
         first, ended = InFlight(), threading.Event()
 
         async def large(row: int) -> dict[str, bytes]:

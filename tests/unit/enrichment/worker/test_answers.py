@@ -79,14 +79,14 @@ def test_an_invalid_answer_fails_its_row(answer: Any, message: str) -> None:
 
 
 class Expired(collections.UserDict[str, Any]):
-    """Mapping of a user that no longer has values."""
+    """User-defined mapping that no longer has values."""
 
     def __getitem__(self, key: str) -> Any:
         raise RuntimeError(SECRET)
 
 
 class Unbendable:
-    """Value of a user that raises an error in every conversion."""
+    """User-defined value that raises an error in every conversion."""
 
     def __index__(self) -> int:
         raise RuntimeError(SECRET)
@@ -167,7 +167,7 @@ _X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
     ],
 )
 def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any, bad: Any, path: str) -> None:
-    """A null in a non-nullable nested type fails its row, because Spark would reject it. A null column is accepted."""
+    """A null in a non-nullable nested type, which Spark would reject, fails its row. A null column is accepted."""
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
     assert failures == {1: f"column {path!r} is NOT NULL, but the function returned None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
@@ -182,7 +182,7 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any
     ],
 )
 def test_nested_text_that_is_not_utf_8_fails_its_row(kind: Any, bad: Any, given: str) -> None:
-    """Nested text that is not UTF-8 fails its row, in an element, a field or a key."""
+    """A nested string that is not UTF-8, in an element, a field or a key, fails its row."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
     assert columns == [[None, None]]
@@ -289,7 +289,7 @@ def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given:
     ],
 )
 def test_valid_values_are_kept_unchanged(kind: Any, value: Any, kept: Any) -> None:
-    """Valid values do not change. Numbers of numpy are accepted like numbers of Python."""
+    """Valid values do not change. NumPy numbers are accepted like Python numbers."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
     assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
 
@@ -345,7 +345,7 @@ def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values:
 def test_a_simple_answer_is_checked_without_an_array(
     kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simple answer is checked without an Arrow array, because an array takes too long between two calls."""
+    """A simple answer is checked without an Arrow array, because building one between two calls takes too long."""
     one = AnswerWriter(pa.schema([("s", kind)]))
     assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
     assert one.misfit({}) is not None
@@ -378,7 +378,7 @@ def _in_parts(
 
 @pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
 def test_large_answers_are_split_into_parts(mean: float | None) -> None:
-    """Large answers are split into parts within the limit, or of one row. Converted answers leave the list."""
+    """Large answers are split into parts within the limit, or of one row. Converted answers are freed at once."""
     texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
     answers: list[Any] = [{"a": text} for text in texts]
     answers[6] = RowFailure("error", "E", "")

@@ -65,7 +65,7 @@ def test_a_replay_knows_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: Path) -> None:
-    """If Python cannot represent a stored answer, such as the year 10000, its row is called again.
+    """If Python cannot represent a stored answer, such as the year 10000, the call for its row is repeated.
 
     All other stored answers are used.
     """
@@ -128,7 +128,7 @@ def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
-    """If a chunk is split because of its size, its answers are stored once."""
+    """If a chunk is split because of its size, each of its answers is stored only once."""
     keys = [f"k{number}" for number in range(8)]
     chunk = chunk_of(keys)
     answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
@@ -240,7 +240,7 @@ def test_a_valid_store_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["a file", "below a file", "nowhere"])
 def test_an_unusable_store_fails_no_task(tmp_path: Path, location: str) -> None:
-    """An unusable store fails no task: answers are not stored, and the failure is reported once."""
+    """An unusable store does not fail a task: answers are not stored, and the store's failure is reported once."""
     (tmp_path / "file").touch()
     folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
     chunk = chunk_of(["a"])
@@ -329,7 +329,7 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_pat
 def test_a_changed_enrichment_does_not_affect_answers_of_another_enrichment(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A new process warns once about answers of other definitions, unless enrichments of this run use these answers."""
+    """If all stored answers have another definition that no enrichment of this run has, one warning is logged."""
     changed, same, batch = store(tmp_path, version="2"), store(tmp_path), MicroBatch("q", 1)
     keep(same, ["a", "b"])
     for one in (changed, same, changed):
@@ -340,7 +340,7 @@ def test_a_changed_enrichment_does_not_affect_answers_of_another_enrichment(
 
 
 def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the function of a batch job changes, a warning is logged, and stored answers are used, as after a restart."""
+    """If a batch job's function changes, a warning is logged, and stored answers are used, as after a restart."""
     batch = MicroBatch("q", 1, streams=False)
     check_definition(store(tmp_path), batch, "code")
     assert not caplog.messages
