@@ -16,7 +16,7 @@ import aiohttp
 
 
 class _Calls:
-    """HTTP session, opened at the first call, because the session belongs to the event loop of the framework."""
+    """HTTP session, opened at the first call, because a session belongs to the event loop that the framework starts."""
 
     def __init__(self, url: str) -> None:
         self._url = url

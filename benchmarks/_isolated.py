@@ -74,7 +74,7 @@ GOOD = {NOTHING: Idle, _COMPUTES: Computes}
 
 
 class Window(NamedTuple):
-    """Result of one window: events per second, latency of each event in seconds, lost events of the reporter."""
+    """Result of one window: events per second, latency of each event in seconds, events that the reporter lost."""
 
     throughput: float
     latencies: list[float]

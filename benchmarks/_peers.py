@@ -1,4 +1,4 @@
-"""Listeners of Spark and of other projects, which are compared with spark-events.
+"""Listeners from Spark and from other projects, for comparison with spark-events.
 
 `make peers` downloads the jars.
 """
@@ -43,13 +43,13 @@ def spark_version() -> str:
 
 
 def _jar_of(artifact: str) -> Path | None:
-    """Return the jar of a tool for the Scala version of this Spark, or None."""
+    """Return a tool's jar for the Scala version of this Spark, or None."""
     return max(_JARS.glob(f"{artifact}_{_core()[0]}-*.jar"), default=None)
 
 
 @dataclass(frozen=True)
 class Tool:
-    """Listener of a tool, or Spark without a listener.
+    """Listener from a tool, or Spark without a listener.
 
     Attributes:
         name: name in tables, without the version.

@@ -1,4 +1,4 @@
-"""Bar charts of the results in build/bench, as SVG, for benchmarks that have a ratio or a count per line.
+"""Bar charts of the results in build/bench, as SVG, for benchmarks that print a ratio or a count per line.
 
 `make bench` writes the charts if matplotlib is installed: ``.venv/bin/python -m pip install --group plots``.
 """
@@ -58,14 +58,14 @@ def bars(lines: Sequence[str], column: str = "", names: int = 1, unit: str = "")
 
 
 def plot(results: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
-    """Write a chart of horizontal bars for each benchmark with a chart; return the files."""
+    """Write a horizontal bar chart for each benchmark that has one, and return the files."""
     import matplotlib as mpl
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
 
     written = []
-    # Text stays text, and ids depend on no random number, so that a chart is small and changes with its values only.
+    # Text is not converted to paths, and ids are not random, so a chart is small and changes only with its values.
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "spark-events", "font.size": 9}):
         for name, lines in results.items():
             chart = _CHARTS.get(name, _Chart(()))

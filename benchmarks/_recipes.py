@@ -102,7 +102,7 @@ def _run_per_batch(job: Job) -> list[Any]:
 
 
 def _aiostream(job: Job) -> list[Any]:
-    """Use the ordered map of aiostream."""
+    """Use aiostream's ordered map."""
 
     async def main() -> list[Any]:
         async with job.opened() as client:

@@ -19,7 +19,7 @@ COLLECTOR = Path(__file__).parents[1] / ".tools" / "otelcol"
 
 
 def other_cores() -> set[int]:
-    """Return all cores except core 0, which runs the measured process. On a single-core machine, return core 0."""
+    """Return all cores except core 0, on which the measured process runs. On a single-core machine, return core 0."""
     return set(range(os.cpu_count() or 1)) - {0} or {0}
 
 

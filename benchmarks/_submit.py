@@ -15,7 +15,7 @@ __all__ = ["submit"]
 def submit(
     folder: Path, program: str, jar: Path, arguments: list[str], settings: Mapping[str, str] | None = None
 ) -> None:
-    """Run a job on ``local[2]`` and wait for its end.
+    """Run a job on ``local[2]`` and wait for its completion.
 
     Args:
         folder: where the job and its events are written.

@@ -1,8 +1,9 @@
 """Compare by dispatcher type: delivered and dropped events of a burst with a slow reporter, and the caller's delay.
 
 A caller dispatches 6,000 events at up to 2,000 events/s to a reporter that takes 2 ms for each event. 1 % of the events
-are failures (ERROR), all other events are INFO. As in the driver, the caller waits after each event for the reporter's
-answer with ``sync``, and does not wait with ``async-queued``. All variants run in rotating order; figures are medians.
+are failures (ERROR), all other events are INFO. As in the driver, with ``sync`` the caller waits for the reporter's
+answer after each event; with ``async-queued`` the caller does not wait. All variants run in rotating order; figures are
+medians.
 
 - dropped: events that did not reach the reporter, counted by the reporter itself.
 - delay: how much longer than 3 s, the duration of the burst, the caller needs.
@@ -59,7 +60,7 @@ class Slow(Reporter):
 
 
 class Found(NamedTuple):
-    """Delivered events and failures, delay of the caller, and time until the last delivery, in seconds."""
+    """Delivered events, delivered failures, delay of the caller and time until the last delivery, in seconds."""
 
     events: int
     failures: int
@@ -114,7 +115,7 @@ def _table(found: Mapping[str, Sequence[Found]]) -> list[str]:
 
 
 def run() -> None:
-    """Write a table of delivered and dropped events and of the caller's delay."""
+    """Write a table with the delivered events, the dropped events and the caller's delay."""
     found: dict[str, list[Found]] = {variant: [] for variant in _VARIANTS}
     load = os.getloadavg()[0]
     for number in range(_ROUNDS):

@@ -1,7 +1,7 @@
 """Measure events per second from the listener to a file, with the real shim, sidecar and file reporter.
 
-``benchmarks/java/EndToEndBenchmark.java`` describes the method. Afterwards the benchmark verifies that the file holds
-every event once and in order. Environment: ``END_TO_END_ROUNDS`` (default 9); ``END_TO_END_PYTHON``: another
+``benchmarks/java/EndToEndBenchmark.java`` describes the method. Afterwards, the benchmark verifies that the file
+contains every event once and in order. Environment: ``END_TO_END_ROUNDS`` (default 9); ``END_TO_END_PYTHON``: another
 interpreter for the sidecar, for example an optimized build.
 """
 

@@ -1,4 +1,4 @@
-"""Compare what Spark and each tool report about ten ways in which an application ends.
+"""Compare the reports of Spark and each tool about ten ways in which an application ends.
 
 Each tool observes the same ten programs, one run per program and tool, with spark-submit in client mode and the tool's
 output in a file. The report of Spark itself is the exit code of spark-submit; for the event log, the answer of the
@@ -189,7 +189,7 @@ def _of_spark_events(code: int, folder: Path, cause: str | None) -> Statement:
         events = _lines(folder / "events.jsonl")
         if any(event["name"] == "DispatcherReportEvent" for event in events):
             break
-        time.sleep(0.1)  # After the driver was killed, its sidecar may still run.
+        time.sleep(0.1)  # After the driver was killed, the sidecar may still run.
     ends = [
         event
         for event in events

@@ -1,4 +1,4 @@
-"""Measure the cost of enrich on Spark: processor time beside an identity mapInArrow, memory, and alternatives.
+"""Measure the cost of enrich on Spark: processor time relative to an identity mapInArrow, memory, and alternatives.
 
 psutil reports the processor time and memory of the workers. Compared variants run alternately.
 """
@@ -28,7 +28,7 @@ _ROWS = 1_000_000
 _MEMORY_ROWS = (100_000, 1_000_000, 10_000_000)
 _TAIL_EVERY, _TAIL, _REST = 100, 0.1, 0.001
 _TAIL_ROWS, _IN_FLIGHT, _SLOTS = 100_000, 100, 2
-#: Recipes that gather groups are slow, so they get fewer rows.
+#: Recipes that gather groups are slow, so their runs use fewer rows.
 _GROUP_ROWS = 20_000
 _LOOK_SECONDS = 0.05
 

@@ -1,4 +1,4 @@
-"""Compare calls of a service for each row: ``enrich`` on Spark, Daft, Ray Data and Flink's ``orderedWait``.
+"""Compare frameworks that call a service for each row: ``enrich`` on Spark, Daft, Ray Data, Flink's ``orderedWait``.
 
 All frameworks run on this machine with one task or actor, call the same HTTP service in its own process and keep the
 order of the rows. Each framework runs in one process, which starts before the first run and waits for its turn. The
@@ -7,7 +7,7 @@ without an answer. A run ends at the time limit. Frameworks run alternately; a r
 ``enrich`` in the same round. `make frameworks` fetches the frameworks; the benchmark omits those that are missing.
 
 Environment: ``FRAMEWORKS_ROUNDS`` (3), ``FRAMEWORKS_ROWS`` (1000), ``FRAMEWORKS_SECONDS`` (20): limit of a run.
-Results: build/bench/frameworks.md and .json. The output of the frameworks: frameworks.log. A run of all cases takes
+Results: build/bench/frameworks.md and .json. The frameworks' output is in frameworks.log. A run of all cases takes
 six to eight minutes on two idle processors.
 """
 

@@ -1,4 +1,4 @@
-"""Measure the effect of bad reporters on a good reporter: throughput and p99, with each kind, each pair, all kinds.
+"""Measure the effect of bad reporters on a good reporter's throughput and p99: each kind, each pair, all kinds.
 
 The good reporter is a ``file`` reporter. Three processes measure it alternately, in short windows: alone; with idle
 reporters; with the same number of bad reporters. The ratio to "alone" is the total effect; the ratio to "idle" is the
@@ -12,7 +12,7 @@ reporters that leak threads.
 
 Throughput is measured with a flood of records that are translated and dispatched at full speed; latency is the time
 from dispatch to the written file, at 2,000 events per second. ``ISOLATION_FLOOD=events`` uses events built in advance.
-They arrive about ten times as fast as translated ones, so that this mode mostly measures contention for the GIL.
+These events arrive about ten times as fast as translated events, so this mode mostly measures contention for the GIL.
 
 ``ISOLATION_WINDOWS`` (9): windows per kind. ``ISOLATION_PAIRS`` (1): windows per pair before the benchmark repeats the
 pairs that miss the target with more windows; 0 omits pairs. ``ISOLATION_KINDS``: kinds to measure, separated by
@@ -101,7 +101,7 @@ def _ratio(ones: Sequence[Window], others: Sequence[Window]) -> float:
 
 
 def _p99(windows: Sequence[Window]) -> float:
-    """Return the p99 over all windows together: the tail of a single window has too few events."""
+    """Return the p99 over all windows together, because the tail of a single window contains too few events."""
     return statistics.quantiles(itertools.chain.from_iterable(window.latencies for window in windows), n=100)[98]
 
 

@@ -14,7 +14,7 @@ from benchmarks._java import run_java
 
 
 def run() -> None:
-    """Print medians, tails and ratios; the targets are a ratio of 2, 5 µs, and 300 ns for the end of a task."""
+    """Print medians, tails and ratios. The targets are: ratio 2, time 5 µs, and 300 ns for the end of a task."""
     with tempfile.TemporaryDirectory() as folder:
         run_java("ListenerBenchmark", [sys.executable, Path(folder, "events.jsonl")])
 

@@ -1,7 +1,8 @@
 """Compare ordered and unordered enrichment: time and held rows of one engine.
 
 Of 100 calls, 99 take 1 ms and one takes 100 ms. Both variants make the same calls and run alternately. The result is
-the median of the ratios of pairs. Each run counts its rows. ``ORDER_ROUNDS`` sets the repeats.
+the median of the ratios of pairs. Each run verifies the number of rows. ``ORDER_ROUNDS`` sets the number of
+repetitions.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _chunks(case: _Case) -> Iterator[Chunk]:
 
 
 def _run(case: _Case, *, ordered: bool) -> tuple[float, int]:
-    """Return the duration in seconds, and the largest number of held rows."""
+    """Return the duration in seconds, and the maximum number of held rows."""
     plan = Plan(case.fn, max_in_flight=_IN_FLIGHT, ordered=ordered, **case.buffer)  # type: ignore[arg-type]
     engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))
     began = time.perf_counter()

@@ -3,9 +3,9 @@
 The receiver is a real gRPC server. Each side sends to its own receiver for 5 s. Then all receivers close, so that
 connections are refused. Afterwards, the receivers are open for 10 s, and each side shuts down. The receivers count the
 distinct events that arrive. In a second part, the receiver accepts connections and never answers, and each side shuts
-down after 100 events: the time is from the call of shutdown to the end of the process. All sides run at the same time
-with their default settings; ``at-least-once`` adds the spool, whose remaining events would be delivered by the next
-application.
+down after 100 events: the time is measured from the shutdown call to the exit of the process. All sides run at the same
+time with their default settings; ``at-least-once`` adds the spool, whose remaining events would be delivered by the
+next application.
 
 Environment: ``OUTAGE_SECONDS`` (30), ``OUTAGE_RATES`` (50,200): events/s, ``OUTAGE_ROUNDS`` (3). A round takes one
 minute, and up to another minute for the shutdown. Results: build/bench/otlp_outage.md and .json.
@@ -34,7 +34,7 @@ _RATES = [float(rate) for rate in os.environ.get("OUTAGE_RATES", "50,200").split
 _ROUNDS = int(os.environ.get("OUTAGE_ROUNDS", "3"))
 _BEFORE, _AFTER = 5.0, 10.0
 _SHUTDOWN_EVENTS = 100
-#: Time limit of a shutdown. If a process is killed at the limit, the limit counts as its time.
+#: Time limit of a shutdown. If a process is killed at the limit, the limit is used as its time.
 _LIMIT = 120.0
 _SDK = "SDK's BatchLogRecordProcessor"
 _SIDES = {"spark-events": "best-effort", "spark-events, at-least-once": "at-least-once", _SDK: ""}
@@ -127,7 +127,7 @@ def _start(side: str, endpoint: str, count: int, rate: float) -> subprocess.Pope
 
 
 def _stopped(processes: Mapping[Any, subprocess.Popen[str]]) -> dict[Any, float]:
-    """Wait for all processes. Return the seconds from each shutdown to the end of its process, at most the limit."""
+    """Wait for all processes. Return the seconds from each shutdown call to the process's exit, at most the limit."""
 
     def stopped(process: subprocess.Popen[str]) -> float:
         assert process.stdout is not None
@@ -153,7 +153,7 @@ def _outage() -> dict[tuple[str, float], tuple[int, int]]:
         for (side, rate), receiver in receivers.items()
     }
     for receiver in receivers.values():
-        while not receiver.bodies:  # The outage begins when every side is connected.
+        while not receiver.bodies:  # Start the outage when every side is connected.
             time.sleep(0.05)
     time.sleep(0.5)
     for receiver in receivers.values():

@@ -7,17 +7,17 @@ other load needs more rounds.
 
 - jobs, stream: wall time of the work. driver CPU: processor time of the JVM, which also runs the tasks, meanwhile.
 - memory: peak of the JVM plus the present size of its child processes, such as the sidecar of spark-events.
-- run: wall time of spark-submit. stop: the part of it that follows the call of ``spark.stop()``, in seconds.
+- run: wall time of spark-submit. stop: the part of this time after the call of ``spark.stop()``, in seconds.
 
-Tools that send over HTTP run with three destinations as well: one that answers, one that refuses connections, and one
+Tools that send over HTTP also run with three destinations: one that answers, one that refuses connections, and one
 that accepts them and never answers (black hole). The destination runs on the same machine. All tools have their
 default settings apart from the destination. The tools do different things: OpenLineage derives the lineage of each
 job, the event log writes every task, sparkMeasure sums up metrics, spark-events writes events.
 
-``PEERS_ROUNDS`` (3): rounds. ``PEERS_JOBS`` (20): SQL jobs. ``PEERS_CASES``: pattern of the names of the cases, beside
-"no listener". ``PEERS_SECONDS`` (120): limit of a run, which some tools reach with a black hole. With half a minute for
-a run on two idle processors, a round takes about seven minutes. Results: build/bench/peers-<version of Spark>.md and
-.json.
+``PEERS_ROUNDS`` (3): rounds. ``PEERS_JOBS`` (20): SQL jobs. ``PEERS_CASES``: pattern of the names of the cases to run
+in addition to "no listener". ``PEERS_SECONDS`` (120): limit of a run, which some tools reach with a black hole. With
+half a minute for a run on two idle processors, a round takes about seven minutes. Results: build/bench/peers-<version
+of Spark>.md and .json.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from benchmarks._peers import SPARK_HOME, TOOLS, Tool, environment, spark_versio
 _ROUNDS = int(os.environ.get("PEERS_ROUNDS", "3"))
 _JOBS = int(os.environ.get("PEERS_JOBS", "20"))
 _CASES = os.environ.get("PEERS_CASES", "")
-#: Limit of a run. A run that is ended at the limit counts with this time, and has no other figures if its work had not
-#: ended.
+#: Time limit of a run. For a run that is stopped at the limit, this limit is the result, and other figures are missing
+#: if the work was unfinished.
 _SECONDS = int(os.environ.get("PEERS_SECONDS", "120"))
 _PROGRAM = """
 import json, os, sys, time
@@ -106,7 +106,7 @@ def _measure(conf: Mapping[str, str], folder: Path) -> Measured:
     command = [submit, *options, str(folder / "job.py"), str(folder / "result"), str(folder), str(_JOBS)]
     own = {"SPARK_CONF_DIR": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     started = time.monotonic()
-    # If a tool waits for its destination, its requests may delay the driver.
+    # If a tool waits for its destination, the tool's requests may delay the driver.
     with (folder / "output").open("wb") as output, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             command, env={**environment(), **own}, stdout=output, stderr=output, timeout=_SECONDS, check=True

@@ -76,7 +76,7 @@ def _events() -> Iterator[Event]:
 
 
 def run() -> None:
-    """Print the time, processor time and peak memory of a report with a page."""
+    """Print the time, processor time and peak memory of a report that writes an HTML page."""
     with tempfile.TemporaryDirectory() as folder:
         source, page = Path(folder, "events.jsonl"), Path(folder, "report.html")
         with source.open("wb") as lines:

@@ -1,4 +1,4 @@
-"""Compare the cost of an event in the file and otlp reporters, on one core, with the bare client library.
+"""On one core, compare the cost of an event in the file and otlp reporters with the bare client library.
 
 The benchmark calls each reporter as its worker thread does, with batches of 512 events of typical size, in a process
 that is pinned to one core. Baselines:
@@ -8,8 +8,8 @@ that is pinned to one core. Baselines:
 
 The ratio compares processor time of all threads of the process, because wall-clock time depends on other load. Both
 sides of a pair run alternately, and the result is the median ratio of the rounds. The receivers are real gRPC and HTTP
-servers in their own processes, which only count. After ``make collector``, the OpenTelemetry Collector is measured,
-too.
+servers in their own processes, which only count events. After ``make collector``, the OpenTelemetry Collector is
+measured, too.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def measure_file(batch: list[Event]) -> None:
             bare.write(b"".join(encode_event(event) + b"\n" for event in batch))
 
         def clean() -> None:
-            # Discard data that still waits for the disk. Otherwise, writing this data would slow down the next round.
+            # Discard data that is not yet on disk. Otherwise, writing this data would slow down the next round.
             for one in Path(folder).iterdir():
                 os.truncate(one, 0)
 
@@ -153,7 +153,7 @@ def measure_file(batch: list[Event]) -> None:
 
 
 def exporter_of(protocol: str, endpoint: str, batch: list[Event]) -> tuple[Deliver, Callable[[], None]]:
-    """Return two functions: one delivers the same records by OpenTelemetry's exporter, one shuts the exporter down."""
+    """Return two functions: one delivers the same records with OpenTelemetry's exporter, one shuts it down."""
     from opentelemetry._logs import LogRecord, SeverityNumber
     from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult

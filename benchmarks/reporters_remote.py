@@ -76,7 +76,7 @@ def _events() -> list[Event]:
 def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]], Any]) -> None:
     """Run rounds alternately.
 
-    For both sides, print the median processor time per event and the median events per second.
+    Print both sides' median processor time per event and median events per second.
     """
     costs: dict[Send, list[float]] = {ours: [], bare: []}
     clocks: dict[Send, list[float]] = {ours: [], bare: []}
@@ -124,7 +124,7 @@ def _sqlite() -> None:
 
         def bare(rows: list[tuple[Any, ...]]) -> None:
             with connection:
-                # SQLAlchemy writes dates as text.
+                # SQLAlchemy writes dates as strings.
                 connection.executemany(statement, [(*row[:3], str(row[3]), *row[4:]) for row in rows])
 
         _database("SQLite", f"sqlite:///{path}", bare)

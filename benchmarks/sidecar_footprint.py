@@ -1,4 +1,4 @@
-"""Measure the resources of the sidecar: memory, time until ready, and processor time while idle.
+"""Measure the resources of the sidecar: memory, time until it is ready, and processor time while it is idle.
 
 The sidecar has a ``file`` and a ``log`` reporter and receives a driver's messages. Memory is the resident size
 including the interpreter's shared pages. The baseline is a Python process with an idle thread and an event loop.
@@ -168,7 +168,7 @@ def run() -> None:
 def _starts(folder: Path) -> None:
     """Start both programs alternately.
 
-    The first start of each program fills the caches of the system and does not count.
+    The first start of each program fills the system's caches and is not measured.
     """
     times: dict[str, list[float]] = {_SIDECAR: [], _BARE: []}
     for _ in range(1 + _STARTS):

@@ -1,4 +1,4 @@
-"""Compare the cost of infrequent events to an OTLP receiver with OpenTelemetry's batch processor.
+"""Compare with OpenTelemetry's batch processor: the cost of infrequent events that are sent to an OTLP receiver.
 
 Both sides run alternately in separate processes, with their defaults and the same receiver. Processor time is read when
 all events are delivered, so the last batch counts. The SDK's processor sends a batch every 5 s. One call costs 1 ms
@@ -134,7 +134,7 @@ def _receiver() -> tuple[object, str]:
 
 
 def run() -> None:
-    """Print the processor time per event: with the default, a longer and no linger time, and with the SDK."""
+    """Print the processor time per event for the default linger time, a longer one and none, and for the SDK."""
     server, endpoint = _receiver()
     print(f"{_RATE:g} events/s over OTLP for {_SECONDS:g} s, {_ROUNDS} rounds in turns")
     _compare("gRPC", endpoint)

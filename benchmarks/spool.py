@@ -1,4 +1,4 @@
-"""Measure at-least-once delivery: events into and through a spool, compared with plain SQLite and a mailbox.
+"""Measure at-least-once delivery: the speed into and through a spool, compared with plain SQLite and a mailbox.
 
 All variants run alternately in one process and on the same disk, so the ratios do not depend on other load. Plain
 SQLite

@@ -1,7 +1,7 @@
 """Measure the time of a listener callback with the dispatcher type ``sync`` and a file reporter.
 
-``benchmarks/java/SyncRoundTripBenchmark.java`` describes the method. Afterwards the benchmark verifies that the file
-holds one event per call.
+``benchmarks/java/SyncRoundTripBenchmark.java`` describes the method. Afterwards, the benchmark verifies that the file
+contains one event per call.
 """
 
 from __future__ import annotations

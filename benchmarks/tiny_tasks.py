@@ -1,4 +1,4 @@
-"""Measure the overhead of the listener for jobs of 2,000 tiny tasks: real Spark with and without it, in pairs.
+"""Measure the listener's overhead for jobs of 2,000 tiny tasks: real Spark with and without the listener, in pairs.
 
 All rounds run in one warmed-up driver; the listener is added for one round of each pair and removed for the other. Two
 separate drivers would differ by more than the overhead, because the JIT compiles them differently. Rounds are short
@@ -7,8 +7,8 @@ is empty. The results are the job's wall-clock time, and the driver's processor 
 depends less on other load.
 
 A shared machine is too noisy to show one per cent in these figures. Therefore the output also has the processor time
-of the listener's own threads: the shim's, and the thread of Spark's shared listener queue, where the listener is the
-only one. Some pairs have a third round with a listener of Spark that does nothing: it shows the cost of any listener,
+of the listener's own threads: the shim's, and the thread of Spark's shared listener queue, which contains no other
+listener. Some pairs have a third round with a listener of Spark that does nothing: it shows the cost of any listener,
 because Spark wakes that thread for each event.
 
 ``TINY_TASKS_PAIRS`` (50): rounds of 2,000 tasks per side. A shared machine needs about a hundred.

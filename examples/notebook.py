@@ -34,12 +34,12 @@ except Exception as error:
     print("raised:", type(error).__name__)
 failure = events.wait_for("JobFailureEvent", timeout=300)
 
-# %% Add a custom event, which is in order with all other events.
+# %% Add a custom event. Its position among the other events is the time of the call.
 event = spark_events.EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12)
 spark_events.add_event(event.set_body("12 orders were imported"))
 print(events.wait_for("OrdersImported", timeout=300))
 
-# %% Stop: spark.stop() delivers the last events before the session ends.
+# %% Stop the session: spark.stop() first delivers the last events.
 query.stop()
 spark.stop()
 for last in events.history[-3:]:

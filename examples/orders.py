@@ -1,6 +1,6 @@
 """Batch job that computes yesterday's turnover.
 
-Strict parsing of the file fails, so the job parses the file again with tolerant parsing.
+Strict parsing of the file fails, so the job parses the file again in permissive mode.
 
 Usage: spark-submit orders.py INPUT. The job is plain PySpark and does not mention spark-events.
 """

@@ -113,7 +113,7 @@ def prepare(wanted: Path | None) -> Path:
 
 
 def write_configuration(base: Path, events_file: Path) -> list[str]:
-    """Write a configuration directory like the directory of a cluster. Return the lines that configure spark-events."""
+    """Write a configuration directory like that of a cluster. Return the lines that configure spark-events."""
     from spark_events.cli import conf
     from spark_events.errors import SparkEventsError
 
@@ -143,7 +143,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
 
 def write_input(base: Path) -> None:
     clicks = [[(f"10:0{minute}:{second:02}", "/shop") for second in range(0, 60, 10)] for minute in range(3)]
-    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # At this time, the watermark is later than 10:02.
+    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # Now the watermark is later than 10:02.
     write_files(
         base / "input" / "clickstream",
         [
@@ -222,7 +222,7 @@ def environment(base: Path, spark_home: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[float], None]]:
-    """Display elapsed seconds on a terminal. At the end, clear the line."""
+    """While the context is active, display the elapsed seconds on a terminal. On exit, clear the line."""
     if not sys.stdout.isatty():
         yield lambda seconds: None
         return

@@ -54,7 +54,7 @@ def differences(folder: Path, epoch: int) -> list[str]:
     (sdist,) = folder.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(sdist) as archive:
-            # Python 3.11.2, the version in Debian 12, has no extraction filters.
+            # Python 3.11.2, the version in Debian 12, does not support extraction filters.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(scratch)
         (source,) = Path(scratch).iterdir()

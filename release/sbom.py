@@ -16,8 +16,8 @@ _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 def bill_of_materials(version: str, files: Iterable[Path], requirements: Sequence[str], epoch: int) -> dict[str, Any]:
     """Return the SBOM as a JSON document.
 
-    The package allows a range of versions of each dependency, and an installer chooses the version. Therefore a
-    dependency in the SBOM has no version, but a property with the range.
+    The package allows a range of versions of each dependency, and an installer chooses the version. Therefore, the SBOM
+    contains a property with the range, and no version, for each dependency.
 
     Args:
         version: version of this project.

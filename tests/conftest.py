@@ -17,17 +17,17 @@ from spark.harness import Lab, java_variables
 import spark_events
 from spark_events.dispatch import delivery
 
-# A test run in the background ignores SIGINT, and its child processes would inherit this setting.
+# If the tests run in the background, they ignore SIGINT, and their child processes would inherit this setting.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# There is no deadline, because the duration of an example depends on the machine, not on the tested code.
+# Disable deadlines, because the duration of an example depends on the machine, not on the tested code.
 hypothesis.settings.register_profile(
     "spark-events", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("spark-events")
 
-# Hypothesis also draws constants from loaded modules. A module that a test loads would change its examples and make the
-# test flaky.
+# Hypothesis also draws constants from loaded modules. If a test loads a module, the constants change the test's
+# examples, so the test would be flaky.
 for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
     importlib.import_module(_module.name)
 

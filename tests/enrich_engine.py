@@ -94,7 +94,7 @@ class Run:
         return answers
 
     def as_answered(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Return pairs of row and answer, in the order in which they leave the engine."""
+        """Return pairs of row and answer, in the order in which the engine yields them."""
         given = chunks if not isinstance(chunks, Sequence) else chunks_of(chunks)
         return [pair for part, answers in self.engine.run(given) for pair in zip(rows_of(part), answers, strict=True)]
 

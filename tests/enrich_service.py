@@ -90,7 +90,7 @@ class Called:
 
     @property
     def over_at(self) -> float:
-        """Return the end of a call that has ended."""
+        """Return the end time of a finished call."""
         assert self.ended is not None, self
         return self.ended
 
@@ -135,7 +135,7 @@ class EnrichService:
             self.process = None
 
     def freeze(self) -> None:
-        """Stop the service (SIGSTOP). The kernel accepts connections, but no call is answered."""
+        """Stop the service (SIGSTOP). The kernel still accepts connections, but no call is answered."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -160,14 +160,14 @@ class EnrichService:
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def release(self, keys: str = ".*") -> None:
-        """Answer current and future held calls whose keys match the regular expression."""
+        """Answer current and future held calls with keys that match the regular expression."""
         request = urllib.request.Request(f"{self.url}/_release", json.dumps(keys).encode(), method="POST")
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def move(self) -> None:
         """Move to another port with an empty log and no script. The move resets existing connections.
 
-        The move separates tests, because workers of a failed or stopped job may still make calls for a moment.
+        The move separates tests, because for a moment, workers of a failed or stopped job may still make calls.
         """
         with urllib.request.urlopen(f"{self.url}/_move", b"", timeout=_PATIENCE) as answer:
             self.port = json.load(answer)["port"]
@@ -240,7 +240,7 @@ class _Service:
             await self.freed.wait()
 
     def step(self, key: str) -> dict[str, Any]:
-        """Return the step for a call with the given key."""
+        """Return the script's step for a call with the given key."""
         if self.limit is not None:
             now = time.monotonic()
             while self.recent and self.recent[0] <= now - 1:

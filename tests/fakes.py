@@ -50,7 +50,7 @@ def eventually(
 def is_gone(pid: int) -> bool:
     """Return whether the process has ended.
 
-    A zombie counts as ended, because PID 1 of a container may not reap it.
+    A zombie counts as ended, because PID 1 of a container may not reap zombies.
     """
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
@@ -309,9 +309,8 @@ class FakeDriver:
     def await_exit(self, within: float = PATIENCE) -> int:
         """Wait until the sidecar exits, and return its exit code.
 
-        Afterwards, ``answers`` contains all messages of the sidecar. The method waits until the standard output closes,
-        which
-        happens when the sidecar exits, because ``Popen.wait`` would poll every 50 ms.
+        Afterwards, ``answers`` contains all messages of the sidecar. The method waits until the standard output closes
+        when the sidecar exits, because ``Popen.wait`` would poll every 50 ms.
         """
         deadline = time.monotonic() + within
         self._reader.join(within)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from spark_events import Event
 from spark_events.reporters.file.reporter import FileReporter
 
-# Like some programs, disable existing loggers on import and remove the handlers of the root logger.
+# As some programs do, disable existing loggers on import and remove the handlers of the root logger.
 logging.config.dictConfig({"version": 1, "root": {"level": "WARNING", "handlers": []}})
 
 

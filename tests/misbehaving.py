@@ -52,7 +52,7 @@ class RaisesAlways(Reporter):
 
 
 class NoException(BaseException):
-    """Exception that ``except Exception`` does not catch, as some libraries raise it."""
+    """Exception outside of Exception, as some libraries raise, which ``except Exception`` does not catch."""
 
     def __str__(self) -> str:
         return "odd"
@@ -222,7 +222,7 @@ class EndsAProgram(FileReporter):
 
 
 class LeavesAChild(FileReporter):
-    """Reporter that leaves a child process running, and writes the child's id to a file next to its own file."""
+    """Reporter that does not end its child process, and writes the child's id to a file next to the reporter's file."""
 
     def open(self) -> None:
         super().open()

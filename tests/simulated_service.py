@@ -1,4 +1,4 @@
-"""Services in virtual time, and the pool that calls them, to compute the goodput and the calls per row of a setting."""
+"""Services in virtual time and the pool that calls them, to compute goodput and calls per row of a setting."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class State:
 
 
 def outcome(service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, **plan: Any) -> Outcome:
-    """Simulate worker processes that call a service for that many rows together, or for some seconds.
+    """Simulate worker processes that together call a service for a number of rows or seconds.
 
     One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes.
     """

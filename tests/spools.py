@@ -1,4 +1,4 @@
-"""Spools for tests, with real files and threads, and with a database whose faults the test controls."""
+"""Spools for tests, with real files and threads, and with a database in which the test can inject faults."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Owner:
         return counts
 
     def hang(self) -> Gate:
-        """Block the next write, and return when the spool has detected that the disk hangs."""
+        """Block the next write, and return once the spool has detected that the disk hangs."""
         gate = Gate(self.disk)
         self.put(-1)
         assert gate.entered.wait(PATIENCE)
@@ -163,7 +163,7 @@ class Owner:
 
 
 def spoil(path: Path) -> None:
-    """Overwrite the first pages of the database and of its write-ahead log."""
+    """Overwrite the first pages of the database and of the write-ahead log."""
     for part in (path, path.with_name(f"{path.name}-wal")):
         if part.exists():
             part.write_bytes(b"\xff" * max(4096, part.stat().st_size))

@@ -41,7 +41,7 @@ _LINK = re.compile(r"(?P<code>```.*?```|`[^`\n]*`)|(?<=\]\()(?P<target>[^)\s]+)(
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Set the address of the repository from the package metadata, the only place that contains this address."""
+    """Set the URL of the repository from the package metadata, the only place that contains this URL."""
     urls = importlib.metadata.metadata("spark-events").get_all("Project-URL") or []
     config.repo_url = next(url.partition(", ")[2] for url in urls if url.startswith("Homepage"))
     config.repo_name = "GitHub"

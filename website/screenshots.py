@@ -54,7 +54,7 @@ def generated_day(target: Path) -> None:
 def page_picture(
     chromium: Any, events: Path, target: Path, height: int, *, width: int = 1200, scheme: str = "light"
 ) -> None:
-    """Take a picture of the report's page. The height 0 means the whole page."""
+    """Take a screenshot of the report's page. The height 0 means the whole page."""
     page = events.with_suffix(".html")
     command = [sys.executable, "-c", _CLI, "report", str(events), "--sla", "60s", "--html", str(page)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -65,7 +65,7 @@ def page_picture(
 
 
 def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path, lines: int) -> None:
-    """Take a picture of a terminal with the first lines that a ``spark-events`` command prints."""
+    """Take a screenshot of a terminal with the first lines that a ``spark-events`` command prints."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color", "TZ": "UTC"}
     command = [sys.executable, "-c", _CLI, *words]
@@ -92,7 +92,7 @@ def main() -> int:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, browser() as chromium:
         folder = Path(scratch)
-        shutil.copytree(_ROOT / "examples", folder / "jobs")  # events name the path of a job
+        shutil.copytree(_ROOT / "examples", folder / "jobs")  # events contain the path of a job
         demo = [sys.executable, str(folder / "jobs" / "run_demo.py"), "--dir", str(folder / "demo")]
         subprocess.run(demo, check=True, stdout=subprocess.DEVNULL)
         shutil.copy(folder / "demo" / "events.jsonl", folder / "events.jsonl")

@@ -23,7 +23,7 @@ public final class Calls extends RichAsyncFunction<Long, Long> {
     this.url = url;
   }
 
-  /** Takes the service's address, the number of rows, and the calls in flight (0: Flink's default). */
+  /** Expects the service's URL, the number of rows, and the calls in flight (0: Flink's default) as arguments. */
   public static void main(String[] args) throws Exception {
     int rows = Integer.parseInt(args[1]);
     int inFlight = Integer.parseInt(args[2]);

@@ -16,7 +16,7 @@ import org.apache.spark.SparkConf;
  *
  * <p>The benchmark makes callbacks as fast as the queue allows and waits while the queue is full of
  * unacknowledged records. (A driver would drop records instead; this benchmark measures throughput without
- * drops.) A round ends when the sidecar acknowledges its last record, after writing the file. Rounds
+ * drops.) A round ends when the sidecar, after writing the file, acknowledges the last record. Rounds
  * alternate with baselines: the lines of the same records, built in advance, through a pipe to {@code cat},
  * and to a Python that only decodes, encodes and writes each line. Arguments: the Python of the sidecar,
  * the file of the events, a folder for the copies, the number of rounds.

@@ -13,7 +13,7 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 
-/** Listener events of jobs with increasing ids, where each start and each end makes one event. */
+/** Listener events of jobs with increasing ids, where each start and each end causes one event. */
 final class Jobs {
   private static final Properties PROPERTIES = properties();
 
@@ -56,7 +56,7 @@ final class Jobs {
     return new SparkListenerJobEnd(job, System.currentTimeMillis(), JobSucceeded$.MODULE$);
   }
 
-  /** Make the listener call with this number. Even numbers start a job, and odd numbers end the job. */
+  /** Make the listener call with this number. Calls with even numbers start a job; calls with odd numbers end it. */
   static void tell(EventsListener listener, int call) {
     if (call % 2 == 0) {
       listener.onJobStart(start(call / 2));

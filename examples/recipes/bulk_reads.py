@@ -1,6 +1,6 @@
 """Read items by key from a store like DynamoDB, with at most 100 keys per request.
 
-The store may return some keys as unprocessed; these keys are requested again.
+The store may return some keys as unprocessed; the recipe requests these keys again.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ def enriched(df, url, user, password):
     async def lookup(row, ctx):
         (session, lock, tokens), account = ctx.resource, {"user": user, "password": password}
         for last in (False, False, False, False, True):  # a new token may expire before it is used
-            async with lock:  # one login for all calls that wait
+            async with lock:  # one login for all waiting calls
                 if not tokens:
                     login = await session.post("/login", json=account, raise_for_status=True)
                     tokens.add((await login.json())["token"])

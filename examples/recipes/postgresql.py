@@ -1,4 +1,4 @@
-"""Look up rows in PostgreSQL through a pool of asyncpg, with a hundred rows in one query."""
+"""Look up rows in PostgreSQL through an asyncpg pool, with a hundred rows in one query."""
 
 import asyncpg
 

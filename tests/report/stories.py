@@ -116,7 +116,7 @@ def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause:
 
 
 def add_stage(story: Story, base: dict[str, Any], at: int, stage: int, slow: bool) -> None:
-    """Add the summary of a stage; a slow stage loses ``stage`` seconds to skew and spills."""
+    """Add the summary of a stage. Skew and spills cost a slow stage ``stage`` seconds."""
     about: dict[str, Any] = {"spark.stage.id": stage, "spark.stage.attempt": 0, "spark.stage.name": "csv at etl.py:9"}
     about["spark.stage.duration_ms"] = 60 * SECOND + stage
     about |= {"spark.stage.duration_p50_ms": SECOND, "spark.stage.duration_p95_ms": 2 * SECOND}
@@ -138,7 +138,7 @@ def add_summary(story: Story, base: dict[str, Any], at: int, hours: float, idle:
 
 
 def busy_day(seed: int = 1) -> Story:
-    """Return one day of events that use every part of the report, such as a restarted stream and a nightly batch."""
+    """Return one day of events that fill every part of the report, such as a restarted stream and a nightly batch."""
     pick = random.Random(seed)
     story = Story()
     at = START

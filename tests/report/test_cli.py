@@ -70,7 +70,7 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Events that are in several sources (files, a pattern, a folder, a database) count once."""
+    """Events that occur in several sources (files, a pattern, a folder, a database) are counted once."""
     events = busy_day().events
     folder = tmp_path / "logs [1]"
     folder.mkdir()
@@ -203,7 +203,7 @@ def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["foreachbatch-4.3.jsonl", "batch_udf-4.3.zstd", "batch_udf-4.3.lz4"])
 def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: str) -> None:
-    """The progress of an event log grows in steps of one percent to the whole file, compressed or not."""
+    """While an event log is read, the progress grows in steps of one percent to the whole file, compressed or not."""
     parts: list[float] = []
     (log,) = find_logs(FIXTURES / name)
     found = list(command._events_of(TranslateConfig(), log, pytest.fail, parts.append))
@@ -218,7 +218,7 @@ def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: s
 
 
 def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """Failures in the terminal and in the JSON contain their class, and whether a retry is useful."""
+    """In the terminal and in the JSON, failures contain their class, and whether a retry is useful."""
     story = Story()
     more: dict[str, Any] = {"failure.class": "DATA_ERROR", "failure.retry_useful": False}
     story.application("etl", "app-1").failure(START, **more)
@@ -274,7 +274,7 @@ def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
 
 
 def test_times_have_zones(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """A time without an offset is read as UTC."""
+    """A time without an offset is interpreted as UTC."""
     path = stored(busy_day().events)
     periods = []
     for since in ("2026-11-18T12:00", "2026-11-18T12:00Z", "2026-11-18T14:00+02:00"):
@@ -294,7 +294,7 @@ def test_a_missing_extra_is_named(stored: Store) -> None:
 
 
 def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
-    """The HTML file contains its data, and no text of an event can end the script of the page."""
+    """The HTML file contains its data, and no string in an event can terminate the script of the page."""
     story = Story()
     evil = "</script><img src=x onerror=alert(1)><!--"
     story.application(evil, "app-1").failure(START, "job", evil)

@@ -42,7 +42,7 @@ def subject(report: EventReport, name: str) -> SubjectReport:
 
 
 class RunPlan(NamedTuple):
-    """Run of an invented query: seconds since the previous run's start, duration, end, commits and failures."""
+    """Run of an invented query: seconds since the previous run's start, duration, last status, commits, failures."""
 
     pause: int
     lasts: int
@@ -117,7 +117,7 @@ def quantile(values: list[float], part: float) -> float:
 @settings(max_examples=40)
 @given(plans=st.lists(PLANS, min_size=1, max_size=8), data=st.data())
 def test_numbers_equal_a_simple_computation(plans: list[RunPlan], data: st.DataObject) -> None:
-    """Uptime, downtime, commits and failures equal a simple computation, also for shuffled and repeated events."""
+    """Even for shuffled and repeated events, uptime, downtime, commits and failures equal a simple computation."""
     story, runs = story_of(plans)
     events = list(story.events)
     copies = data.draw(st.lists(st.sampled_from(events), max_size=5))
@@ -233,7 +233,7 @@ def test_an_unknown_outcome_after_a_failure_is_a_finding(will_retry: bool, expec
 
 
 def test_the_period_clips_runs_that_began_earlier() -> None:
-    """Runs, downtime and overdue work that began before the period count from the start of the period."""
+    """Runs, downtime and overdue work that began before the period are counted from the start of the period."""
     story = Story()
     app = story.application("stream", "app-1")
     app.status("RUNNING", START)
@@ -259,7 +259,7 @@ def test_the_period_clips_runs_that_began_earlier() -> None:
 
 
 def test_overlaps_missing_ends_and_clocks_are_noted() -> None:
-    """The report notes overlapping runs, missing starts and ends, and clocks that differ."""
+    """The report contains notes about overlapping runs, missing start and end events, and differing clocks."""
     story = Story()
     first, second = story.application("a", "app-1"), story.application("a", "app-2")
     first.status("RUNNING", START)
@@ -292,7 +292,7 @@ def test_failures_are_grouped_by_an_existing_fingerprint() -> None:
 
 
 def test_idle_times_and_enrichments() -> None:
-    """Idle intervals and enrichment calls are summed up. An idle interval without an end ends with its run."""
+    """Idle intervals and enrichment calls are summed up. An idle interval without an end event ends with its run."""
     story = Story()
     query = story.application("a", "app-1").query("q", "run-1")
     query.status("RUNNING", START)
@@ -363,7 +363,7 @@ def test_selection_by_application_and_query() -> None:
 
 
 def test_no_failure_is_lost_by_aggregation() -> None:
-    """The counts of the markers add up to the number of failures, although at most about 1,000 markers are drawn."""
+    """Although at most about 1,000 markers are drawn, their counts add up to the number of failures."""
     story, pick = Story(), random.Random(5)
     expected: dict[str, int] = defaultdict(int)
     for number in range(6_000):
@@ -381,7 +381,7 @@ def test_no_failure_is_lost_by_aggregation() -> None:
 
 
 def test_at_most_ten_thousand_points_are_drawn() -> None:
-    """The page draws at most ten thousand points, whatever the number of events and queries."""
+    """Whatever the number of events and queries, the page draws at most ten thousand points."""
     story, pick = Story(), random.Random(5)
     for number in range(60):
         app = story.application(f"app{number}", f"id-{number}")

@@ -186,7 +186,7 @@ def test_themes(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
-    """Every function of the page works with the keyboard."""
+    """Every function of the page can be used with the keyboard."""
     page = opened(day[1])
     window, plots = page.locator("#window"), page.locator("#plots")
     plots.focus()
@@ -269,7 +269,7 @@ def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
 
 
 def test_live(opened: Open) -> None:
-    """A served page displays new events without a reload."""
+    """A page from the server displays new events without a reload."""
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)

@@ -110,9 +110,10 @@ def test_only_the_stage_that_failed_the_job_is_reported() -> None:
 
 
 def test_in_spark_4_all_stages_have_the_same_message() -> None:
-    """In Spark 4, all stages of a failed job have one message. It names the stage whose task failed.
+    """In Spark 4, all stages of a failed job have the same message. Only the stage with the failed task is reported.
 
-    The other stages did not fail, even if an attempt of their tasks failed earlier.
+    The exception in the message is from a task of this stage. The other stages did not fail, even if an attempt of
+    their tasks failed earlier.
     """
     own = f"org.apache.spark.SparkArithmeticException: {BARE}\tat a.B.c(B.java:1)\n"
     records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
