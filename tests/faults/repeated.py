@@ -14,7 +14,7 @@ Event = dict[str, Any]
 def whole_lines(data: bytes, deaths: int) -> list[Event]:
     """Return the events of all complete lines. Each incomplete line must occur again later as a complete line.
 
-    Each killed process may leave one incomplete line, because the kernel may end a write at a page boundary.
+    Each killed process may write one incomplete line, because the kernel may end a write at a page boundary.
     """
     whole: list[Event] = []
     behind: list[bytes] = []
@@ -24,7 +24,7 @@ def whole_lines(data: bytes, deaths: int) -> list[Event]:
             whole.append(json.loads(line))
             behind.append(line)
         except ValueError:
-            # Compare the texts up to the sequence number, because the number of a repeated event may differ.
+            # Compare the lines up to the sequence number, because the number of a repeated event may differ.
             begins = line.partition(b',"sequence":')[0]
             assert any(other.startswith(begins) for other in behind), (
                 f"partial line without a later complete one: {line!r}"

@@ -25,7 +25,7 @@ STORM_SECONDS = 25
 LEAST_ROUNDS = 2
 #: Pause between two faults, in seconds. With 0, the second fault hits the next sidecar during its start.
 PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
-#: Time for which a process stays stopped, in seconds.
+#: Time between SIGSTOP and SIGCONT, in seconds.
 STOPS = (0.05, 0.5, 2.0)
 ANSWERS = (Answer(500), Answer(429, headers={"Retry-After": "1"}), Answer(cut=True), Answer(hang=True), Answer(301))
 REPORTERS = ("audit", "alone", "hook")
@@ -100,7 +100,7 @@ class Storm:
         while time.monotonic() < end or rounds < LEAST_ROUNDS:
             rounds += 1
             for name, fault in self.random.sample(faults, len(faults)):
-                time.sleep(self.random.choice(PAUSES))  # The interval between faults; not a wait for a condition.
+                time.sleep(self.random.choice(PAUSES))  # Interval between faults, not a wait for a condition.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     fault()
                 self.done[name] += 1
@@ -125,7 +125,7 @@ class Storm:
         return [event for batch in self.receiver.bodies() for event in batch]
 
     def delivered(self) -> dict[str, list[Event]]:
-        """Return the events of the application's first run by reporter, after the last run."""
+        """After the last run, return the events of the application's first run by reporter."""
         deaths = self.done["sidecar killed"] + self.done["reporter killed"]
         files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
         everything = {name: whole_lines(data, deaths) for name, data in files.items()}

@@ -44,7 +44,7 @@ def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
 
 
 def test_no_commit_is_missing(outcome: Outcome) -> None:
-    """After a normal end, every commit is reported. If the driver was killed, the reported commits have no gap."""
+    """After a normal exit, every commit is reported. If the driver was killed, the reported commits have no gap."""
     # Spark keeps only the last hundred commit files, so the test computes the earlier batch ids.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
     for name, events in outcome.delivered.items():
@@ -65,7 +65,7 @@ def test_every_status_has_one_id(outcome: Outcome) -> None:
 
 
 def test_all_reporters_get_the_same_events(outcome: Outcome) -> None:
-    """Every reporter receives every event with the same text."""
+    """Every reporter receives every event with the same content."""
     facts(chain.from_iterable(outcome.delivered.values()))
     audit, alone, hook = (
         {one["event_id"] for one in events if one["name"] not in OWN} for events in outcome.delivered.values()

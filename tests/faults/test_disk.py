@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pyte
 DISK_BYTES = 32 * 1024
 
 
-#: Paths that can never be written, and the error message of the system for each path.
+#: Paths that can never be written, and the system's error message for each path.
 UNWRITABLE = {
     "nowhere": ("/nowhere/events.jsonl", "No such file or directory: '/nowhere/events.jsonl'"),
     "folder": ("{folder}/conf", "Is a directory: '"),
@@ -77,7 +77,7 @@ def test_lost_events_are_counted(run: Run, name: str) -> None:
 
 
 def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Path) -> None:
-    """While the disk is full, the file has only complete lines. When space is free, all held events are written."""
+    """While the disk is full, the file contains only complete lines. Once space is free, held events are written."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
     # The breaker stays closed, because an open breaker would only slow down this test.

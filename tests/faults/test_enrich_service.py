@@ -96,7 +96,7 @@ def users(rows: int) -> list[str]:
 
 
 def test_every_row_is_called_once_over_few_connections(client: type[Client], service: EnrichService) -> None:
-    """Each row is called once, within the limit of calls in flight, over reused connections."""
+    """The function is called once per row, within the limit of calls in flight, over reused connections."""
     service.script(delay=0.002)
     run = looked_up(client, service, max_in_flight=8)
     assert run.of(range(200)) == users(200)
@@ -124,7 +124,7 @@ def test_every_row_is_called_once_over_few_connections(client: type[Client], ser
 def test_transient_failures_are_retried_with_the_same_idempotency_key(
     client: type[Client], service: EnrichService, step: dict[str, Any]
 ) -> None:
-    """Exceptions of real clients are classified as transient, and each failure causes one more call of its row."""
+    """Exceptions raised by real clients are classified as transient. Each failure causes one more call for its row."""
     service.script(rules=[rule("user-3", step, step)])
     # Use a short timeout only for the hanging call, because a busy machine could exceed it.
     run = looked_up(client, service, max_in_flight=4, timeout=1 if "hang" in step else 30)
@@ -141,7 +141,7 @@ def test_transient_failures_are_retried_with_the_same_idempotency_key(
 def test_permanent_failures_are_not_retried(
     client: type[Client], service: EnrichService, step: dict[str, Any], type_: str
 ) -> None:
-    """A row is called only once if its call is rejected (404) or its answer is not JSON."""
+    """If a call is rejected (404) or the answer is not JSON, the call is not repeated."""
     service.script(rules=[rule("user-1", forever=step)])
     answers = looked_up(client, service).of(range(3))
     assert isinstance(answers[1], RowFailure)
@@ -166,7 +166,7 @@ def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichS
 
 
 def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
-    """With a rate of 60 calls per second, a service that allows 90 in any second rejects no call."""
+    """With a rate of 60 calls per second, a service that allows 90 calls in any second rejects no call."""
     # The service counts calls in every one-second window. Its limit of 90 allows for late calls on a busy machine.
     service.script(limit=limit(90))
     assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
@@ -185,7 +185,7 @@ def test_calls_that_time_out_close_their_connection(client: type[Client], servic
 
 
 def test_a_closed_run_leaves_no_call_in_flight(client: type[Client], service: EnrichService) -> None:
-    """When a run is closed, its calls in flight end, and no call starts later."""
+    """When a run is closed, its calls in flight are cancelled, and no call starts later."""
     service.script(rules=[rule("user-(?!0$).*", forever={"hang": True})])
     run = looked_up(client, service, max_in_flight=10)
     answers = run.begin(chunks_of(range(100), 1))
@@ -262,7 +262,7 @@ def test_a_frozen_service_fails_the_batch_soon_after_the_first_timeout(
 
 
 def test_calls_of_a_key_are_in_order(service: EnrichService) -> None:
-    """Each key has one call at a time, in row order, despite failures and slow calls."""
+    """Despite failures and slow calls, each key has one call at a time, in row order."""
     service.script(
         delay=0.001, tail=[0.05, 0.03], rules=[rule("user-.*7", {"status": 503}), rule("user-.*5", {"close": True})]
     )

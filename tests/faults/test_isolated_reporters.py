@@ -1,4 +1,4 @@
-"""Tests of a real sidecar with reporters in their own processes, which end with the sidecar without delaying it."""
+"""Tests of reporter processes of a real sidecar: they exit with the sidecar and do not delay its exit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def works(process: psutil.Process) -> bool:
 def test_the_process_dies_with_the_sidecar(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, stopped_first: bool
 ) -> None:
-    """After SIGKILL of the sidecar, the kernel ends the reporter's process, regardless of the reporter's state."""
+    """After SIGKILL of the sidecar, the kernel kills the reporter's process, regardless of the reporter's state."""
     path = tmp_path / "bad.jsonl"
     driver = drivers(kind, **({"path": str(path)} if kind == "file" else {}))
     process = its_process(driver)
@@ -89,7 +89,7 @@ def test_the_process_dies_with_the_sidecar(
 def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, witness: Witness
 ) -> None:
-    """A sidecar exits at most 100 ms after the driver's deadline, and leaves no process of a reporter."""
+    """A sidecar exits at most 100 ms after the driver's deadline, and no reporter process remains."""
     driver = drivers(f"misbehaving:{kind}")
     process = its_process(driver)
     driver.send_records(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
@@ -107,7 +107,7 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
 
 
 def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> None:
-    """If a reporter's process crashes, one line is logged and one failure is counted. The sidecar continues."""
+    """If a reporter's process crashes, one line is logged, one failure is counted, and the sidecar continues."""
     driver = drivers("misbehaving:Segfaults")
     logged = driver.await_answer("log", level="ERROR")
     assert logged["message"] == (

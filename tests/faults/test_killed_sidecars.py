@@ -63,7 +63,7 @@ def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
 
 
 def reported_and_lost(path: Path) -> tuple[set[int], int]:
-    """Return the batch ids of the reported commits, and the value ``lost`` of the last report."""
+    """Return the batch ids of the reported commits, and the value of ``lost`` in the last report."""
     batches: set[int] = set()
     lost = 0
     for line in path.read_text(encoding="utf-8").splitlines():

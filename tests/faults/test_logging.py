@@ -29,7 +29,7 @@ def driver_of(tmp_path: Path, kind: str, isolation: str) -> FakeDriver:
 def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
     tmp_path: Path, kind: str, isolation: str, witness: Witness
 ) -> None:
-    """All events count as delivered, and the sidecar's messages are in the driver's log."""
+    """All events are counted as delivered, and the driver's log contains the sidecar's messages."""
     with driver_of(tmp_path, f"logs_badly:{kind}", isolation) as driver:
         driver.send_records(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         eventually(lambda: len(read_events(tmp_path / "events.jsonl")) == _EVENTS)

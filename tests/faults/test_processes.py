@@ -48,7 +48,7 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Kill a driver. Return the run, the seconds until LOST was in the file, and the seconds until the sidecar ended.
+    """Kill a driver. Return the run, the seconds until LOST was in the file, and the seconds until the sidecar's exit.
 
     Both durations exclude stalls of the machine (see Witness).
     """
@@ -121,7 +121,7 @@ def killed_in_the_drain(lab: Lab) -> Run:
 
 
 def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
-    """Stop the sidecar (SIGSTOP) before the driver ends, and return how long the driver takes to end."""
+    """Stop the sidecar (SIGSTOP) before the driver exits, and return how long the driver takes to exit."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
     wait_for_more(run, 1)
     run.signal(run.sidecar(), signal.SIGSTOP)
@@ -154,7 +154,7 @@ def flooded(lab: Lab) -> Future[Run]:
 
 @pytest.fixture(scope="module")
 def stuck(lab: Lab) -> Future[tuple[Run, float]]:
-    """Return a run whose sidecar was still stopped when the driver ended."""
+    """Return a run whose sidecar was still stopped when the driver exited."""
     return lab.background(stopped_at_the_end, lab)
 
 
@@ -193,13 +193,13 @@ def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[
 
 
 def test_the_sidecar_ends_after_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The sidecar ends within two seconds after its driver was killed."""
+    """The sidecar exits within two seconds after its driver was killed."""
     _, _, gone = driver_killed.result()
     assert gone < 2
 
 
 def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Each commit of a killed driver is reported once, except possibly the last. No other commit is reported."""
+    """Each commit of a killed driver, except possibly the last, is reported once. No other commit is reported."""
     run, _, _ = driver_killed.result()
     reported, commits = commits_reported(run), run.commits("steady")
     assert reported == commits[: len(reported)]
@@ -207,7 +207,7 @@ def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run
 
 
 def test_the_job_succeeds(run: Run) -> None:
-    """The job succeeds, whatever the fault of the sidecar."""
+    """Whatever fault the sidecar has, the job succeeds."""
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "truth.json").exists()
 
@@ -218,7 +218,7 @@ def test_no_commit_is_missing(run: Run) -> None:
 
 
 def test_no_status_is_missing(run: Run) -> None:
-    """All status changes of the application and the query are reported, whatever the fault of the sidecar."""
+    """Whatever fault the sidecar has, all status changes of the application and the query are reported."""
     messages = [
         (
             event["attributes"]["spark.entity"],
@@ -237,7 +237,7 @@ def test_no_status_is_missing(run: Run) -> None:
 
 
 def test_a_repeated_event_is_identical(run: Run) -> None:
-    """A repeated event has the same id, number and text as its first delivery."""
+    """A repeated event has the same id, number and content as the event's first delivery."""
     reported: dict[str, dict[str, Any]] = {}
     for event in run.events():
         assert reported.setdefault(event["event_id"], event) == event
@@ -299,21 +299,21 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
 
 
 def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
-    """A full queue drops status changes last. Therefore the ends of query and application are reported."""
+    """A full queue drops status changes last. Therefore, the final status of query and application is reported."""
     run = flooded.result()
     assert run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="FINISHED")
     assert run.named("JobStatusChangeEvent", spark_entity="application", spark_status_new="FINISHED")
 
 
 def test_a_stuck_sidecar_does_not_delay_the_driver(stuck: Future[tuple[Run, float]]) -> None:
-    """If its sidecar is stopped, a driver ends soon after the shutdown timeout, with its own exit code."""
+    """If its sidecar is stopped, a driver exits soon after the shutdown timeout, with its own exit code."""
     run, took = stuck.result()
     assert run.process.returncode == 0, run.tail()
     assert took < 2 + 8
 
 
 def test_a_stuck_sidecar_is_logged_and_killed(stuck: Future[tuple[Run, float]]) -> None:
-    """The driver's log contains one message about the shutdown timeout. The stopped sidecar ends with the driver."""
+    """The driver's log contains one message about the shutdown timeout. The stopped sidecar exits with the driver."""
     run, _ = stuck.result()
     (message,) = run.own_messages
     assert "did not end within 2000 ms (spark.events.shutdown.timeout)" in message

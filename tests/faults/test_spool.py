@@ -101,8 +101,8 @@ class Application:
     def restore_destination(self) -> None:
         """Make the destination available, and wait until the sidecar delivers or has delivered all events.
 
-        If a reporter still fails when the goodbye message arrives, the sidecar gives it one more second, and spooled
-        events stay on disk.
+        If a reporter still fails when the goodbye message arrives, the sidecar waits at most one more second for this
+        reporter, and spooled events stay on disk.
         """
         self.away.unlink(missing_ok=True)
 
@@ -122,7 +122,7 @@ class Application:
         self.deaths += 1
 
     def finish(self) -> None:
-        """Send the goodbye message with a long deadline, and assert that the sidecar ends."""
+        """Send the goodbye message with a long deadline, and assert that the sidecar exits."""
         self.driver.send(goodbye(30_000))
         assert self.driver.await_exit(60) == 0
         self.read_answers()
@@ -141,7 +141,7 @@ Begin = Callable[..., Application]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Return a function that starts an application without its destination. At the end, kill all its sidecars."""
+    """Return a function that starts an application without its destination. After the test, kill all its sidecars."""
     begun: list[Application] = []
 
     def _begin(**settings: str) -> Application:
@@ -163,7 +163,7 @@ def application(begin: Begin) -> Application:
 
 
 def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
-    """If the sidecar is killed at any time, every event is delivered in order, with or without its destination."""
+    """Whenever the sidecar is killed, with the destination up or down, every event is delivered in order."""
     dice = random.Random(4)
     application.start(ready=False)
     application.send(application_start(app_name="shop"))
@@ -295,7 +295,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
     application.away.touch()
     application.send(*[record for n in range(200, 250) for record in job(n)])
     eventually(lambda: application.stats["accepted"] >= count + 100, meanwhile=application.read_answers)
-    # If a process hangs in a write that cannot be interrupted, the process ends only after the write returns.
+    # If a process hangs in a write that cannot be interrupted, the process exits only after the write returns.
     application.driver.process.kill()
     freeze("-u")
     application.kill()
@@ -309,7 +309,7 @@ def test_a_hanging_disk_delays_no_delivery(begin: Begin, freezing_disk: tuple[Pa
 
 
 def test_a_file_size_limit_acts_like_a_full_disk(application: Application) -> None:
-    """If a write exceeds the limit of the file size, the spool acts as on a full disk. This test needs no mount."""
+    """If a write exceeds the file size limit, the spool behaves as on a full disk. This test needs no mount."""
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.send(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
@@ -363,7 +363,7 @@ main()
 
 
 def test_clock_jumps_change_nothing(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the clock jumps by years, no event is lost or reordered, whether it is written, held or delivered."""
+    """If the clock jumps by years, no written, held or delivered event is lost or reordered."""
     clock = tmp_path / "clock"
     monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
     application.start()

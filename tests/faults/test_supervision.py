@@ -1,4 +1,4 @@
-"""Tests of sidecars that die repeatedly or never become ready: the job continues, and one message is logged."""
+"""Tests of sidecars that crash repeatedly or never become ready: the job continues, and one message is logged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def poisoned_once(lab: Lab) -> Run:
 
 
 def poisoned_in_the_drain(lab: Lab) -> Run:
-    """Run a job that ends before its third sidecar receives the record at which two sidecars have died."""
+    """Run a job that ends before its third sidecar receives the record at which two sidecars died."""
     folder = lab.folder / "drain"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
 
@@ -57,7 +57,7 @@ def never_starting_again(lab: Lab) -> Run:
 
 
 def hanging(lab: Lab) -> tuple[Run, float]:
-    """Run a job whose sidecar hangs, and return how long the application takes to end."""
+    """Run a job whose sidecar hangs, and return how long the application takes to exit."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
     run = lab.start("ending.py", defaults={**lines, **ASYNC})
     run.wait_until_announced("counted")
@@ -164,7 +164,7 @@ def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str
 
 
 def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """Failed starts and deaths after the start count against the same limit."""
+    """Failed starts and later deaths count against the same limit."""
     run = runs["never-starting-again"].result()
     assert starts(lab.folder / "broken") == 4
     (error,) = [message for message in run.own_messages if " ERROR " in message]
@@ -177,7 +177,7 @@ def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[R
     """The application's end waits for the shutdown timeout, here 1 s, and then kills the sidecar."""
     run, took = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Most of the 15 s are for Spark's shutdown on a busy machine. The start timeout alone would take 30 s.
+    # Most of the 15 s are for Spark's shutdown on a busy machine. Waiting for the start timeout would take 30 s.
     assert took < 15
     (message,) = run.own_messages
     assert "The application ended before the sidecar was ready" in message

@@ -163,7 +163,7 @@ class Application:
             query.run = ""
 
     def over(self) -> None:
-        """End the application regularly."""
+        """End the application with exit code 0."""
         for which in range(len(self._queries)):
             self.ends(which, False)
         self._add(application_end(time=self.now))

@@ -12,7 +12,7 @@ from simulated_service import Service, Steps, outcome
 
 
 def noise() -> Steps:
-    """Return a random number of concurrent calls of other clients."""
+    """Return a random number of concurrent calls by other clients."""
     source, now, steps = random.Random(7), 0.0, [(0.0, 0.0)]
     while now < 60:
         now += source.uniform(0.5, 2)
@@ -44,7 +44,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> None:
-    """With an adaptive window, no row is lost, few calls are rejected, and the goodput is close to the best."""
+    """With an adaptive window, no row is lost, few calls are rejected, and the goodput is close to the optimum."""
     service, rows, processes, least = CASES[name]
     best = max(
         outcome(dataclasses.replace(service), rows, processes=processes, seconds=60, max_in_flight=size // processes)
@@ -69,7 +69,7 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
 def test_any_limit_of_concurrency_is_found(
     latency: float, capacity: int, beyond: str, exponent: float, spread: float, tail: tuple[float, float], seed: int
 ) -> None:
-    """The goodput is compared with a window of the service's capacity, and includes the time to find this window."""
+    """The goodput is compared with a window equal to the capacity, and includes the time to find this window."""
     service = Service(((0, latency),), ((0, capacity),), beyond, exponent, spread, tail, seed=seed)
     rows = 200 * capacity
     best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)
@@ -101,7 +101,7 @@ RATES = {
 
 @pytest.mark.parametrize("name", RATES)
 def test_the_allowed_rate_is_found(name: str) -> None:
-    """With and without Retry-After, the engine finds the allowed rate without lost rows, and with few rejections."""
+    """With and without Retry-After, the engine finds the allowed rate without losing rows, and with few rejections."""
     service, rows, allowed = RATES[name]
     found = outcome(dataclasses.replace(service), rows)
     assert found.goodput >= 0.9 * allowed

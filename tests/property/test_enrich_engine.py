@@ -20,7 +20,7 @@ _ATTEMPTS = 3
 
 @dataclasses.dataclass(frozen=True)
 class RowOutcome:
-    """Outcome of a row's attempts: ``failures`` transient failures, then an answer, a permanent failure or a hang."""
+    """Outcomes of a row's attempts: ``failures`` transient failures, then an answer, a permanent failure or a hang."""
 
     delays: tuple[int, ...]
     failures: int
@@ -179,7 +179,7 @@ def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedul
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans())
 def test_unordered_rows_leave_once_and_in_order_of_their_key(schedule: Schedule, keyed: bool) -> None:
-    """Without order, each row leaves exactly once with its own outcome. Rows of one key leave in their order."""
+    """Without order, the engine yields each row exactly once, with its own outcome, and rows of one key in order."""
     world = World(schedule)
     run = run_of(world, ordered=False, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None
@@ -232,7 +232,7 @@ async def _pause(row: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.integers(0, 5), st.booleans())
 def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, keyed: bool) -> None:
-    """Closing a run early cancels all calls in flight before it returns, and no call begins later."""
+    """When a run is closed early, close() cancels all calls in flight before it returns, and no call begins later."""
     world = World(schedule)
     run = run_of(world, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None

@@ -1,4 +1,4 @@
-"""Tests in virtual time of the order in which rows leave the engine: no row lost, order per key, held rows."""
+"""Tests, in virtual time, of the order in which the engine yields rows: no lost row, order per key, held rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spark_events.enrichment.settings import Retry
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """Result of a run: the rows with answers in the order in which they left, their times, and the held rows."""
+    """Result of a run: the yielded rows with their answers, in order, the times, and the number of held rows."""
 
     pairs: list[tuple[int, Any]]
     times: list[float]
@@ -87,7 +87,7 @@ class Caller:
 
 
 def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> Left:
-    """Run the pool in virtual time until all rows have left."""
+    """Run the pool in virtual time until all rows are yielded."""
 
     async def work() -> Left:
         caller = Caller(Plan(fn, timeout=None, total_timeout=None, circuit_breaker=None, **plan), chunks)
@@ -114,7 +114,7 @@ def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> Left:
 def test_each_row_leaves_once(
     seed: int, rows: int, chunk: int, buffer: int, width: int, keys: int | None, failing: int
 ) -> None:
-    """Each row leaves once, with its own answer or failure. Rows of one key leave in order."""
+    """Each row is yielded once, with its own answer or failure. Rows of one key are yielded in order."""
     random.seed(seed)
     delays = [random.choice([0.001, 0.001, 0.01, 1.0]) for _ in range(rows)]
 
@@ -146,7 +146,7 @@ async def _heavy_tail(row: int) -> int:
 
 
 def test_unordered_rows_free_the_buffer() -> None:
-    """With a few slow calls and a small buffer, the unordered run ends sooner: slow rows delay no other rows."""
+    """With a few slow calls and a small buffer, the unordered run is faster, because slow rows delay no other rows."""
     options: dict[str, Any] = {"max_in_flight": 20, "buffer_rows": 200, "retry": Retry()}
     ordered = left(_heavy_tail, chunks_of(range(5_000), 25), **options)
     unordered = left(_heavy_tail, chunks_of(range(5_000), 25), ordered=False, **options)

@@ -20,7 +20,7 @@ from spark_events.dispatch.entries import Entry
     slices=st.lists(st.integers(1, 40), min_size=1, max_size=12),
 )
 def test_a_working_reporter_gets_every_event_despite_faulty_reporters(kinds: list[str], slices: list[int]) -> None:
-    """A working reporter receives every event, whatever faulty reporters run beside it.
+    """Whatever faulty reporters run in the same dispatcher, a working reporter receives every event.
 
     Faulty reporters lose only their own events, and each loss is counted. A kind of fault may occur twice.
     """

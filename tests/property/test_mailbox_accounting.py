@@ -1,4 +1,4 @@
-"""Tests of an invariant of the mailbox: accepted = delivered + dropped + waiting + in flight."""
+"""Tests of a mailbox invariant: accepted = delivered + dropped + queued + in flight."""
 
 from __future__ import annotations
 

@@ -70,11 +70,12 @@ def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str,
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
 def test_resent_records_make_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """Records that were reported but not acknowledged are sent again, and cause events with the same ids."""
+    """Records that are reported but not acknowledged are sent again, and cause events with the same ids."""
     acknowledged = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(AT_ONCE), story)
     successor = Translator(AT_ONCE)
-    # The driver keeps the records that the next sidecar needs, but of jobs only the running ones (`RestoreState.java`).
+    # The driver keeps the records that the next sidecar needs; of jobs, it keeps only running jobs
+    # (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
         if record.get("job_id") in over:

@@ -1,6 +1,6 @@
 """Tests of the invariants of a spool under random faults of the disk and the processes.
 
-Some rules run the writer in the test's thread. The files are real. Faults of the disk occur in calls of the database:
+Some rules run the writer in the test's thread. The files are real. Disk faults occur in database calls:
 while it opens a file, before a write, or after a commit. A failure after a commit reports a successful commit as
 failed. During a hanging write, the worker dequeues events from the mailbox. Rules also corrupt and delete files and
 kill processes.
@@ -193,7 +193,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @rule()
     def end(self) -> None:
-        """End the sidecar with a long deadline. Events that were never written are lost and counted."""
+        """Shut the sidecar down with a long deadline. Events that were never written are lost and counted."""
         held = self.spool.oldest_record()
         self.spool.close(time.monotonic() + 20)
         self.counts_balance()
@@ -210,7 +210,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.opening is None and self.disk.writing is None and len(self.others) < 3)
     @rule(count=st.integers(0, 10))
     def end_another_driver_of_the_same_name(self, count: int) -> None:
-        """End another driver of the same name. The tested driver delivers the other driver's events in any order."""
+        """Another driver of the same name exits. The tested driver delivers the other driver's events in any order."""
         lies, self.disk.lies = self.disk.lies, False
         hangs, self.hangs = self.hangs, None
         other = self._spool()

@@ -78,7 +78,7 @@ def test_ticks_change_no_event(application: Application, config: TranslateConfig
 
 
 def began(record: dict[str, Any]) -> int:
-    """Return the earliest possible time of a fact in the record."""
+    """Return the earliest possible time of a change in the record."""
     if record["kind"] != "query_progress":
         return int(record["at"])
     took = record["progress"]["durationMs"].get("triggerExecution", 0)
@@ -112,7 +112,7 @@ def test_the_generator_covers_every_event() -> None:
 
 @pytest.mark.parametrize("jobs", [0, 4])
 def test_a_stream_of_360_batches_has_360_commits_a_start_and_a_stop(jobs: int) -> None:
-    """A stream has one event per commit, a start and a stop. Jobs and stages of its batches are not reported."""
+    """A stream emits one event per commit, one at its start and one at its stop, and none for its jobs and stages."""
     application = Application()
     for _ in range(360):
         application.passes(10_000)
@@ -128,7 +128,7 @@ def test_a_stream_of_360_batches_has_360_commits_a_start_and_a_stop(jobs: int) -
         ("query", "FINISHED"),
         ("application", "FINISHED"),
     ]
-    # Each source has one partition without data, which is reported once and not every minute.
+    # Each source has one partition without data, which is reported once instead of every minute.
     assert len(partitions) == 2
 
 

@@ -23,7 +23,7 @@ def awkward_event(
     event_id: str = "i",
     observed_ts_millis: int = 2**63 - 1,
 ) -> Event:
-    """Build an event whose body ends with a lone surrogate, which no encoding can represent."""
+    """Build an event whose body ends with a lone surrogate, which UTF-8 cannot represent."""
     return Event(
         name=name,
         class_scope="s",

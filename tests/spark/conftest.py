@@ -30,6 +30,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]
 
 @pytest.fixture
 def service(running: EnrichService) -> EnrichService:
-    """Yield an enrichment service with an empty log and no script, on a port that no earlier test has used."""
+    """Yield an enrichment service with an empty log and no script, on a port that no earlier test used."""
     running.move()
     return running

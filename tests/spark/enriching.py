@@ -44,13 +44,13 @@ GIVES_UP: dict[str, Any] = {
 
 
 class Client:
-    """HTTP client on asyncio streams, with one connection per call and without dependencies."""
+    """HTTP client that uses only asyncio streams, with one connection per call."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
     async def get(self, key: Any, idempotency_key: str = "") -> dict[str, Any]:
-        """Return the JSON of the service's response.
+        """Return the decoded JSON of the service's response.
 
         Raises:
             OSError: if the status is not 200 or the connection fails.
@@ -107,7 +107,7 @@ def by_value(module: str) -> None:
 
 @contextlib.contextmanager
 def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
-    """Run a small Spark session and restore the changed environment variables at its end."""
+    """Run a small Spark session, and restore the changed environment variables after its stop."""
     names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     before = {name: os.environ.get(name) for name in names}
     (folder / "conf").mkdir(parents=True)

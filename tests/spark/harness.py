@@ -35,7 +35,7 @@ T = TypeVar("T")
 JOBS = Path(__file__).parent / "jobs"
 REPORTERS = Path(__file__).parent / "reporters"
 MARK = "SPARK_EVENTS_TEST_RUN"
-#: Time limit of one spark-submit run; long enough for a busy or slow machine.
+#: Time limit of one spark-submit run, long enough for a busy or slow machine.
 DEADLINE_SECONDS = 600
 #: Time limit for the sidecar's exit after its driver's exit: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
@@ -197,7 +197,7 @@ class Run:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def named(self, name: str, **attributes: object) -> list[dict[str, Any]]:
-        """Return the events with this name and these attributes. In a keyword, ``_`` stands for ``.``."""
+        """Return the events with this name and these attributes. In a keyword, ``_`` replaces ``.``."""
         wanted = {key.replace("_", "."): value for key, value in attributes.items()}
         return [
             event
@@ -212,11 +212,11 @@ class Run:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def truth(self, name: str = "truth") -> Any:
-        """Return the data about the run that the job read from Spark and wrote to a file."""
+        """Return the data about the run that the job has read from Spark and written to a file."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
     def commits(self, checkpoint: str) -> list[int]:
-        """Return the batches that Spark committed, from the checkpoint."""
+        """Return the batches that Spark committed, as recorded in the checkpoint."""
         return committed(self.folder / checkpoint)
 
     def command(self, word: str) -> None:
@@ -274,10 +274,10 @@ class Run:
         os.kill(pid, number)
 
     def wait(self, seconds: float = DEADLINE_SECONDS) -> int:
-        """Wait for the end of the run and return the exit code.
+        """Wait until the run exits, and return the exit code.
 
         Raises:
-            AssertionError: if the run does not end in time, or if its sidecar continues to run.
+            AssertionError: if the run does not exit in time, or if its sidecar continues to run.
         """
         try:
             code = self.process.wait(seconds)
@@ -305,7 +305,7 @@ class Run:
         self.process.wait(60)
 
     def tail(self, characters: int = 4_000) -> str:
-        """Return the end of the driver's log, for failure messages."""
+        """Return the last part of the driver's log, for failure messages."""
         return f"{self.log[-characters:]}\n(all of it: {self.folder})"
 
 
@@ -377,7 +377,7 @@ class Lab:
         return run
 
     def run(self, job: str, *arguments: str, **options: Any) -> Run:
-        """Start a job and wait for its end. The exit code is ``run.process.returncode``."""
+        """Start a job and wait until it exits. The exit code is ``run.process.returncode``."""
         run = self.start(job, *arguments, **options)
         run.wait()
         return run
@@ -387,7 +387,7 @@ class Lab:
         return self._pool.submit(work, *arguments, **options)
 
     def close(self) -> None:
-        """End all processes, and fail if a process should already have exited."""
+        """Kill all processes, and fail if a process should already have exited."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         left = [(run.folder.name, pid) for run in self.runs for pid in run.sidecars()]
         for run in self.runs:
@@ -402,7 +402,7 @@ def committed(checkpoint: Path) -> list[int]:
 
 
 def line_of(job: str, marker: str) -> int:
-    """Return the number of the line in a job's script that ends with the marker."""
+    """In a job's script, return the number of the line that ends with the marker."""
     lines = (JOBS / job).read_text(encoding="utf-8").splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(marker)]
     return found

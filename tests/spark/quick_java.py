@@ -75,7 +75,7 @@ def quick_java_home(spark_home: Path) -> Path | None:
     home = _ROOT / ".tools" / "java" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
-        # Another test process may create the archive at the same time.
+        # Another test process may concurrently create the archive.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "made").exists():
             _make(home, spark_home, java)

@@ -23,7 +23,7 @@ def main(command: list[str]) -> int:
         try:
             printed = os.read(terminal, 65536) if ready else None
         except OSError:
-            # The end of file means that all processes that had opened the terminal have exited.
+            # At the end of file, all processes that had opened the terminal have exited.
             break
         if printed is not None:
             os.write(2, printed)

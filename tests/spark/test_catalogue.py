@@ -31,7 +31,7 @@ ROCKSDB = {
 
 
 class Batch(NamedTuple):
-    """One micro-batch: its query's run, Spark's progress, and the attributes and time of its event."""
+    """One micro-batch: run of the query, Spark's progress, and the attributes and timestamp of the batch's event."""
 
     query: dict[str, Any]
     progress: dict[str, Any]
@@ -73,7 +73,7 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def batches(run: Run, truth: dict[str, Any]) -> list[Batch]:
-    """Return every batch that Spark reports as executed, with the one event of the batch."""
+    """Return every batch that Spark reports as executed, with the single event about the batch."""
     events = {}
     for event in run.named("BatchCommitEvent"):
         attributes = event["attributes"]
@@ -143,7 +143,7 @@ def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> N
 
 
 def test_event_times_lie_within_the_application(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The time of each event lies between the application's start and end."""
+    """The timestamp of each event lies between the application's start and end."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     for event in run.events():
         if event["name"] != "DispatcherReportEvent":  # The last event is the sidecar's final report.
@@ -161,7 +161,7 @@ def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[st
 
 
 def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> None:
-    """Exactly the batches in the checkpoint's commits/ are reported, each once over all runs of a query."""
+    """Exactly the batches in the checkpoint's commits/ are reported. Over all runs of a query, each occurs once."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
         assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits(checkpoint)
@@ -239,7 +239,7 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
 
 
 def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
-    """Only with RocksDB, the event contains the number of bytes that a batch copies to the checkpoint."""
+    """Only with RocksDB does the event contain the number of bytes that a batch copies to the checkpoint."""
     known = {
         name: [
             event["attributes"].get("spark.state.checkpointed_bytes", 0) > 0
@@ -270,7 +270,7 @@ def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
 
 
 def test_a_commit_event_has_the_time_of_the_commit(run: Run, batches: list[Batch]) -> None:
-    """The event's time is the end of the trigger, at which Spark wrote the commit file."""
+    """The event's timestamp is the end of the trigger, when Spark wrote the commit file."""
     for batch in batches:
         took = batch.progress["durationMs"]["triggerExecution"]
         assert batch.observed == millis(batch.progress["timestamp"]) + took
@@ -309,7 +309,7 @@ def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> 
 
 
 def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The time of a query's RUNNING event is the timestamp of Spark's QueryStartedEvent."""
+    """The timestamp of a query's RUNNING event equals the timestamp of Spark's QueryStartedEvent."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     attributes = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
     ours = {event["attributes"]["spark.streaming.query.run_id"]: event["observed_ts_millis"] for event in started}
@@ -346,7 +346,7 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
     """A job that fails in a Python UDF has one failure event, with the exception and the line of the UDF."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
     attributes = failure["attributes"]
-    # The reporter receives the event before the program catches the error, because Spark waits for this reporter.
+    # Because Spark waits for this reporter, the reporter receives the event before the program catches the error.
     assert (failure["severity"], attributes["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))
     assert attributes["failure.root_cause"].startswith("ZeroDivisionError: integer division")
     assert attributes["failure.location"].endswith(
@@ -365,7 +365,7 @@ def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str,
 
 
 def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """Start and end of a batch job have the times of Spark's event log. Jobs of micro-batches are not reported."""
+    """Start and end of a batch job have the timestamps of Spark's event log. Micro-batches' jobs are not reported."""
     ends = {end["Job ID"]: end for end in of_kind(spark_log, "ListenerJobEnd")}
     expected = []
     for start in of_kind(spark_log, "ListenerJobStart"):
@@ -385,7 +385,7 @@ def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dic
 
 
 def test_events_of_a_run_are_in_order(run: Run, truth: dict[str, Any]) -> None:
-    """RUNNING of a query run precedes the run's commits, and the final status follows the commits."""
+    """A run's RUNNING event precedes the run's commits, and the event with the final status follows the commits."""
     for query in truth["runs"]:
         kinds = [
             event["name"]

@@ -98,7 +98,7 @@ def lonely_jar(lab: Lab) -> Run:
 
 
 class InvalidSetting(NamedTuple):
-    """Error in the settings, and the text about this error that the driver's log must contain."""
+    """Error in the settings, and the message about this error that the driver's log must contain."""
 
     start: Callable[[Lab], Run]
     says: tuple[str, ...]
@@ -132,7 +132,7 @@ MISTAKES = {
     ),
 }
 
-#: Log text about the broken reporter of ``one_broken``; the text does not depend on other reporters.
+#: Log message about the broken reporter in ``one_broken``; the message does not depend on other reporters.
 BROKEN = "events.reporter.alerts.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable"
 
 REQUIRED = {
@@ -156,7 +156,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_two_lines_are_sufficient(runs: dict[str, Future[Run]]) -> None:
-    """With only the listener and the class path set, the driver's log contains the events in the log's format."""
+    """If only the listener and the class path are set, the driver's log contains the events in the log's format."""
     run = runs["two-lines"].result()
     assert run.process.returncode == 0, run.tail()
     assert " INFO  JobStatusChangeEvent: Application 'ending' started\n" in run.log

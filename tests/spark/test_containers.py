@@ -15,7 +15,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, pyspark_home, two_li
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
 
-#: A process namespace behaves like a container: all its processes end with the first process.
+#: A process namespace behaves like a container: when its first process exits, the kernel kills all others.
 _CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 #: The environment is like a pod with a security context: a read-only root, one volume, and a user without a home. As in
 #: Spark's image, /etc/passwd contains the user. The user may read all files, because this machine's Python may be in
@@ -58,7 +58,7 @@ def _run(lab: Lab, how: str) -> Run:
     ],
 )
 def test_the_end_is_reported(lab: Lab, how: str, code: int, status: str, exit_code: int | None) -> None:
-    """The end of an application in a container is reported, because Python waits until its last event is delivered."""
+    """In a container, an application's end is reported, because Python waits until the last event is delivered."""
     run = _run(lab, how)
     assert run.process.returncode == code, run.tail()
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
@@ -102,7 +102,7 @@ def test_restricted_container_killed_as_a_group(lab: Lab) -> None:
     """If all processes of a container are killed, the watcher reads the files in the volume and reports LOST."""
     run = _restricted(lab, "starved.py")
     run.wait_for("a heartbeat", lambda: run.named("HeartbeatEvent"))
-    # Kill the namespace's first process itself: after a change of its user, it does not end with unshare.
+    # Kill the namespace's first process itself: after a change of its user, the process does not exit with unshare.
     (first,) = psutil.Process(run.process.pid).children()
     first.kill()
     wait_for("the container to be gone", lambda: not run.processes())

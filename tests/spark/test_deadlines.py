@@ -1,4 +1,4 @@
-"""Tests that hanging work is reported with its location, at most two seconds after its limit."""
+"""Tests that hanging work is reported with its location, at most two seconds after the work's time limit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_foreach_batch_has_its_line(run: Run) -> None:
 
 
 def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:
-    """Every overdue deadline returns to ON_TIME after the test ends the wait."""
+    """After the test ends the hang, every overdue deadline returns to ON_TIME."""
     events = run.named("DeadlineStatusChangeEvent")
     assert len({event["event_id"] for event in events}) == len(events)
     for name in ("source", "python", "commit", "task"):

@@ -22,7 +22,7 @@ ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.j
 
 
 class Ending(NamedTuple):
-    """One way in which an application ends, and the expected status."""
+    """One way in which an application ends, and the status to report."""
 
     start: Callable[[Lab], Run]
     exit_code: int
@@ -139,7 +139,7 @@ def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
     failures = run.named("JobFailureEvent", spark_entity="application")
     assert len(failures) == (ENDINGS[how].status == "FAILED")
     if failures:
-        # Spark waits for this reporter, so a failed job or query is an alarm before its application fails.
+        # Spark waits for this reporter, so a failed job or query is reported as an alarm before its application fails.
         assert [event["severity"] for event in run.events()].count("ERROR") == 1
 
 
@@ -156,7 +156,7 @@ def test_sequences_have_no_gap(run: Run) -> None:
 
 
 def test_no_ending_logs_a_warning(run: Run) -> None:
-    """No way of ending an application causes a warning of spark-events in the driver's log."""
+    """However the application ends, spark-events logs no warning."""
     assert run.own_messages == []
 
 

@@ -52,7 +52,7 @@ def once_each(rows: int) -> dict[str, int]:
 def test_each_row_is_called_once_for_any_number_of_uses(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """Two sinks, a sort, a self-join and a count of one result cause one call per row in total."""
+    """Two sinks, a sort, a self-join and a count that read one result cause one call per row in total."""
     df = spark.range(0, 60, 1, 3)
     out = enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port))
     assert called(service) == once_each(60)
@@ -151,7 +151,7 @@ class Reply(pydantic.BaseModel):
 
 
 def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
-    """If a Pydantic model of the main program is the output, it converts answers, and invalid answers are retried."""
+    """A Pydantic model that the main program defines as output converts answers, and invalid answers are retried."""
 
     log = tmp_path / "calls"
 
@@ -173,7 +173,7 @@ def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: EnrichService) -> None:
-    """The function gets Python values: maps and structs as dictionaries, timestamps with a time zone."""
+    """The function receives Python values: maps and structs as dictionaries, timestamps with a time zone."""
     zone = datetime.timezone.utc
     values = {
         "i": 7, "s": "é", "b": b"\x00\xff", "t": datetime.datetime(2026, 1, 31, 12, tzinfo=zone),
@@ -201,7 +201,7 @@ def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: En
 def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Rows without an answer fail the batch but not their task, so Spark does not repeat the calls of the task."""
+    """Rows without an answer fail the batch but not their task, so Spark does not repeat the task's calls."""
     service.script(rules=[rule("[37]", forever={"status": 500})])
     with pytest.raises(EnrichmentError) as caught:
         enrich_batch(spark.range(0, 10, 1, 2), lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE)
@@ -369,7 +369,7 @@ def test_a_shuffle_that_changes_the_order_must_be_requested(spark: SparkSession,
 
 
 def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkSession) -> None:
-    """With a key, the result of a repartition needs no further shuffle; the result of another shuffle does.
+    """With a key, the result of a repartition needs no further shuffle; the result of any other shuffle needs one.
 
     Spark may split or repeat other kinds of shuffles.
     """
@@ -459,7 +459,7 @@ def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
 def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """A batch that ends early deletes its files in the checkpoint directory, but not the files of other programs."""
+    """A batch that stops early deletes its files in the checkpoint directory, but not the files of other programs."""
     spark.sparkContext.setCheckpointDir(str(tmp_path))
     kept = spark.range(3).checkpoint()
     before = set(tmp_path.glob("*/*"))
@@ -511,7 +511,7 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
     """Tasks lease the job's rate from the driver. This test has two slots and four partitions."""
 
     async def noted(row: Any, ctx: Any) -> dict[str, Any]:
-        # Record the time before the call: on a busy machine, a call arrives later at the service.
+        # Record the time before the call, because on a busy machine, a call may reach the service much later.
         began = time.monotonic()
         await lookup(row, ctx)
         return {"began": began}
@@ -591,7 +591,7 @@ def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path)
 def test_a_damaged_replay_store_causes_only_repeated_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged replay store causes only repeated calls. One log message of all tasks names the damaged files."""
+    """A damaged replay store causes only repeated calls. A single log message for all tasks names the damaged files."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port)}
 
     def run(batch_id: int) -> tuple[int, int, list[str]]:

@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     by_value(__name__)
-    # With one task at a time, Spark has one worker, and therefore one cache.
+    # With one task at a time, Spark uses one worker, and therefore one cache.
     with session(tmp_path_factory.mktemp("spark"), **{"spark.master": "local[1]"}) as made:
         yield made
 
 
 def opener(address: str) -> Callable[[], Any]:
-    """Resource that the tests pass to their functions."""
+    """Resource that the enrichment passes to the tests' functions."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[str]:
@@ -132,7 +132,7 @@ def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None
 def test_a_collated_column_cannot_identify_rows(
     spark: SparkSession, form: Callable[..., Any], text: str, collation: str
 ) -> None:
-    """A column with a collation, where `a` may equal `A`, is rejected as a key and in cached requests."""
+    """A column with a collation, in which `a` may equal `A`, is rejected as a key and in cached requests."""
     df = spark.sql(f"select 1 as id, {text} as name, 'b' collate UTF8_BINARY as plain")
     rows: dict[str, dict[str, Any]] = {
         "key": {"key": ["id", "name"]},
@@ -172,7 +172,7 @@ async def fetch(row: Any, ctx: Any) -> dict[str, int]:
 def test_retry_after_of_one_service_does_not_delay_another_service(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """Retry-After of one service does not delay calls to another service by the same function."""
+    """A Retry-After from one service does not delay calls that the same function makes to another service."""
     service.script(rules=[rule(".*", forever={"status": 429, "retry_after": 60})])
 
     def answered(url: str) -> int:

@@ -25,7 +25,7 @@ from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
-#: Start both executors before the first task, so that each executor has a part of every batch and shuffle.
+#: Start both executors before the first task, so that each executor processes a part of every batch and shuffle.
 BOTH = {
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
@@ -154,7 +154,7 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
 
 
 def test_a_killed_driver_leaves_no_calls_and_no_leases(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
-    """The calls of a killed driver end with its executors, and the next driver has all calls in flight and budget."""
+    """A killed driver's calls end with its executors, and the next driver may use all calls in flight and budget."""
     service.script(rules=[rule(".*", forever=HELD)])
     run = start(lab, service, minimal_python, "limited", **BOTH)
     run.wait_for("all leased calls", lambda: len(service.calls()) == LEASED)
@@ -163,7 +163,7 @@ def test_a_killed_driver_leaves_no_calls_and_no_leases(lab: Lab, service: Enrich
     wait_for("the end of the calls", lambda: all(call.outcome == "gone" for call in service.calls()))
     assert run.wait() != 0
     assert max(call.in_flight for call in service.calls()) <= LEASED
-    # From here on, the log has only calls of the next driver, and of leftover workers if there are any.
+    # From here on, the log contains only calls made by the next driver, and by leftover workers if any exist.
     service.script(delay=0.05)
     after = start(lab, service, minimal_python, "limited", **BOTH)
     finished(after)
@@ -257,7 +257,7 @@ def released(service: EnrichService) -> float:
 
 
 def check_ten_a_second(service: EnrichService, let_go: float) -> None:
-    """Verify one call per row of two tasks with ten rows each, and at most ten calls a second in total.
+    """For two tasks with ten rows each, verify one call per row, and at most ten calls per second in total.
 
     Each task makes one call at a time, and its first call is held until ``let_go``. The driver leases the job's rate to
     the tasks: two calls may start at once, and each further call starts at least a tenth of a second later. A slow
@@ -299,7 +299,7 @@ REPLACED_ROWS = 12
 
 
 def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
-    """If two attempts of a partition end with different results, every reader receives the same result."""
+    """If two attempts of a partition produce different results, every reader receives the same result."""
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
     run = replaced(lab, service, minimal_python)
     service.release("0")

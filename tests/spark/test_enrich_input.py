@@ -111,7 +111,7 @@ def test_invalid_arguments_are_rejected_before_a_task_runs(
 
 
 def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added(df: DataFrame) -> None:
-    """The failure column of an earlier enrichment is rejected only if on_failure adds a column with the same name."""
+    """A failure column from an earlier enrichment is rejected only if on_failure adds a column with the same name."""
     failed = df.withColumnRenamed("twice", "failure")
     for on_failure in ("fail", "null"):
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
@@ -145,7 +145,7 @@ def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
 def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
     df: DataFrame, column: str, described: str
 ) -> None:
-    """A column of a type that Arrow does not support is rejected even outside the request: tasks read all columns."""
+    """Even outside the request, a column whose type Arrow does not support is rejected, because tasks read it."""
     wide = df.selectExpr("*", f"{column} as c")
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match=f"the DataFrame has {described} which Arrow does not support"):
@@ -169,7 +169,7 @@ def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, 
 
 
 def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
-    """Return the error of a batch whose seventh row has this answer."""
+    """Return the error that a batch raises if its seventh row has this answer."""
 
     async def fn(row: Any) -> Any:
         return answer if row.id == 6 else {"x": 1}
@@ -229,7 +229,7 @@ def test_a_programming_error_is_not_retried(df: DataFrame) -> None:
         enrich_batch(df, wrong, output="x long", retry=Retry(attempts=4, initial=0.01))
     assert {sample.failure.attempts for sample in caught.value.samples} == {1}
     assert "AttributeError" in str(caught.value)
-    # Python 3.10 knows only the function's name, not its qualified name.
+    # Python 3.10 provides only the function's name, not the qualified name.
     assert re.search(r"[. ]wrong\)", str(caught.value))
 
 

@@ -85,7 +85,7 @@ def test_without_a_budget_the_quota_rejects_calls(spark: SparkSession, service: 
 
 
 def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: EnrichService) -> None:
-    """A job whose calls in flight need only 80 % of the quota is hardly delayed by leases."""
+    """If the calls in flight need only 80 % of the quota, leases hardly delay the job."""
     service.script(delay=0.5, quota=quota(QUOTA))
     out = enrich_batch(
         spark.range(0, 80, 1, 2),

@@ -36,7 +36,7 @@ def changed_frames(frames: Iterator[Any]) -> Iterator[Any]:
         lambda df: df.mapInArrow(changed, df.schema),
         lambda df: df.mapInPandas(changed_frames, df.schema),
         lambda df: df.mapInArrow(changed, df.schema).where("id > 1"),
-        # This function changes no column, but Spark's plan does not contain this fact.
+        # This function changes no column, but Spark's plan does not contain this information.
         lambda df: enrich(df, same, output="earlier string"),
     ],
 )

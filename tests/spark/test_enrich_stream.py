@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
 SECONDS = 240
-#: Step without an answer, so that only the caller can end the call.
+#: Step that never answers, so that only the caller can end the call.
 HELD = {"held": True}
 WITHOUT_END = Limits(max_in_flight=2, timeout=None, total_timeout=None)
 
@@ -254,7 +254,7 @@ def test_a_replay_makes_only_missing_calls(
 def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stored answers of another definition cause one message with their number. Two enrichments cause no message."""
+    """Stored answers with another definition cause one message with their number. Two enrichments cause no message."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("13", forever={"status": 500})])
@@ -330,8 +330,8 @@ def test_threads_of_foreach_batch_without_a_batch_are_rejected(
 ) -> None:
     """An enrichment in a thread of foreachBatch needs the batch from Spark's properties or from Replay.
 
-    A thread that inherits Spark's properties has the batch. A plain thread is rejected, except with an explicit
-    Replay, or for work that is unrelated to the stream.
+    A thread that inherits Spark's properties has the batch. An enrichment in a plain thread is rejected, except with an
+    explicit Replay, or for work that is unrelated to the stream.
     """
     port = service.port
     ways: dict[str, Callable[[Callable[[], None]], Any]] = {
@@ -381,7 +381,7 @@ def test_threads_of_foreach_batch_without_a_batch_are_rejected(
 def test_a_stopped_query_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A stopped query notifies its workers, which cancel calls in flight. No calls or commits follow."""
+    """When a query stops, its workers are notified and cancel calls in flight. No calls or commits follow."""
     service.script(rules=[rule(".*", forever=HELD)])
     process = writing(tmp_path / "sink", service, limits=WITHOUT_END)
     spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(2)
@@ -438,7 +438,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
 def test_a_stream_without_foreach_batch_is_enriched_lazily(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Without foreachBatch, a stream is enriched lazily. The idempotency keys differ between checkpoints."""
+    """Without foreachBatch, a stream is enriched lazily. Different checkpoints use different idempotency keys."""
     df = spark.readStream.schema("id long").json(str(source))
     enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port))
 
@@ -464,7 +464,7 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
 def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Only rows of the micro-batch during the outage are null. In the next batch, the same worker makes calls again."""
+    """Only rows of the micro-batch during the outage are null. The same worker makes calls for the next batch."""
     add_file(source, 2)
     service.script(rules=[rule("[0-9]", forever={"status": 500})])
     enriched = enrich(

@@ -1,4 +1,4 @@
-"""Tests without worker reuse, where each task has a new process that closes its resource before it ends."""
+"""Tests without worker reuse: each task runs in a new process, which closes its resource before it exits."""
 
 from __future__ import annotations
 

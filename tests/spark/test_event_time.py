@@ -79,7 +79,7 @@ def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
 
 
 def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) -> None:
-    """With the policy max, the watermark advances without the idle source, whose later rows are dropped."""
+    """With the policy max, the watermark advances without the idle source. Later rows of this source are dropped."""
     assert edges(run, "max", "query") == []
     idle, active = edges(run, "max", "source", 1)
     assert (idle["severity"], idle["attributes"].get("spark.watermark.held_back_by")) == ("INFO", None)
@@ -163,6 +163,5 @@ def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
         ("INFO", False),
     ]
     (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
-    # The program catches the error and succeeds. The failure has the role survived if the end is within the settle
-    # time.
+    # The program catches the error and succeeds. If it exits within the settle time, the failure has the role survived.
     assert (job["severity"], job["attributes"]["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))

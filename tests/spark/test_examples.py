@@ -28,7 +28,7 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
     assert "INFO BatchCommitEvent: notebook: query 'clicks' committed batch 0" in output
     assert "FAILED: ZeroDivisionError: " in output
     assert "INFO OrdersImported: 12 orders were imported" in output
-    # The event of the application's end names the last job, which failed.
+    # The event about the application's end names the last job, which failed.
     last = (
         r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it( \(job \d+ failed\))?>"
     )
@@ -36,7 +36,7 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
 
 
 def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
-    """A failed query stops its sibling, and the log has the reason."""
+    """A failed query stops its sibling, and the log contains the reason."""
     done = python(lab, EXAMPLES / "stop_sibling.py")
     assert done.output.endswith("orders is active: False\n")
     assert "WARN  SiblingStopped: stopping orders, because payments failed" in done.log
@@ -50,7 +50,7 @@ def test_the_example_tests_pass(lab: Lab) -> None:
 
 
 def test_a_job_in_plain_sql(lab: Lab) -> None:
-    """A job in plain SQL reports its events with two lines of configuration and without a program."""
+    """With two lines of configuration, a job in plain SQL, without a program, emits its events."""
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
     done = lab.run("", "-f", str(EXAMPLES / "sql_job" / "report.sql"), program=("spark-sql",), defaults=defaults)
     assert done.process.returncode != 0

@@ -27,7 +27,7 @@ GOOD_JOBS = 10
 
 
 def spooled(folder: Path) -> dict[str, str]:
-    """Return settings with a spool in ``folder`` and a destination that fails while ``folder/away`` exists."""
+    """Return settings with a spool in ``folder``, and a destination that fails while ``folder/away`` exists."""
     return {
         **two_lines(),
         "events.dispatcher.type": "async-queued",
@@ -235,7 +235,7 @@ def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> Non
 
 @pytest.mark.parametrize("how", ENDINGS)
 def test_all_events_are_delivered_for_every_ending(ended: dict[str, Future[Run]], how: str) -> None:
-    """However the application ends, all events are delivered in order, the spool is empty, and no sidecar remains."""
+    """However the application ends, events are delivered in order, and no spooled event and no sidecar remains."""
     run = ended[how].result()
     events = run.events()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)
 
 
 class Services(http.server.BaseHTTPRequestHandler):
-    """User service and language model of the guides. User 3 is unknown, and one answer is not JSON."""
+    """User service and language model that the guides call. User 3 is unknown, and one answer is not JSON."""
 
     protocol_version = "HTTP/1.1"
     prompts: list[str] = []  # noqa: RUF012 (the server makes a handler for each request)
@@ -62,7 +62,7 @@ def services() -> Iterator[str]:
 
 
 def process_of(guide: str, folder: Path) -> Any:
-    """Run a guide's code and return its function ``process``, which writes below the folder."""
+    """Run a guide's code and return the function ``process`` that it defines, which writes below the folder."""
     page = (ROOT / "docs/guides" / f"{guide}.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     code = re.sub(r'(parquet\(|store=)"(\w+)"', rf'\1"{folder}/\2"', code)

@@ -43,7 +43,7 @@ def alarms(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def members(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """Return the entity, severity and role of all events that belong to an incident."""
+    """Return the entity, severity and role of each event that belongs to an incident."""
     about = [(event["severity"], event["attributes"]) for event in events]
     return [(a["spark.entity"], severity, a["incident.role"]) for severity, a in about if "incident.id" in a]
 

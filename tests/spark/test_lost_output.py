@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.ma
 SETTINGS = {
     "spark.master": "local-cluster[2,1,1024]",
     "spark.executor.memory": "1g",
-    # Start both executors before the first task, so that each executor has some of the shuffle output.
+    # Start both executors before the first task, so that each executor stores a part of the shuffle output.
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
     "spark.cores.max": "2",
@@ -46,7 +46,7 @@ def edges(run: Run) -> list[dict[str, Any]]:
 def run(lab: Lab) -> Run:
     """Return the finished job.
 
-    During the job, the test killed the executor of a finished task of the first stage.
+    While the job ran, the test killed the executor of a finished task of the first stage.
     """
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
@@ -74,7 +74,7 @@ def log(run: Run) -> Path:
 
 
 def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
-    """The status change has the time of the loss, although Spark's event contains the earlier end of the task."""
+    """The status change has the timestamp of the loss, although Spark's event contains the earlier end of the task."""
     reported = edges(run)
     assert [edge["attributes"]["spark.status.new"] for edge in reported] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -92,7 +92,7 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
 
 
 def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
-    """A replay has the same status changes with the same times and ids; only `sequence` may differ.
+    """A replay yields the same status changes with the same timestamps and ids; only `sequence` may differ.
 
     Two threads of Spark report the loss of the executor and the loss of its output. Therefore the listener and the
     event log may receive these two events in different orders.

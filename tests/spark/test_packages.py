@@ -34,7 +34,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
     maven.write_repository(lab.folder / "repository", documented=False)
     package = f"{maven.GROUP}:{maven.ARTIFACT}:{spark_events.__version__}"
     stable = install(lab.folder / "stable")
-    # This Python does not have the package, as after `pip uninstall`.
+    # This Python lacks the package, as after `pip uninstall`.
     alone = {**two_lines(stable), "spark.events.python": "/usr/bin/env"}
     settings = {
         "packages": {

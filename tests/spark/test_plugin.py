@@ -112,7 +112,7 @@ def assert_reported_once(run: Run) -> None:
 
 
 def metrics_of(run: Run) -> dict[str, float]:
-    """Return the gauges of spark-events in the Prometheus text, by the ends of their names."""
+    """Return spark-events' gauges in the Prometheus output, by the last part of their names."""
     found = re.findall(r"_driver_plugin_io_sparkevents_EventsPlugin_(\w+)_Value\S* (\S+)", run.truth())
     return {name: float(value) for name, value in found}
 
@@ -161,7 +161,7 @@ def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
     run = prometheus.result()
     assert run.process.returncode == 0, run.tail()
     metrics = metrics_of(run)
-    assert metrics["events_droppedCount"] == 1  # These gauges belong to the reporter.
+    assert metrics["events_droppedCount"] == 1  # dropped by the reporter
     assert 0 <= metrics["events_dispatcher_queue_currentUsage"] <= 1
     assert metrics["events_dispatcher_queue_size"] == 2048
     assert metrics["events_sidecar_restarts"] == 0

@@ -72,7 +72,7 @@ GOOD = {"stop": hooked("stop", PYTHON), "caught": hooked("caught-stop", PYTHON)}
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
-    """Run the endings of the selected tests, two at a time."""
+    """Run the programs of the selected tests, two at a time."""
     starts = {name: failing.start for name, failing in {**WITHOUT_HOOKS, **WITH_HOOKS}.items()}
     every = {**starts, **GOOD, "out-of-memory": alone("out-of-memory", SUBMIT)}
     tests = " ".join(item.name for item in request.session.items if item.path == request.path)
@@ -113,7 +113,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 
 @pytest.mark.parametrize("how", WITHOUT_HOOKS)
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """Without exit hooks, the outcome of a failed program is from spark-submit, and its exit code from the kernel."""
+    """Without exit hooks, spark-submit provides a failed program's outcome, and the kernel provides its exit code."""
     if how.startswith("plain") and not EXIT_STATUS_IS_READABLE:
         pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
     check(runs[how].result(), WITHOUT_HOOKS[how], EXIT_STATUS_IS_READABLE)

@@ -182,7 +182,7 @@ def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
 
 
 def test_a_failover_of_postgresql_does_not_fail_the_batch(spark: SparkSession) -> None:
-    """If the server is down for longer than the circuit breaker's default, every row still has its answer."""
+    """If the server is down for longer than the circuit breaker's default, every row still receives its answer."""
     server = PostgreSQL()
     outages: list[float] = []
 
@@ -237,7 +237,7 @@ def test_unprocessed_keys_are_read_again(spark: SparkSession, service: Service) 
 
 
 def test_a_blocking_client_runs_in_threads(spark: SparkSession, service: Service) -> None:
-    """Equal customers cause one call, and a failed call is reported in its row."""
+    """Rows with equal customers cause one call, and a failed call is reported in its row."""
     rows = [(n, f"c{n % 5}") for n in range(50)]
     customers = spark.createDataFrame(rows, "id int, customer string").coalesce(1)
     found = recipe("legacy_service").enriched(customers, service.url).collect()

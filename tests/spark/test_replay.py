@@ -52,9 +52,9 @@ SUMMARY = {
     for who in ("driver", "executor")
     for memory in ("heap", "offheap", "python")
 }
-#: Spark's event for the end of a query has no timestamp.
+#: Spark's query termination event has no timestamp.
 TERMINATED = {"observed_ts_millis"}
-#: In the event log, the exception of a job has no frames of the calling thread and no module names.
+#: In the event log, a job's exception contains neither frames of the calling thread nor module names.
 JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
 
 
@@ -163,7 +163,7 @@ def test_replayed_events_equal_live_events(run: Run, replayed: list[dict[str, An
 
 
 def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """In a replay, the end of a query is slightly earlier, and the first line of a job's stack trace is unchanged."""
+    """In a replay, a query's end has a slightly earlier time, and a job's stack trace begins with the same line."""
     for live, again in zip(of_the_run(run), replayed, strict=True):
         if live_only_fields(live) == TERMINATED:
             assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
@@ -180,7 +180,7 @@ def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
 
 
 def test_a_truncated_log_has_the_events_before_the_truncation(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """If a log is truncated within a line or a compressed block, its replay has the events before the truncation."""
+    """If a log is truncated within a line or a compressed block, the replay yields the events before the truncation."""
     files = [path for path in (run.folder / "eventlog").rglob("*local-*") if path.is_file()]
     (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
     cut = run.folder / "cut-off"

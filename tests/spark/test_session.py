@@ -42,7 +42,7 @@ def rounds(lab: Lab) -> Any:
 
 @pytest.mark.any_spark
 def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
-    """If a stream ends while Spark's listener waits for the stream's answer, the listener continues at once."""
+    """If a stream stops while Spark's listener waits for the stream's answer, the listener continues at once."""
     _, took = run(lab, "session_ends.py")
     assert took < 30  # The listener's timeout is one minute.
 
@@ -82,7 +82,7 @@ def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, 
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
     assert not any(on_main for _, on_main in truth["calls"])
-    # Only the event of the job is the alarm; the event of its stage is not.
+    # Only the job's event is an alarm; the stage's event is not.
     assert len(truth["pages"]) == 1
     assert [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
     assert all("ZeroDivisionError" in page for page in truth["pages"])
@@ -116,7 +116,7 @@ def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
-    """The error of a failed wait, after a timeout or after the stream's end, lists the events that arrived."""
+    """If a wait fails, by a timeout or because the stream stopped, the error lists the events that arrived."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
@@ -144,7 +144,7 @@ def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, 
 
 
 def test_a_stream_and_a_sidecar_report_each_event_once(with_stream: tuple[Run, Any]) -> None:
-    """A stream and a sidecar report the same events, each once. The sidecar continues after the stream's end."""
+    """A stream and a sidecar report the same events, each once. After the stream has stopped, the sidecar continues."""
     done, truth = with_stream
     in_file = [(e["name"], e["event_id"]) for e in done.events()]
     assert len(in_file) == len(set(in_file))
@@ -169,7 +169,7 @@ def test_a_failed_start_restores_the_thread_s_properties(with_stream: tuple[Run,
 
 
 def test_scala_and_java_can_add_events(with_stream: tuple[Run, Any]) -> None:
-    """Custom events from Scala and Java have the same attributes and order as custom events from Python."""
+    """Custom events from Scala and Java get the same attributes and order as custom events from Python."""
     done, truth = with_stream
     assert truth["added"] is True
     details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
@@ -257,7 +257,7 @@ def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None
 
 @pytest.mark.any_spark
 def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
-    """A stopped stream raises an error. A new context is a separate application and has its own stream."""
+    """Calls on a stopped stream raise an error. A new context is a separate application with its own stream."""
     assert rounds["stopped"] == rounds["stopped_add"] == "the SparkSession was stopped: start a new one"
     first, second = rounds["applications"]
     assert first != second

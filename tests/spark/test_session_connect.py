@@ -39,7 +39,7 @@ def connected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
 
 
 def test_the_server_reports_all_events(connected: tuple[Run, Any]) -> None:
-    """The server reports its application, the client's queries and a query's failure."""
+    """The server reports its application, the client's queries, and the failure of a query."""
     _, truth = connected
     bodies = [event["body"] for event in truth["server"]]
     assert any(body.startswith("Application ") and body.endswith(" started") for body in bodies)

@@ -68,9 +68,9 @@ def statuses(run: Run, entity: str) -> list[str]:
 
 
 def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Run]]) -> None:
-    """SQL that fails in the driver has one event: a missing table, an existing path or a broadcast timeout.
+    """SQL that fails in the driver causes one event: for a missing table, an existing path or a broadcast timeout.
 
-    SQL that fails because of its job has only the event of the job's failure.
+    SQL that fails because of its job causes only the event about the job's failure.
     """
     run = runs["driver"].result()
     assert len(run.truth()) == 4
@@ -105,7 +105,7 @@ def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[R
 
 
 def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
-    """Jobs that end by cancelAllJobs, or by the end of the application, are CANCELLED."""
+    """Jobs that are cancelled by cancelAllJobs, or by the application's end, are CANCELLED."""
     run = runs["cancelled"].result()
     assert statuses(run, "job") == ["RUNNING", "CANCELLED", "RUNNING", "CANCELLED"]
     assert failures(run, "sql") == []

@@ -1,4 +1,4 @@
-"""Tests of application ends on a real standalone cluster, in both deploy modes and after the death of a worker."""
+"""Tests of how applications end on a real standalone cluster: in both deploy modes, and if the worker is killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cluster:
 
     @property
     def master(self) -> str:
-        """Return the address for ``--master``."""
+        """Return the URL for ``--master``."""
         return f"spark://127.0.0.1:{self.port}"
 
     def worker(self) -> subprocess.Popen[bytes]:
@@ -101,7 +101,7 @@ def worker(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _end(folder: Path) -> dict[str, Any]:
-    """Wait for the application's end and return its attributes."""
+    """Wait for the event about the application's end, and return the event's attributes."""
     wait_for("the driver", (folder / "ready").exists)
     path = folder / "events.jsonl"
 

@@ -17,7 +17,7 @@ from spark_events.bridge.event_log.reader import EventLogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
-#: Fields of live records only: the driver's time of receipt, and the memory from executors' heartbeats.
+#: Fields that only live records contain: the time of receipt, and the memory from executors' heartbeats.
 ONLY_LIVE = ("seq", "at", *(name for name in r.ApplicationTotals.__struct_fields__ if name.startswith("peak_")))
 Both = tuple[list[Any], list[Any]]
 
@@ -49,7 +49,7 @@ def both(lab: Lab) -> Both:
 
 
 def of(kind: type, of_all: list[Any]) -> list[dict[str, Any]]:
-    """Return the records of a kind, without the fields that only a live run has."""
+    """Return the records of a kind, without the fields that only live records contain."""
     found = [msgspec.to_builtins(record) for record in of_all if type(record) is kind]
     return [{name: value for name, value in one.items() if name not in ONLY_LIVE} for one in found]
 

@@ -1,4 +1,4 @@
-"""Tests of program ends in YARN's cluster mode, with drivers in the ApplicationMaster of a one-node cluster."""
+"""Tests of how programs end in YARN's cluster mode, with drivers in the ApplicationMaster of a one-node cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JARS = ROOT / ".tools" / "yarn" / "jars"
 _SOURCES = Path(__file__).parent / "yarn"
 _DEADLINE_SECONDS = 600
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: JDK packages that Hadoop's YARN client needs. In this test, the client runs in the cluster's process.
+#: JDK packages that Hadoop's YARN client needs to access. In this test, the client runs in the cluster's process.
 _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
 
 
@@ -71,7 +71,7 @@ def _compile(java: Path, classes: Path, path: str) -> Path:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Return the settings of small drivers without executors, which would not affect the ends."""
+    """Return settings of small drivers without executors, which would have no effect on the outcome."""
     dynamic = "spark.dynamicAllocation"
     return {
         **two_lines(),

@@ -15,7 +15,7 @@ _ALL = sorted(path.stem for path in Path(__file__).parents[2].glob("benchmarks/[
 
 @pytest.mark.parametrize("name", _ALL)
 def test_every_benchmark_can_be_imported(name: str) -> None:
-    """Every benchmark can be imported, so that renaming a function it uses fails a test."""
+    """Every benchmark can be imported. A renamed function that a benchmark uses would fail this test."""
     assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
 

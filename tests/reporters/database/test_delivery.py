@@ -52,7 +52,7 @@ def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
 
 
 def test_a_redelivered_event_is_one_row(database: Database) -> None:
-    """An event that is delivered again, even by another driver, stays one row, which the event id identifies."""
+    """Events are identified by their id: if an event is delivered again, even by another driver, no row is added."""
     events = [event(n) for n in range(5)]
     for _ in range(2):
         with Running("database", database.settings) as running:
@@ -105,7 +105,7 @@ def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_constraint_rejects_only_the_violating_events(database: Database, isolation: str) -> None:
-    """Events that violate a constraint of the table count as rejected. All other events are stored."""
+    """Events that violate a constraint of the table are counted as rejected. All other events are stored."""
     with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
         running.deliver([event(0)])
         if isinstance(database, OfPostgreSQL):

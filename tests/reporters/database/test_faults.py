@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``database``: errors are clear, and no retryable event is lost."""
+"""Tests of failures in the ``database`` reporter: errors are clear, and no retryable event is lost."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql:
 def test_a_frozen_server_loses_a_thread_but_no_event(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a server freezes without an answer, a new thread later delivers the events without duplicate rows."""
+    """If a server freezes and does not answer, a new thread later delivers the events without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         in_postgresql.server.freeze()
@@ -179,7 +179,7 @@ def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplo
 def test_events_wait_while_the_database_is_read_only(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the database is read-only, such as a standby server, the error is logged, and events wait."""
+    """If the database is read-only, such as a standby server, the error is logged, and events are held."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         name = in_postgresql.name
@@ -196,7 +196,7 @@ def test_events_wait_while_the_database_is_read_only(
 
 
 def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the SQLite file is read-only, events wait, and the log contains SQLite's message and the path."""
+    """If the SQLite file is read-only, events are held, and the log contains SQLite's message and the path."""
     path = tmp_path / "events.db"
     with Running("database", {"url": f"sqlite:///{path}"}) as running:
         running.deliver([event(0)])
@@ -290,7 +290,7 @@ def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_does_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """If the server is unreachable, the reporter stops by its deadline, and the log contains the address."""
+    """If the server is unreachable, the reporter stops by its deadline, and the log contains the server's address."""
     port = free_port()
     running = Running("database", {"url": f"postgresql://ada@127.0.0.1:{port}/events", **IMPATIENT})
     running.put([event(1)])

@@ -32,7 +32,7 @@ def _plain(value: object) -> object:
 
 
 def test_a_report_equals_the_views(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
-    """A report on a database counts all events, and has the same runs and failures as the database's views."""
+    """A report on a database includes all events, and contains the same runs and failures as the database's views."""
     password = database.settings.get("password")
     url = database.settings["url"]
     config = DatabaseConfig(database_url.parse(url), None if password is None else Secret(password))

@@ -44,7 +44,7 @@ def attributes_of(database: Database, name: str, more: str = "") -> dict[str, An
 
 
 def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
-    """An upgrade renames attributes to their names of version 2, and the views include old and new events.
+    """An upgrade renames attributes to their version 2 names, and the views include old and new events.
 
     A second start changes nothing.
     """
@@ -71,7 +71,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
 
 
 def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database) -> None:
-    """An upgrade of version 2 replaces a view without the class of failures, and keeps the events."""
+    """An upgrade of version 2 replaces the view that lacks the failure class, and keeps the events."""
     about: dict[str, Any] = {"failure.fingerprint": "f", "failure.class": "DISK_FULL"}
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event_at("JobFailureEvent", 100, app_name="shop", **about)])

@@ -1,4 +1,4 @@
-"""Tests of the views of the reporter ``database``: uptime, failures, incidents and violated limits."""
+"""Tests of the views that the ``database`` reporter creates: uptime, failures, incidents and violated limits."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_overlapping_runs_count_once(database: Database) -> None:
 
 
 def test_a_replay_into_a_live_database_adds_no_second_end(database: Database) -> None:
-    """Live events and replays have the same id for the end of a run. The database keeps the first row."""
+    """The end of a run has the same event id live and in a replay. The database keeps the first row."""
     live = Translator()
     records = [application_start(), application_end(exit_code=3)]
     failed = [event for record in records for event in live.translate(decoded(record))]
@@ -137,7 +137,7 @@ def test_a_replay_into_a_live_database_adds_no_second_end(database: Database) ->
 
 
 def test_a_query_ends_with_its_application(database: Database) -> None:
-    """If a driver is killed, its queries have no end event. They count as up until the loss, and then as down."""
+    """If a driver is killed, its queries have no end event. They are up until the loss, and down afterwards."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "LOST")),
@@ -166,7 +166,7 @@ def test_uptime_and_downtime_last_until_now(database: Database) -> None:
 
 
 def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
-    """A run without an end event counts as up until the last event of its application, and then as down."""
+    """A run without an end event is up until the last event of its application, and down afterwards."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING")),
@@ -227,7 +227,7 @@ def failure(
 
 
 def test_failures_are_grouped_by_cause(database: Database) -> None:
-    """Failures with one fingerprint are one row with the values of the latest failure. Consequences are not alarms."""
+    """Failures with one fingerprint share a row with the values of the latest failure. Consequences are not alarms."""
     consequence: dict[str, Any] = {"failure.fingerprint": "Value", "incident.role": "consequence"}
     written(
         database,
@@ -291,7 +291,7 @@ def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> Non
 
 
 def test_an_event_is_compared_with_the_limits_of_its_driver(database: Database) -> None:
-    """Each event is compared with the limits of its driver. For several batches, their mean is compared."""
+    """Each event is compared with the limits of its driver. An event for several batches is compared by their mean."""
     commits = [(1, 59_000, 30_000, True), (2, 59_000, 600_000, False), (3, 90_000, 30_000, True)]
     written(
         database,

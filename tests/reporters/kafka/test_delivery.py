@@ -1,4 +1,4 @@
-"""Tests of the messages that the reporter ``kafka`` writes to a topic of a real broker."""
+"""Tests of the messages that the ``kafka`` reporter writes to a topic on a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``kafka``: errors are clear, order is kept, and no retryable event is lost."""
+"""Tests of failures in the ``kafka`` reporter: errors are clear, order is kept, and no retryable event is lost."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
 
 
 def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    """If the topic is missing, the log contains the topic, and events wait until the topic is created."""
+    """If the topic is missing, the log contains its name, and events are held until the topic is created."""
     settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}
     with Running("kafka", settings) as running:
         running.put([event(n) for n in range(5)])
@@ -90,7 +90,7 @@ def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.Log
 
 
 def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """While the permission for the topic is revoked, events wait. Later, all events are delivered in order."""
+    """While the permission for the topic is revoked, events are held. Later, all events are delivered in order."""
     kafka.allow_eve(topic.name)
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": PASSWORD}
     with Running("kafka", {**settings, "batch.size": "5"}) as running:
@@ -108,7 +108,7 @@ def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog
 def test_a_wrong_password_is_reported_but_not_logged(
     kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a wrong password, the attempt fails before its timeout, events wait, and the log contains no password."""
+    """With a wrong password, the attempt fails before its timeout, events are held, and the password is not logged."""
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": "wr0ng"}
     with Running("kafka", {**settings, "timeout": "1min"}) as running:
         running.put([event(1)])

@@ -69,7 +69,7 @@ def types(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
     [("STOPPED", "COMPLETE"), ("PROGRAM_FAILED", "FAIL"), ("SIGTERM", "ABORT"), ("GATEWAY_CLOSED", "ABORT")],
 )
 def test_an_application_is_a_run(end: str, last: str) -> None:
-    """An application is one run. It ends with COMPLETE only after a known success, and with FAIL after a failure."""
+    """An application is one run, which ends with COMPLETE only after a known success, and with FAIL after a failure."""
     found = sent(translated(application_start(), application_end(end)))
     assert types(found) == [("shop", "START"), ("shop", last)]
     assert len({one["run"]["runId"] for one in found}) == 1
@@ -95,7 +95,7 @@ def test_queries_that_spark_ends_with_the_application_have_an_end(end: str, stat
 
 
 def test_commits_are_throttled() -> None:
-    """In each interval, only one commit of a query is sent as RUNNING."""
+    """Per interval, only one commit of a query is sent as RUNNING."""
     commits = [query_progress(batch, run=RUN, timestamp=f"2026-11-21T12:14:{batch + 31}.000Z") for batch in range(29)]
     events = [
         event

@@ -73,7 +73,7 @@ def test_every_field_arrives(collector: Collector, protocol: str, compression: s
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_any_text_arrives_unchanged(collector: Collector, protocol: str) -> None:
-    """Any text, even NUL and supplementary characters, is unchanged; only lone surrogates become "?"."""
+    """Any string, even with NUL and supplementary characters, is unchanged; only lone surrogates become "?"."""
     texts = {"lines": "a\r\nb\u2028c", "quotes": "\"'\\`", "nul": "a\x00b", "emoji": "😀 zoë", "empty": ""}
     whole = event(1, **texts)
     fields = {name: getattr(whole, name) for name in Event.__struct_fields__}
@@ -113,7 +113,7 @@ def test_events_of_different_scopes_arrive_in_order(collector: Collector, protoc
 def test_the_standard_variables_set_the_endpoint(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, protocol: str, variables: dict[str, str]
 ) -> None:
-    """The OTEL_* environment variables set the endpoint if no setting does."""
+    """If no setting defines the endpoint, the OTEL_* environment variables define it."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(grpc=collector.grpc_port, http=collector.http_port))
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by the environment")

@@ -176,7 +176,7 @@ def test_two_reporters_are_independent(tmp_path: Path) -> None:
 def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
     tmp_path: Path, protocol: str, witness: Witness
 ) -> None:
-    """If the server does not support TLS, the sidecar ends in time. Libraries write nothing to standard error."""
+    """If the server does not support TLS, the sidecar exits in time. Libraries write nothing to standard error."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
         threading.Thread(target=hang_up, args=(hole,), daemon=True).start()

@@ -69,7 +69,7 @@ def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: st
 def test_a_certificate_that_does_not_match_is_logged(
     certificates: Certificates, guarded: Collector, protocol: str, host: str, trusts: bool, message: str
 ) -> None:
-    """If a certificate does not match, the error is transient and contains the reason, so the events wait."""
+    """If a certificate does not match, the error is transient and contains the reason, so the events are held."""
     endpoint = guarded.endpoint(protocol, "https").replace("127.0.0.1", host)
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
     assert isinstance(refusal, UnavailableError)

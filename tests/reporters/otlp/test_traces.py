@@ -67,7 +67,7 @@ def exported(events: list[Event], **settings: str) -> dict[str, Span]:
 def test_finished_jobs_and_batches_are_spans() -> None:
     """Finished jobs and batches are spans of one trace. A failed job has the status ERROR.
 
-    Queries and applications have no spans.
+    Queries and applications cause no spans.
     """
     spans = exported(life())
     assert set(spans) == {"job 1", "job 2", "batch 0"}

@@ -1,4 +1,4 @@
-"""Tests of receivers that reject, throttle or fail events of the ``otlp`` reporter."""
+"""Tests of receivers that reject, throttle or fail the requests of the ``otlp`` reporter."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def serving(answer: object) -> tuple[str, Any]:
 
 @pytest.mark.parametrize(("answer", "message"), UNAVAILABLE)
 def test_errors_not_about_the_events_are_retried(answer: object, message: str) -> None:
-    """Errors of outages, credentials, paths and proxies are transient, because the events did not cause them."""
+    """Errors caused by outages, credentials, paths and proxies are transient, because the events did not cause them."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -106,7 +106,7 @@ def test_errors_not_about_the_events_are_retried(answer: object, message: str) -
 
 @pytest.mark.parametrize(("answer", "message"), REFUSED)
 def test_errors_about_the_events_are_permanent(answer: object, message: str) -> None:
-    """Errors about the events are permanent, as the specification requires: a retry would fail again."""
+    """Errors about the events are permanent, as the specification requires, because a retry would fail again."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -193,7 +193,7 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
 
 
 def test_a_partial_success_in_json_is_counted() -> None:
-    """A partial success in JSON counts, because some receivers answer a protobuf request with JSON."""
+    """A partial success in JSON is recognized, because some receivers answer a protobuf request with JSON."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
     expected = pytest.raises(PermanentError, match="2 of 3 events: too old")
@@ -203,7 +203,7 @@ def test_a_partial_success_in_json_is_counted() -> None:
 
 
 def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A success with a message but without rejected events is logged; the specification calls it a warning."""
+    """A success with a message but without rejected events is logged, because the specification calls it a warning."""
     with grpc_receiver(lambda _: partial(0, "please upgrade")) as (_, endpoint):
         send(config(GRPC, endpoint), [event(1)])
     assert [record.getMessage() for record in caplog.records if "please upgrade" in record.getMessage()]
@@ -232,7 +232,7 @@ def test_only_the_event_that_exceeds_the_limit_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_long_text_is_truncated_with_a_mark(tmp_path: Path) -> None:
-    """A long text, such as a huge stack trace, is truncated with a mark, and its event is delivered."""
+    """A long string, such as a huge stack trace, is truncated with a mark, and its event is delivered."""
     with Collector(tmp_path) as collector:
         send(config(GRPC, collector.endpoint(GRPC), attribute_max_length=100), [event(1, text="x" * 5_000)])
         collector.await_bodies(1)
@@ -252,7 +252,7 @@ def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: st
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str) -> None:
-    """Events wait while the credentials are invalid, and are delivered afterwards."""
+    """While the credentials are invalid, events are held; afterwards, they are delivered."""
     token = tmp_path / "token"
     token.write_text("abc")
     with Collector(tmp_path, token=token) as collector:
@@ -312,7 +312,7 @@ def test_headers_that_a_receiver_quotes_are_not_logged(answer: object) -> None:
 
 
 def test_unusable_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network in NO_PROXY and a SOCKS proxy in ALL_PROXY have no effect."""
+    """A network in NO_PROXY, and a SOCKS proxy in ALL_PROXY, have no effect."""
     monkeypatch.setenv("NO_PROXY", "fd00::/8,127.0.0.1")
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     with http_receiver(lambda _: None) as (receiver, endpoint):

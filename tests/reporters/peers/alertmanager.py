@@ -37,7 +37,7 @@ class Alertmanager:
         route = {"receiver": "hook", "group_by": ["..."], "group_wait": "10ms", "group_interval": "50ms"}
         hook = {"url": self._receiver.url, "send_resolved": True}
         config = {"route": route, "receivers": [{"name": "hook", "webhook_configs": [hook]}]}
-        # Alertmanager reads YAML, and every JSON text is valid YAML.
+        # Alertmanager reads YAML, and every JSON document is valid YAML.
         (self._folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         self._server.start()
         eventually(self._is_ready, what="the Alertmanager")

@@ -111,7 +111,7 @@ class Collector:
         if is_short_of_memory:
             config["processors"] = {"memory_limiter": {"check_interval": "10ms", "limit_mib": 1}}
             pipeline["processors"] = ["memory_limiter"]
-        # The Collector reads YAML, and every JSON text is valid YAML.
+        # The Collector reads YAML, and every JSON document is valid YAML.
         self._config.write_text(json.dumps(config))
 
     def __enter__(self) -> Collector:

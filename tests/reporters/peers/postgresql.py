@@ -43,7 +43,7 @@ def _programs(folder: Path) -> Path:
 
 
 class PostgreSQL:
-    """Server with a database ``events`` and the user ``ada`` with a password; :meth:`remove` deletes it.
+    """Server with a database ``events`` and the user ``ada`` with a password; :meth:`remove` deletes the server.
 
     ``stop`` and ``start`` keep data and port. ``freeze`` stops all processes without closing connections.
     """
@@ -131,7 +131,7 @@ class PostgreSQL:
         postmaster = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
         postmaster.send_signal(number)
         for child in postmaster.children():
-            # The process may already have ended, because its connection was closed.
+            # The process may already have exited, because its connection was closed.
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 

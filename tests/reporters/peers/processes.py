@@ -54,7 +54,7 @@ class Server:
 
     @property
     def output(self) -> str:
-        """Return the end of the server's output, for failure messages."""
+        """Return the last part of the server's output, for failure messages."""
         log = self._folder / "log"
         return log.read_text(errors="replace")[-3000:] if log.exists() else ""
 

@@ -31,7 +31,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Answer of the receiver: status, text and headers, no answer (``hang``), or a closed connection (``cut``).
+    """Answer of the receiver: status, body and headers, no answer (``hang``), or a closed connection (``cut``).
 
     With ``more``, Content-Length announces additional bytes. With ``hang`` these bytes never arrive; with ``cut`` the
     receiver closes the connection instead.

@@ -136,7 +136,7 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
         assert titles == [f"ERROR: {one}" for one in expected]
     assert [alert["annotations"]["summary"] for alert in alertmanager.active(name)] == expected
     eventually(lambda: alertmanager.notifications(name) == [("firing", one) for one in expected])
-    # The next run is another process, which knows the failure only from the files on disk.
+    # The next run is another process, which learns about the failure only from the files on disk.
     works = [query_started("r9", name="book-payments"), query_progress(1, "r9", name="book-payments")]
     with AllAlertReporters(receivers, alertmanager, tmp_path) as run:
         good = [*(works if STREAMING[0] in records else []), application_end()]
@@ -246,7 +246,7 @@ def test_pagerduty_receives_cause_line_and_links(tmp_path: Path) -> None:
 
 
 def test_alertmanager_receives_labels_annotations_and_an_end(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """Alertmanager receives equal labels for an alert and its recovery. An alert without a recovery has no end time."""
+    """Alertmanager receives equal labels for an alert and the recovery. An alert without a recovery has no end time."""
     url = {"incident.runbook_url": "https://wiki/shop", "spark.ui.url": "http://h:4040"}
     (made,), (own,) = sent("alertmanager", alarm(1, Severity.ERROR, **url), event(2, Severity.ERROR), folder=tmp_path)
     assert made["labels"] == {
@@ -287,7 +287,7 @@ def test_the_cooldown_continues_after_a_restart(tmp_path: Path) -> None:
             with Running("webhook", keys) as running:
                 running.deliver([alarm(at * minute)])
             assert len(receiver.bodies()) == expected
-    # The reporter deletes an alert after a week without a recovery.
+    # After a week without a recovery, the reporter deletes an alert.
     assert [body["attachments"][0]["text"] for body in receiver.bodies()] == ["", "*Failures:* 4 in 12 min", ""]
 
 
@@ -319,7 +319,7 @@ def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["slack", "teams", "pagerduty", "alertmanager"])
 def test_every_character_of_an_alert_arrives(format: str, tmp_path: Path) -> None:
-    """Alerts keep every character of the event, but the text of an event cannot mention people or create links."""
+    """Alerts keep every character of the event, but strings in an event cannot mention people or create links."""
     text = {"failure.root_cause": f"[x](http://evil) {AWKWARD}", "incident.role": "alarm", "incident.key": "a\ud800/b"}
     routing = {"routing-key": "R"} if format == "pagerduty" else {}
     odd = msgspec.structs.replace(awkward_event(text), severity=Severity.ERROR)

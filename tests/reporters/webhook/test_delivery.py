@@ -1,4 +1,4 @@
-"""Tests of the requests that the reporter ``webhook`` sends to a real receiver."""
+"""Tests of the requests that the ``webhook`` reporter sends to a real receiver."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_cloudevents_are_sent_structured_or_batched() -> None:
 
 
 def test_placeholders_of_a_custom_template_are_replaced(tmp_path: Path) -> None:
-    """A string of one placeholder keeps the type of the value. A missing value is null, or empty within a text."""
+    """A string of one placeholder keeps the type of the value. A missing value is null, or empty within a string."""
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps(

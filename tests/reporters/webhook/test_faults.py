@@ -1,4 +1,4 @@
-"""Tests of failures of the reporter ``webhook``: errors are clear, and no retryable event is lost."""
+"""Tests of failures in the ``webhook`` reporter: errors are clear, and no retryable event is lost."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> None:
-    """Events with the answer 401 or 403 are retried until the token is valid again."""
+    """After a 401 or 403, events are retried until the token is valid again."""
     allowed = True
 
     def decide(_: Request) -> Answer:
@@ -262,7 +262,7 @@ def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_user_s_header_overrides_the_default() -> None:
-    """A user's header overrides the default header of the same name, in upper or lower case."""
+    """A user's header, in upper or lower case, overrides the default header of the same name."""
     with Receiver() as receiver:
         headers = "content-type: application/x-ndjson; user-AGENT: mine"
         with Running("webhook", {"url": receiver.url, "headers": headers, **IMPATIENT}) as running:
@@ -297,7 +297,7 @@ def test_tls_with_a_private_authority(tmp_path: Path) -> None:
 
 
 def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
-    """The reporter sends its client certificate. If the required certificate is missing, events wait."""
+    """The reporter sends its client certificate. If the required certificate is missing, events are held."""
     authority, context = serving("localhost")
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)

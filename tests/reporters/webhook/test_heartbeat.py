@@ -1,4 +1,4 @@
-"""Tests of the reporter ``heartbeat`` with a real receiver."""
+"""Tests of the ``heartbeat`` reporter with a real receiver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MINUTE = 60_000
 
 
 def life(*ends: dict[str, Any], beats: int = 1) -> list[Event]:
-    """Return the events of an application: start, a query, heartbeats and end."""
+    """Return the events of an application: start, a query, heartbeats and end of the application."""
     translator = Translator(TranslateConfig(heartbeat_interval=60.0))
     events = [one for record in (application_start(), query_started()) for one in translator.translate(decoded(record))]
     for beat in range(beats):
@@ -45,7 +45,7 @@ def pinged(events: list[Event], **settings: str) -> list[Request]:
     ids=lambda value: value if isinstance(value, str) else value["ending"],
 )
 def test_the_urls_of_healthchecks(end: dict[str, Any], suffix: str) -> None:
-    """Healthchecks receives pings for start, heartbeats and end with one run id. Other events cause no ping."""
+    """Healthchecks receives pings with one run id for start, heartbeats and end. Other events cause no ping."""
     pings = pinged(life(end))
     assert [ping.path.partition("?")[0] for ping in pings] == ["/hook/start", "/hook", suffix]
     (query,) = {ping.path.partition("?")[2] for ping in pings}

@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 def pipes(folder: str) -> int:
     count = 0
     for name in os.listdir(folder):
-        with contextlib.suppress(OSError):  # another thread closed this descriptor meanwhile
+        with contextlib.suppress(OSError):  # another thread closed this descriptor
             count += os.readlink(os.path.join(folder, name)).startswith("pipe:")
     return count
 

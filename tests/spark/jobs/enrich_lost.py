@@ -1,6 +1,6 @@
 """Batch with a rate limit that starts after the loss of one of two executors.
 
-The batch starts before the replacement of this executor registers.
+The batch starts before the executor that replaces the lost executor registers.
 
 Arguments: the folder, the service's port, and optionally `standalone`: a cluster without an executor limit.
 """

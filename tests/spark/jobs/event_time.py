@@ -18,7 +18,7 @@ EVENTS = os.path.join(FOLDER, "events.jsonl")
 
 
 def seen(**wanted: Any) -> bool:
-    """Return whether an event with these attributes has been reported."""
+    """Return whether the run has reported an event with these attributes."""
     with open(EVENTS) as lines:
         events = [json.loads(line) for line in lines if line.endswith("\n")]
     wanted = {key.replace("_", "."): value for key, value in wanted.items()}

@@ -1,4 +1,4 @@
-"""Program with one failure of a selected kind, which the program catches or does not catch."""
+"""Program that causes one failure of a selected kind, and catches the failure or not."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Shuffle whose last task blocks while the test kills the executor of a finished task."""
+"""Shuffle whose last task blocks while the test kills the executor on which another task has finished."""
 
 import os
 import time

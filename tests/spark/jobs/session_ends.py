@@ -1,4 +1,4 @@
-"""End a stream while Spark's listener waits for the stream's answer to an event."""
+"""Stop a stream while Spark's listener waits for the stream's answer to an event."""
 
 import json
 import time

@@ -79,7 +79,7 @@ truth["added"] = built.add()
 received = events.wait_for("FromTheJvm", timeout=120)
 truth["from_the_jvm"] = [received.body, received.severity.value, {key: received.attributes[key] for key in details}]
 events.stop()
-# The sidecar must continue after the end of the stream.
+# After the stream has stopped, the sidecar must continue.
 spark_events.add_event(EventBuilder("shop.orders", "AfterTheStream"))
 truth["history"] = [(e.name, e.event_id) for e in events.history if e.name != "DispatcherReportEvent"]
 truth["mistakes"] = mistakes

@@ -85,7 +85,7 @@ if how == "cancelled":
         errors.append(type(error).__name__)
     canceller.join()
     write_down(errors)
-    # A job still runs when its application ends.
+    # One job is still running when the application ends.
     threading.Thread(target=spark.range(1).select(slow("id")).collect, daemon=True).start()
     wait_for_a_task()
     spark.stop()

@@ -17,7 +17,7 @@ text = ""
 
 
 def all_metrics_are_published() -> bool:
-    """Return whether both sinks contain the metrics of the second reporter, which are published last."""
+    """Return whether both sinks contain the second reporter's metrics, which are published last."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
     delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
     return delivered and any("on-call.oldest" in name for name in files)

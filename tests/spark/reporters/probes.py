@@ -50,7 +50,7 @@ class FileWithSigns(FileReporter):
 
 
 class GatedFile(FileWithSigns):
-    """Reporter that blocks at the end of the application.
+    """Reporter that blocks at the event about the application's end.
 
     The reporter creates the file ``held``, and waits for the file ``go``.
     """

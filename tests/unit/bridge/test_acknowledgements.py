@@ -40,7 +40,7 @@ def recording() -> Iterator[RecordingPipe]:
 
 
 def test_an_acknowledgement_carries_the_number_after_its_record(recording: RecordingPipe) -> None:
-    """An acknowledgement contains the next event number after its record, with which the next sidecar continues."""
+    """An acknowledgement contains the event number after its record, with which the next sidecar continues."""
     acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)

@@ -1,4 +1,4 @@
-"""Tests of a Spark Connect client, and of the workarounds for defects of PySpark."""
+"""Tests of a Spark Connect client, and of the workarounds for PySpark defects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
     handler.join(20)
     assert not handler.is_alive()
     assert kinds(bridge) == ["hello", "restored", "query_idle", "goodbye"]
-    # The lock is free, so the session can start another stream.
+    # The lock has been released, so the session can start another stream.
     assert session.streams._sqlb._lock.acquire(timeout=20)
 
 
@@ -77,7 +77,7 @@ def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
 
 
 def test_goodbye_is_sent_if_no_thread_can_be_started(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no thread can be started, as at interpreter shutdown, the records so far and the goodbye are still sent."""
+    """If no thread can be started, as at interpreter shutdown, the previous records and the goodbye are still sent."""
 
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

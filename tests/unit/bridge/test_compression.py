@@ -19,7 +19,7 @@ from spark_events.errors import MissingExtraError
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Text with different lines, so that its blocks differ. It is longer than several pieces of a read.
+#: Text with different lines, so that its blocks differ. The text is longer than several chunks of a read.
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
@@ -92,7 +92,7 @@ def test_the_first_bytes_identify_the_codec(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
-    """Each piece of the text is small, so memory use does not depend on the file's size or compression ratio."""
+    """Each chunk of the text is small, so memory use does not depend on the file's size or compression ratio."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](b"\n" * 20_000_000))
     assert sum(map(len, unpacked.pieces)) == 20_000_000
     assert max(map(len, unpacked.pieces)) <= 1 << 18
@@ -159,7 +159,7 @@ def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
-    """A damaged block of snappy is skipped, and other blocks are read, because each block starts with its length."""
+    """A damaged snappy block is skipped, and other blocks are read, because each block starts with its length."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
     # The length of the data, in four bytes, precedes each block. The data begins with the length of the text.
     second = whole.index(b"b") - 3
@@ -170,7 +170,7 @@ def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
 
 
 def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
-    """The codec lzf is reported as unsupported. It is the only codec of Spark that is not supported."""
+    """The codec lzf, the only one of Spark's codecs that is not supported, is reported as unsupported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
     assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 
@@ -186,7 +186,7 @@ def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
 def test_a_missing_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, module: str
 ) -> None:
-    """The message about a missing library contains the extra to install. Files of other codecs can still be read."""
+    """The message about a missing library contains the extra to install. Files with other codecs can still be read."""
     monkeypatch.setitem(sys.modules, module, None)
     error = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).error
     assert isinstance(error, MissingExtraError)

@@ -17,7 +17,7 @@ from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
 class Pipe:
-    """Pipe that closes each of its ends at most once."""
+    """Pipe that closes each of its two descriptors at most once."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -47,7 +47,7 @@ def test_read_returns_all_available_lines(pipe: Pipe) -> None:
 
 
 def test_a_line_is_assembled_from_its_pieces(pipe: Pipe) -> None:
-    """A line that arrives in pieces is returned when its line break has arrived."""
+    """A line that arrives in chunks is returned when its line break has arrived."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"one\ntw")
     assert records.read() == [b"one"]
@@ -69,7 +69,7 @@ def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
 
 
 def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
-    """After the end of the pipe, every read returns no line."""
+    """After the pipe is closed, every read returns no line."""
     records = RecordPipe(pipe.read_end)
     pipe.close(pipe.write_end)
     assert [records.read(), records.read(), records.read(timeout=0)] == [[], [], []]

@@ -1,4 +1,4 @@
-"""Tests of the extraction of tables and paths from descriptions of plans."""
+"""Tests of the extraction of tables and paths from plan descriptions."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ INSERT = "(2) Execute InsertIntoHadoopFsRelationCommand"
     ],
 )
 def test_tables_of_a_plan(plan: list[str], reads: list[str], writes: list[str]) -> None:
-    """Tables precede paths, and each occurs once. Nodes without a table yield none."""
+    """Tables precede paths, and each occurs once. Plan nodes without a table yield nothing."""
     record = SqlExecutionStart(execution_id=1, time=2, plan=plan)
     assert (record.reads, record.writes) == (reads, writes)

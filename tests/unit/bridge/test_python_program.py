@@ -18,7 +18,7 @@ from spark_events.bridge.records import ApplicationEnd
 
 pytestmark = pytest.mark.skipif(not EXIT_STATUS_IS_READABLE, reason="Linux tells it since 6.15")
 
-#: Code of a driver that starts a program and the sidecar, and waits until the program ends.
+#: Code of a driver that starts a program and the sidecar, and waits until the program exits.
 _UNDER_DRIVER = """
 import os, subprocess, sys
 program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
@@ -56,7 +56,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     end = ApplicationEnd(time=1, ending=ending)
     amended = program.amend(end)
     while amended is end:
-        # On a busy machine, the exit of the program takes some time.
+        # On a busy machine, the program takes some time to exit.
         amended = program.amend(end)
     assert isinstance(amended, ApplicationEnd)
     return amended

@@ -70,7 +70,7 @@ def test_the_functions_that_the_jvm_calls() -> None:
 
 
 def test_another_process_answers(server: subprocess.Popen[str]) -> None:
-    """A process answers another process with its stacks; the process id selects the socket."""
+    """A process sends its stacks to another process on request. The process id selects the socket."""
     (frames,) = python_stacks.ask(server.pid)
     assert [frame.function for frame in frames] == ["book"]
     assert isinstance(frames[0], PythonFrame)
@@ -94,7 +94,7 @@ def test_the_socket_is_removed_at_the_exit(server: subprocess.Popen[str], folder
 
 
 def test_only_queries_in_python_are_amended() -> None:
-    """The sidecar requests stacks once, and only if a query waits for Python."""
+    """Only if a query waits for Python does the sidecar request stacks, and only once."""
     asked: list[int] = []
 
     def of() -> list[list[PythonFrame]]:

@@ -43,7 +43,7 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
     ],
 )
 def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -> None:
-    """Every kind of record that the shim sends has a type with the same name, a number and a time."""
+    """Every kind of record that the shim sends has a type with the same name, a number and a timestamp."""
     record = decoded({**line, "seq": 7, "at": 8})
     assert type(record) is kind
     assert (record.seq, record.at) == (7, 8)
@@ -81,7 +81,7 @@ def test_line_without_record_is_unknown(line: bytes) -> None:
 
 
 def test_invalid_utf_8_affects_one_record_only() -> None:
-    """A record with invalid UTF-8 becomes unknown but keeps its number, which precedes the invalid text."""
+    """A record with invalid UTF-8 becomes unknown but keeps its number, which precedes the invalid bytes."""
     line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
     assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
 

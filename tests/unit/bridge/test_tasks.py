@@ -38,7 +38,7 @@ def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
 
 
 def test_only_status_changes_make_records() -> None:
-    """Only a status change of a stage causes a record. If one of two tasks ends, no record is sent."""
+    """Only a status change of a stage causes a record. If only one of two tasks ends, no record is sent."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]
@@ -97,7 +97,7 @@ def test_lost_output_undoes_a_success() -> None:
 
 
 def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> None:
-    """A resubmission reported after the removal of the executor has the time of the removal."""
+    """A resubmission that is reported after the executor's removal has the timestamp of the removal."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     stage.executor_removed("7", T + 60)
@@ -116,7 +116,7 @@ def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> N
 def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
 ) -> None:
-    """If the stage's next event precedes the executor's removal, the loss of output has the time of this event."""
+    """If the stage's next event precedes the executor's removal, the loss of output has this event's timestamp."""
     stage = half_done()
     stage.submitted(1, 0, 2)
     assert stage.executor_removed("8", T + 50) == []

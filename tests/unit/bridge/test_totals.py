@@ -100,7 +100,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
         ended(0, 100, "Success", 60),
         ended(1, 300, "Success", 250, speculative=True),
         ended(2, 40, "UnknownReason", None),
-        # When Spark resubmits a task, it repeats the end event of an earlier attempt.
+        # When Spark resubmits a task, Spark repeats the end event of an earlier attempt.
         ended(0, 100, "Resubmitted", 60),
         completed(0, T + 400),
         ended(3, 500, "Success", 1),
@@ -205,7 +205,7 @@ def test_totals_follow_the_interval(tmp_path: Path, interval: float, found: list
 
 
 def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
-    """A running task counts as busy until the time of the record. If its stage has ended, it counts when it ends."""
+    """A running task is busy until the time of the record. If its stage has ended, the task is counted when it ends."""
     start = {"Launch Time": T, "Executor ID": "e", "Host": "h", "Attempt": 0}
     started = [
         line("TaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info={"Task ID": index, "Index": index, **start})
@@ -220,7 +220,7 @@ def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
         submitted(),
         *started,
         ended(0, 300, "Success", None),
-        # The start of this task is missing in the log.
+        # The log does not contain the start of this task.
         ended(3, 40, "Success", None),
         jobs[0],
         completed(0, T + 1_500),

@@ -108,7 +108,7 @@ def test_python_that_cannot_run_the_sidecar_is_reported(
 def test_events_python_may_be_a_reference(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reference in ``events.python`` is resolved as in the driver. Messages contain the reference, not its value."""
+    """As in the driver, a reference in ``events.python`` is resolved. Messages contain the reference, not its value."""
     prompts = ["check", "--conf", str(conf), "--set", "spark.events.python=${env:OUR_PYTHON}"]
     monkeypatch.setenv("OUR_PYTHON", sys.executable)
     assert main(prompts) == 0

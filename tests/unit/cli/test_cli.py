@@ -58,7 +58,7 @@ def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Po
 
 
 def buffered() -> dict[str, str]:
-    """Return the environment of a command with buffered output, where write errors may occur only at the end."""
+    """Return an environment in which a command buffers its output, so that write errors may occur only at its exit."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
 
 
@@ -114,7 +114,7 @@ def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pyte
 
 
 def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`spark-events uninstall` lists all lines of spark-events: settings, listener, jar and package."""
+    """`spark-events uninstall` lists everything to remove: settings, listener, jar and package."""
     path = tmp_path / "spark-defaults.conf"
     ours = [
         "spark.extraListeners a.B,io.sparkevents.EventsListener",
@@ -323,7 +323,7 @@ def test_tail_prints_the_readable_part_of_a_damaged_file(
 
 
 def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A compressed file cannot be followed: the command fails at once and does not wait."""
+    """A compressed file cannot be followed: the command fails at once instead of waiting."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(0)])))
     assert main(["tail", "-f", str(path)]) == 1
@@ -354,7 +354,7 @@ def test_tail_reports_an_unreadable_path(
 
 
 def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
-    """New events are printed as soon as they are written. An incomplete line is printed when it is complete."""
+    """New events are printed as soon as they are written. An incomplete line is printed once it is complete."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
     with following(path, output) as process:
@@ -436,7 +436,7 @@ def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_pipe_closed_at_the_end_causes_no_error(tmp_path: Path, code: int) -> None:
-    """If the pipe is closed at the end, no error is printed, and the exit code of the command does not change."""
+    """If the pipe is closed at the command's exit, no error is printed, and the exit code does not change."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("" if code else f"spark.extraListeners io.sparkevents.EventsListener\n{jar_line(tmp_path)}\n")
     reading, writing = os.pipe()
@@ -496,7 +496,7 @@ def test_seconds_out_of_range_are_rejected(
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """For wrong usage, the command prints the usage, does nothing and exits with 2."""
+    """After invalid arguments, the command prints the usage, does nothing else, and exits with 2."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2

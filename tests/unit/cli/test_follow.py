@@ -40,7 +40,7 @@ def rotate(path: Path, second: int) -> Path:
 
 
 def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
-    """Poll ``looks`` times, and return the numbers of the events that were read."""
+    """Poll ``looks`` times, and return the numbers of the events read."""
     found = []
     while looks:
         line = next(lines)
@@ -105,7 +105,7 @@ def test_an_unfinished_line_is_held(path: Path) -> None:
 
 @pytest.mark.parametrize("events", [(7,), (7, 8, 9, 10, 11)])
 def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int, ...]) -> None:
-    """A truncated file is read from its beginning, even if it has grown beyond its former size at the next poll."""
+    """A truncated file is read from its beginning, even if at the next poll it has grown beyond its former size."""
     add(path, 1)
     lines = follow(path)
     assert seen(lines) == [0, 1]

@@ -124,7 +124,7 @@ def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFix
 
 
 def test_each_documented_event_of_a_replay_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--name` accepts an event of docs/events.md exactly if docs/replay.md does not exclude this event."""
+    """`--name` accepts an event of docs/events.md if and only if docs/replay.md does not exclude this event."""
     documented = re.findall("^## ([A-Z][A-Za-z]+Event)$", (ROOT / "docs" / "events.md").read_text("utf-8"), re.M)
     rows = re.findall(r"^\| (.+) \| all \| never reported", (ROOT / "docs" / "replay.md").read_text("utf-8"), re.M)
     excluded = {name for row in rows for name in re.findall("`([A-Z][A-Za-z]+Event)`", row)}
@@ -143,7 +143,7 @@ def without_start(log: Path) -> Path:
 def test_log_without_application_start_gets_an_application_id(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A log without a start gets the application id from its name or first event. A note names the source of the id."""
+    """Without a start event, the application id comes from the log's name or first event. A note names this source."""
     app_id = Replay(capsys, STREAM).events[0]["attributes"]["spark.app.id"]
     named, other = without_start(tmp_path / app_id), without_start(tmp_path / "eventlog")
     replay = Replay(capsys, named)
@@ -180,7 +180,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
 
 
 def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Settings of the translation apply even if the configuration contains no reporters."""
+    """Translation settings apply even if the configuration contains no reporters."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled true", "spark.master yarn")
     quiet, loud = Replay(capsys, STREAM), Replay(capsys, STREAM, "--conf", conf)
     assert "AllSubtasksStatusChangeEvent" not in quiet.names

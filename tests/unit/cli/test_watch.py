@@ -96,7 +96,7 @@ def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path:
 
 @pytest.mark.parametrize("end", ["STOPPED", "PROGRAM_FAILED", "GATEWAY_CLOSED", "report"])
 def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> None:
-    """After its end event, or its stream's final report, an application is not LOST, even if it still runs."""
+    """After its end event or its stream's final report, an application is not LOST, even if the driver still runs."""
     (tmp_path / "events.jsonl").write_bytes(story(end=end))
     sink = ListSink()
     watch(tmp_path, sink, 10_000).look()
@@ -232,7 +232,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
             good.send_records(application_start(app_id="good"))
             with FakeDriver(tmp_path / "errors", settings) as bad:
                 bad.send_records(application_start(app_id="bad"))
-                # The start has its own line. Until the first heartbeat, the interval is unknown.
+                # The start event is a separate line. Until the first heartbeat, the interval is unknown.
                 eventually(lambda: _has_heartbeat(source / "events.jsonl", "bad"), what="its heartbeat")
                 bad.process.send_signal(signal.SIGKILL)
                 bad.process.wait()

@@ -18,7 +18,7 @@ Begin = Callable[..., Delivery]
 
 
 class RecordingStore(Mailbox):
-    """Store that records the remaining time at ``close``, and the number of waits for space.
+    """Store that records the time that remains at ``close``, and the number of waits for space.
 
     Args:
         capacity: number of events.

@@ -30,7 +30,7 @@ def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
 
 
 def test_consecutive_failures_open_the_breaker() -> None:
-    """The breaker opens for the initial time after the configured number of consecutive failures."""
+    """After the configured number of consecutive failures, the breaker opens for the initial open time."""
     box, changes = breaker(Clock())
     box.failed("no")
     box.failed("no")
@@ -50,7 +50,7 @@ def test_a_success_resets_the_count() -> None:
 
 
 def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
-    """After the open time, the breaker admits one batch. If this batch succeeds, the breaker closes."""
+    """When the open time has elapsed, the breaker admits one batch. If this batch succeeds, the breaker closes."""
     clock = Clock()
     box, changes = opened(clock)
     clock.now += 29.9

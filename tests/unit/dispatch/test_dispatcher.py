@@ -82,7 +82,7 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
 def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late reporter delays the dispatcher for one timeout and is logged once.
+    """A late reporter delays the dispatcher by one timeout and is logged once.
 
     Afterwards, the dispatcher does not wait for this reporter.
     """
@@ -112,7 +112,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
-    # The reporter has delivered its backlog, so the dispatcher waits for it again. Now the reporter is late again.
+    # The reporter has delivered its backlog, so the dispatcher waits for this reporter again. Now it is late again.
     assert dispatcher.progress().answered == 2
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
@@ -124,7 +124,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
 
 
 def test_sync_does_not_wait_for_an_open_breaker() -> None:
-    """If the circuit breaker of a destination is open, no timeout occurs, because the events are held."""
+    """While a destination's circuit breaker is open, no timeout occurs, because the events are held."""
     dead = Delivery(
         "dead",
         lambda: FaultyReporter(forever=transient),
@@ -255,7 +255,7 @@ def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
 
 
 def test_events_without_a_record_do_not_reset_the_progress() -> None:
-    """Events without a record, such as the event about a killed driver, do not affect the progress of records."""
+    """Events without a record, such as the event about a killed driver, do not affect which records are complete."""
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
@@ -265,7 +265,7 @@ def test_events_without_a_record_do_not_reset_the_progress() -> None:
 
 
 def test_reporters_with_unwritten_events_are_stopped_first(gated: GatedReporter) -> None:
-    """Reporters with unwritten events are stopped first, because a hanging reporter may use all remaining time."""
+    """Reporters with unwritten events are stopped first, because a hanging reporter may use up the remaining time."""
     kept = RecordingStore()
     config = DeliveryConfig(retry_initial=0.001, retry_max=0.002)
     hanging = Delivery("hanging", lambda: gated, config, 100, breaker=NEVER)

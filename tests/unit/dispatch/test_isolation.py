@@ -1,4 +1,4 @@
-"""Tests that reporters which block or end their threads do not affect other reporters."""
+"""Tests that reporters that block or terminate their threads do not affect other reporters."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_breaker_opens_for_a_reporter_that_always_blocks(gate: threading.Eve
 
 
 def test_a_successful_open_closes_the_breaker() -> None:
-    """A successful open() closes the breaker even without events. Otherwise the next failure would reopen it."""
+    """Even without events, a successful open() closes the breaker. Otherwise, the next failure would reopen it."""
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
@@ -196,7 +196,7 @@ def test_a_permanent_failure_closes_the_breaker() -> None:
 
 
 class EndsSlowly(Reporter):
-    """Reporter that ends shortly after its cancellation."""
+    """Reporter whose call returns shortly after its cancellation."""
 
     cancelled = 0
 
@@ -210,7 +210,7 @@ class EndsSlowly(Reporter):
 
 
 def test_a_cancelled_attempt_may_end_slowly() -> None:
-    """If a cancelled attempt ends slowly, its thread does not count as blocked and is used again."""
+    """If a cancelled attempt returns slowly, its thread does not count as blocked and is used again."""
     reporter = EndsSlowly()
     delivery = started(lambda: reporter)
     delivery.put(entries(1))
@@ -268,7 +268,7 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
 
 
 def overdue(delivery: Delivery) -> None:
-    """Wait until the reporter's thread counts as blocked, before the next check by the supervision."""
+    """Wait until the reporter's thread counts as blocked at the next check by the supervision."""
     eventually(lambda: delivery._worker.overdue(time.monotonic())[0] > 0.6)
 
 
@@ -320,7 +320,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
 def test_a_returned_thread_that_blocks_again_is_logged_again(
     gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
-    """If a blocked thread without a replacement returns and blocks again, a second message is logged."""
+    """If a blocked thread that was not replaced returns and blocks again, a second message is logged."""
     blocked = Blocking(gate, [])
     delivery = started(lambda: blocked)
     thread_limit(True)

@@ -20,7 +20,7 @@ def mailbox(capacity: int = 100) -> Mailbox:
 
 
 def entries(severities: str) -> Entries:
-    """Return one entry per letter, numbered by its position."""
+    """Return one entry per letter, with its position as number."""
     return Entries([Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)])
 
 
@@ -123,7 +123,7 @@ def test_a_batch_has_fewer_large_events() -> None:
 
 
 def test_events_in_flight_are_not_shed() -> None:
-    """Events in flight count towards the capacity, but are not shed."""
+    """Events in flight use capacity, but are not shed."""
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
@@ -145,7 +145,7 @@ def test_a_new_event_is_shed_if_all_other_events_are_in_flight() -> None:
 
 
 def test_the_oldest_record_is_known_until_it_is_settled() -> None:
-    """A mailbox reports the oldest record whose events wait or are in flight."""
+    """A mailbox reports the oldest record whose events are queued or in flight."""
     box = mailbox()
     assert box.oldest_record() is None
     box.put(entries("II"))
@@ -160,7 +160,7 @@ def test_the_oldest_record_is_known_until_it_is_settled() -> None:
 
 
 def test_clearing_counts_the_lost_events() -> None:
-    """Clearing a mailbox drops and counts all events, waiting and in flight."""
+    """Clearing a mailbox drops and counts all queued events and all events in flight."""
     box = mailbox()
     box.put(entries("IIIII"))
     box.take(2)
@@ -175,14 +175,14 @@ def test_waiting_ends_when_all_events_are_dropped() -> None:
     box.take(1)
     waiting = threading.Thread(target=box.wait_until_empty, args=(60,), daemon=True)
     waiting.start()
-    time.sleep(0.1)  # The other thread may still not wait. The test cannot observe this state; the result is the same.
+    time.sleep(0.1)  # The other thread may not wait yet. The test cannot observe this, but the result is the same.
     box.clear("shutdown")
     waiting.join(20)
     assert not waiting.is_alive()
 
 
 def test_waiting_ends_when_all_events_are_settled() -> None:
-    """A wait for an empty mailbox ends only when the events in flight are settled as well."""
+    """A wait for an empty mailbox returns only when the events in flight are settled, too."""
     box = mailbox()
     assert box.wait_until_empty(0)
     box.put(entries("I"))
@@ -197,7 +197,7 @@ def test_waiting_ends_when_all_events_are_settled() -> None:
 
 
 def test_only_the_first_event_wakes_the_worker() -> None:
-    """Only the first event in an empty mailbox wakes its worker, because a worker with events does not sleep."""
+    """Only the first event in an empty mailbox wakes the worker, because a worker with queued events does not sleep."""
     box = mailbox(2)
     assert not box.put(Entries())
     assert box.put(entries("I"))

@@ -45,7 +45,7 @@ def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, A
 
 
 def test_a_notification_before_the_wait_is_received(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification before the wait ends the wait. Two notifications before the wait count as one."""
+    """A notification that precedes the wait ends the wait. Two notifications that precede the wait count as one."""
     notifier.notify()
     notifier.notify()
     assert in_time(loop, notifier.wait)
@@ -104,7 +104,7 @@ def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) 
 
 
 def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification after the end of the loop raises no error: the notifying thread cannot know the loop's state."""
+    """A notification after the loop is closed raises no error: the notifying thread cannot know the loop's state."""
     notifier.wait_in_loop()
     loop.close()
     notifier.notify()

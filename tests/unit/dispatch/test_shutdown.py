@@ -17,7 +17,7 @@ from misbehaving import KINDS, RELEASE, pipeline_with, release
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 
-#: Allowed time beyond the deadline, in seconds.
+#: Tolerance for stops after the deadline, in seconds.
 _LATENESS = 0.1
 _PATIENCE = 0.5
 #: Processor time that the other reporters need before the deadline to deliver all events, in seconds.
@@ -32,7 +32,7 @@ def _released(witness: Witness) -> Iterator[None]:
     others = set(psutil.Process().children())
     yield
     release()
-    # A process ends after its current attempt, which has a short timeout in this test.
+    # A process exits after its current attempt, which has a short timeout in this test.
     eventually(lambda: set(psutil.Process().children()) <= others, what="every reporter's process to be gone")
 
 
@@ -41,7 +41,7 @@ def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
 
 
 def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
-    """Stop the dispatcher in time, and return for how many seconds the machine ran its processes."""
+    """Stop the dispatcher in time, and return for how many seconds the machine ran the test's processes."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
     dispatcher.stop(began + patience)

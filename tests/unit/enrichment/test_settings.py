@@ -119,7 +119,7 @@ def test_invalid_values_are_rejected(kind: Any, options: dict[str, Any], message
 
 
 def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
-    """The default timeout is at most the total timeout. Only a timeout of the user may contradict the total timeout."""
+    """The default timeout is at most the total timeout. Only a timeout set by the user may exceed the total timeout."""
     assert Limits(total_timeout=10).timeout == 10
     assert Limits(timeout=None, total_timeout=10).timeout is None
 

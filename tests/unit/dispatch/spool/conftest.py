@@ -14,7 +14,7 @@ Open = Callable[..., Owner]
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[Open]:
-    """Return a function that opens spools below ``tmp_path``. After the test, the fixture closes these spools."""
+    """Return a function that opens spools below ``tmp_path``. After the test, all of these spools are closed."""
     opened: list[Owner] = []
 
     def _open(directory: Path = tmp_path, **options: Any) -> Owner:

@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process that stands for another driver."""
+    """Yield a process that represents another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
 
@@ -169,11 +169,11 @@ def test_a_process_is_identified_while_it_runs(
 @pytest.mark.parametrize(
     "text",
     ["", "\x00" * 60, "a b", "1 ../../etc 4", f"{MINE} {MINE}", f"{MINE}0", f"x{MINE}"],
-    # These ids are equal in every worker of pytest-xdist; the text of MINE contains a process id.
+    # These ids are equal in every pytest-xdist worker; the text of MINE contains a process id.
     ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
 )
 def test_a_lock_of_a_dead_process_is_free(tmp_path: Path, text: str) -> None:
-    """The lock of a dead process is free if its text is empty, is of another version, or has a reused process id."""
+    """A dead process's lock is free if its content is empty, from another version, or has a reused process id."""
     claim(tmp_path, driver=text).release()
     again = claim(tmp_path, driver="another")
     assert again.folder.name == "audit.0"

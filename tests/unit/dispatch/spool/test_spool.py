@@ -219,7 +219,7 @@ def test_events_bypass_a_failing_disk_until_it_works(
 
 
 def test_events_in_flight_are_written_once_the_disk_works(owner: Open) -> None:
-    """Events in flight are written as soon as the disk works: a destination may keep them in flight for hours."""
+    """Once the disk works, events in flight are written, because a destination may keep them in flight for hours."""
     one = owner()
     one.disk.writing = FAILS
     one.put(*range(5))
@@ -386,7 +386,7 @@ def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path
     one.disk.reading = None
     one.spool.ack()
     one.write(2_000, 2_001)
-    # The reporter may have received an event that was added after the deletion.
+    # The reporter may already have received an event that was added after the deletion.
     last = one.deliver(2 if how or -1 in taken else 3)
     assert last[-2:] == [2_000, 2_001]
     counts = one.counts()

@@ -1,4 +1,4 @@
-"""Tests of output columns that spark-events derives from classes."""
+"""Tests of the output columns that spark-events derives from classes."""
 
 from __future__ import annotations
 

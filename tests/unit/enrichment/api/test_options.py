@@ -22,7 +22,7 @@ async def lookup(row: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("function", [enrich, enrich_batch])
 def test_help_names_every_argument(function: Any) -> None:
-    """The help lists the twelve arguments with their meaning. All arguments after the function are keyword-only."""
+    """The help lists the twelve arguments with descriptions. All arguments after the function are keyword-only."""
     parameters = inspect.signature(function).parameters
     assert list(parameters) == NAMES
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in NAMES[2:])

@@ -41,7 +41,7 @@ _INTERNAL = "org.apache.spark.SparkException: [INTERNAL_ERROR] no output of that
     ],
 )  # fmt: skip
 def test_an_unparsable_schema_is_rejected_with_spark_s_reason(message: str, reason: str) -> None:
-    """The message about an invalid schema contains Spark's reason, without the text that Py4J adds."""
+    """The message about an invalid schema contains Spark's reason, without the lines that Py4J adds."""
 
     def refuse(rows: list[Any], schema: str) -> None:
         raise RuntimeError(message)

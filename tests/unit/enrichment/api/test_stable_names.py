@@ -1,4 +1,4 @@
-"""Tests of keys of the shared cache, which are equal in every driver process."""
+"""Tests of the shared cache's keys, which are equal in every driver process."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_driver_processes_share_answers(tmp_path: Path) -> None:
 
 
 class Client:
-    """Callable object that contains its own address."""
+    """Callable object whose repr contains its memory address."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -21,7 +21,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 10
-#: Bytes that differ from the stop message, and from all texts that are derived from it.
+#: Bytes that differ from the stop message and from all bytes that are derived from the stop message.
 OTHER = b"w" * 16
 FIRST = TaskAttempt(partition=3, stage=5, number=0, task=10)
 
@@ -56,7 +56,7 @@ def connected_and_registered(channel: DriverChannel, attempt: TaskAttempt) -> so
 
 
 def wait_for(probe: Callable[[], object]) -> None:
-    """Poll until a condition is true; the loop of the channel runs in another thread."""
+    """Poll until a condition is true, because the channel's loop runs in another thread."""
     deadline = time.monotonic() + SECONDS
     while not probe():
         assert time.monotonic() < deadline
@@ -98,13 +98,13 @@ def test_a_finished_task_is_not_notified(loop: BackgroundLoop) -> None:
 def test_a_task_that_ends_while_connecting_closes_its_connection(
     loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a task ends while it connects, as for an empty partition, its connection is closed without a warning."""
+    """If a task exits while it connects, as for an empty partition, its connection is closed without a warning."""
     there, ended, connect = threading.Event(), threading.Event(), asyncio.open_connection
 
     async def until_it_has_ended(*address: Any) -> Any:
         made = await connect(*address)
         there.set()
-        ended.wait(SECONDS)  # Block the loop, so that the task ends before the loop continues.
+        ended.wait(SECONDS)  # Block the loop, so that the task exits before the loop continues.
         return made
 
     monkeypatch.setattr(asyncio, "open_connection", until_it_has_ended)
@@ -190,7 +190,7 @@ def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverC
 @pytest.mark.parametrize(
     ("second", "repeated"),
     [
-        (FIRST._replace(task=11, number=1), True),  # Spark uses the copy that finishes first.
+        (FIRST._replace(task=11, number=1), True),  # Spark uses the speculative copy that finishes first.
         (FIRST._replace(task=11, partition=4), False),
     ],
 )
@@ -219,7 +219,7 @@ def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttemp
     ],
 )
 def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greeting: bytes) -> None:
-    """A connection without the secret is closed after as many bytes as a hello message has."""
+    """A connection without the secret is closed after as many bytes as a hello message contains."""
     with connected_and_registered(channel, FIRST) as task:
         with contextlib.suppress(ConnectionError):
             assert received(connected(channel.address, greeting)) == b""
@@ -289,7 +289,7 @@ def test_an_unreachable_driver_stops_no_task(loop: BackgroundLoop) -> None:
 
 
 def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> None:
-    """After a successful batch, the port is closed and the channel's thread ends."""
+    """After a successful batch, the port is closed and the channel's thread exits."""
     before = set(threading.enumerate())
     with opened_channel(LOOPBACK, LOOPBACK) as channel:
         assert channel is not None
@@ -301,7 +301,7 @@ def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> No
 
 
 def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """If the channel cannot bind its address, for example an address of another machine, the failure is logged."""
+    """If the channel cannot bind its address, for example another machine's address, the failure is logged."""
     with opened_channel("192.0.2.1", "192.0.2.1") as channel:
         assert channel is None
     assert "cannot open a port at 192.0.2.1" in caplog.text

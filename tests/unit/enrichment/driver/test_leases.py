@@ -155,7 +155,7 @@ def test_silent_workers_lose_their_places() -> None:
 
 
 def test_an_error_of_the_ledger_ends_the_calls() -> None:
-    """An error of the ledger ends all waiting calls. Otherwise, these calls would wait forever."""
+    """An error raised by the ledger fails all waiting calls. Otherwise, these calls would wait forever."""
 
     async def broken(_: Ask) -> Lease:
         raise KeyError("lease")
@@ -190,7 +190,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
         for _ in range(20):
             share.ended()
             share.ended()
-            # Longer than the time for which requests are collected.
+            # This time exceeds the time for which requests are collected.
             await asyncio.sleep(0.01)
             for _ in range(2):
                 await share.wait(0.0, again=False)

@@ -38,7 +38,7 @@ def test_the_engine_imports_from_the_archive_alone() -> None:
 
 
 def test_the_archive_does_not_depend_on_the_installation_time(tmp_path: Path) -> None:
-    """Two installations build the same archive: a Connect session rejects a changed file of the same name."""
+    """Two installations build the same archive, because a Connect session rejects a changed file of the same name."""
     package = Path(shipping.__file__).parents[2]
     one, another = tmp_path / "one", tmp_path / "another"
     for copy in (one, another):

@@ -10,7 +10,7 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch, micro_batch
 from spark_events.enrichment.driver.release import Held
 from spark_events.errors import InvalidPlanError
 
-#: DataFrame of Connect. Its queries have no listener in this process.
+#: Spark Connect DataFrame. Its queries have no listener in this process.
 DF = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
 FIRST, AGAIN = MicroBatch("q", 1, "run 1"), MicroBatch("q", 1, "run 2")
 
@@ -31,7 +31,7 @@ def calls() -> Calls:
 
 
 def test_the_next_batch_releases_the_previous_one(calls: Calls) -> None:
-    """The next batch releases all data of the previous batch, but keeps the actions for the commit of that batch."""
+    """The next batch releases all data of the previous batch, but keeps the previous batch's commit actions."""
     held = Held()
     held.begin(DF, FIRST)
     held.add(FIRST, calls("first"), calls("committed"))
@@ -44,7 +44,7 @@ def test_the_next_batch_releases_the_previous_one(calls: Calls) -> None:
 
 @pytest.mark.parametrize(("last", "expected"), [(1, ["held", "committed"]), (0, ["held"]), (None, ["held"])])
 def test_the_end_of_a_query_clears_committed_batches_once(calls: Calls, last: int | None, expected: list[str]) -> None:
-    """The end of a query runs the actions of each committed batch once. Uncommitted batches are only released."""
+    """When a query stops, the actions of each committed batch run once. Uncommitted batches are only released."""
     held = Held()
     held.begin(DF, FIRST)
     held.add(FIRST, calls("held"), calls("committed"))
@@ -54,7 +54,7 @@ def test_the_end_of_a_query_clears_committed_batches_once(calls: Calls, last: in
 
 
 def test_a_late_end_of_an_earlier_run_is_ignored(calls: Calls) -> None:
-    """The late end of an earlier run is ignored: a failed query may restart before its end is detected."""
+    """The late end of an earlier run is ignored, because a failed query may restart before its failure is detected."""
     held = Held()
     held.begin(DF, FIRST)
     held.begin(DF, AGAIN)
@@ -67,7 +67,7 @@ def test_a_late_end_of_an_earlier_run_is_ignored(calls: Calls) -> None:
 
 
 def test_a_batch_that_settles_after_its_query_ended_is_released(calls: Calls) -> None:
-    """A batch that settles after the end of its query is released. Its calls were in flight at the end."""
+    """A batch that settles after its query has stopped, because calls were in flight at the stop, is released."""
     held = Held()
     held.begin(DF, FIRST)
     held.end(FIRST, 0)

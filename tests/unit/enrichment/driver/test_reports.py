@@ -1,4 +1,4 @@
-"""Tests of the decision whether a batch has failed, which uses the reports of its tasks."""
+"""Tests of the decision whether a batch has failed, based on the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_ratios_0_and_1() -> None:
 
 
 def test_hints_of_a_batch_that_does_not_fail(caplog: pytest.LogCaptureFixture) -> None:
-    """The hints of all partitions are logged, each once. Failures without a hint log nothing."""
+    """The hints of all partitions are logged, each once. For failures without a hint, nothing is logged."""
     batch, plan = MicroBatch("q", 1), Plan(lookup, on_failure="null")
 
     def reports(message: str) -> list[PartitionReport]:

@@ -79,7 +79,7 @@ def test_workers_without_reuse_cause_a_warning_with_the_loss(
 
 
 def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """If workers keep no state, for example only a rate limit, no warning is logged."""
+    """If workers keep no state except, for example, a rate limit, no warning is logged."""
     retry = Retry(honor_retry_after=False)
     warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []

@@ -57,7 +57,7 @@ def test_a_transient_failure_is_retried() -> None:
 
 
 def test_the_row_has_its_last_failure() -> None:
-    """A failed row has its last failure, the number of attempts, and whether the failure was transient."""
+    """For a failed row, the result contains the last failure, the number of attempts, and whether it was transient."""
     fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
     failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
     assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
@@ -148,7 +148,7 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
     failed = run.of([0, 1, 2])[1]
     assert isinstance(failed, RowFailure)
     assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == reason
-    # The loop can still run the engine again.
+    # The loop can still run the engine.
     assert Run(Scripted()).of([1]) == [1]
 
 
@@ -242,7 +242,7 @@ def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness)
 
 
 def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
-    """A timeout in the function, for example of asyncio.wait_for, counts as a timeout of the attempt."""
+    """A timeout in the function, for example by asyncio.wait_for, counts as a timeout of the attempt."""
 
     async def fn(row: int) -> None:
         await asyncio.wait_for(asyncio.sleep(60), 0.01)
@@ -254,7 +254,7 @@ def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
 def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
-    """After a timeout, the worker's task has no pending cancellation for asyncio.timeout of the next call."""
+    """After a timeout, no cancellation is pending in the worker's task, so asyncio.timeout works in the next call."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -308,7 +308,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
     assert others == [1, 2]
     assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 1)
     assert run.numbers["attempts"] == 3
-    # When the abandoned call returns, it ends without a warning.
+    # When the abandoned call returns, no warning is logged.
     from spark_events.enrichment.engine.process import current_process
 
     loop = current_process().background.loop
@@ -373,7 +373,7 @@ def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.Mon
 
 
 def test_no_attempt_follows_the_end_of_the_run() -> None:
-    """After the end of a run, no attempt begins, whatever the function does with its cancellation."""
+    """Whatever the function does with its cancellation, no attempt begins after the run has ended."""
     begun: list[int] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -450,13 +450,13 @@ def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, 
     assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
     assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
     assert len(opened) == ("resource" in options)
-    # The engine can still run again in this process.
+    # The engine can still run in this process.
     assert Run(one).of([1, 2]) == [1, 2]
 
 
 @pytest.mark.timeout(30)
 def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
-    """A row that is cancelled between two attempts fails."""
+    """If the task is cancelled between two attempts, its row fails."""
 
     async def fn(row: int) -> int:
         if row == 1:
@@ -515,7 +515,7 @@ def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
 def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
-    """After a call, the worker's task has no pending cancellation that a task group of the next call would see."""
+    """After a call, no cancellation is pending in the worker's task, so a task group works in the next call."""
 
     async def fn(row: int) -> int:
         task = asyncio.current_task()

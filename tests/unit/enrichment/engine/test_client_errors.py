@@ -1,4 +1,4 @@
-"""Tests of the classification of errors of databases and SDKs, with doubles of libraries that are not installed."""
+"""Tests of the classification of errors raised by databases and SDKs, with doubles of missing libraries."""
 
 from __future__ import annotations
 
@@ -126,5 +126,5 @@ POOL = Verdict(retryable=True, timeout=True)
     ids=lambda one: f"{type(one).__name__}-{one}" if isinstance(one, Exception) else "",
 )
 def test_errors_are_classified_by_type_and_code(error: Exception, verdict: Verdict) -> None:
-    """Temporary errors are retried, by their type and code. A rejection counts as an answer."""
+    """Errors are retried if their type and code mean a temporary failure. A rejection counts as an answer."""
     assert judge(error, Retry()) == verdict

@@ -62,7 +62,7 @@ async def same(row: Any) -> Any:
 
 
 def test_answers_are_yielded_in_the_order_of_the_rows() -> None:
-    """Answers are yielded in the order of the rows, but later calls do not wait for the slow first call."""
+    """Answers are yielded in row order, but later calls do not wait for the slow first call."""
     finished: list[int] = []
     overtaken = asyncio.Event()
 
@@ -150,7 +150,7 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
         return row if row == 0 else await fn(row)
 
     def source() -> Iterator[Chunk]:
-        # The chunk has a quarter of the buffer, plus the rows that the workers take together.
+        # The chunk contains a quarter of the buffer, plus the rows that the workers take together.
         yield from chunks_of(range(40 + 32), 72)
         fetched.set()
         yield from chunks_of(range(72, 80))
@@ -225,7 +225,7 @@ def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
 
 
 def test_empty_input_gives_empty_output() -> None:
-    """An empty partition makes no call, and an empty chunk is yielded unchanged."""
+    """An empty partition causes no call, and an empty chunk is yielded unchanged."""
     assert Run(same).of([]) == []
     empty = Chunk([], str, 0)
     assert list(Run(same).engine.run([empty])) == [(empty, [])]
@@ -283,7 +283,7 @@ def test_the_context_has_key_attempt_and_resource() -> None:
 
 
 def test_rows_with_known_answers_are_not_called() -> None:
-    """If an answer is known from an earlier run of the batch, its row is not called."""
+    """If an answer is known from an earlier run of the batch, no call is made for its row."""
     called: list[int] = []
 
     async def fn(row: int) -> str:
@@ -359,13 +359,13 @@ def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
 
 
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
-    """An error on the loop, as for an unhashable key, is raised to the caller and does not block the run."""
+    """An error in the loop's thread, as for an unhashable key, is raised to the caller and does not block the run."""
     with pytest.raises(TypeError, match="unhashable"):
         Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
 
 def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """If a call blocks the loop, its line and function are logged, and the run continues."""
+    """If a call blocks the loop, the line and function that block it are logged, and the run continues."""
     named = threading.Event()
 
     async def lookup(row: int) -> int:
@@ -459,14 +459,14 @@ def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
     assert {(answer.kind, answer.type) for answer in answers[15:]} == {("timeout", "BlockedLoopError")}
     assert "lookup" in answers[15].message
     assert run.numbers["failures"] == {"BlockedLoopError": 25}
-    # Later chunks make no calls, so they may have any size.
+    # Later chunks cause no calls, so they may have any size.
     assert (run.engine.room, run.engine.answer_size) == (run.engine._plan.buffer_rows, 0.0)
     assert Run(same).of(range(3)) == [0, 1, 2]
     release.set()
 
 
 def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
-    """Rows that failed because of a blocked loop are not called later. Calls in flight get no further attempt."""
+    """For rows that failed because of a blocked loop, no call is made later. Calls in flight get no further attempt."""
     called: list[int] = []
     blocked = asyncio.Event()
     release = threading.Event()
@@ -537,7 +537,7 @@ def test_a_stalled_loop_causes_no_timeouts() -> None:
 
 
 def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
-    """Consecutive runs leave no tasks or threads behind, so the numbers of tasks and threads do not grow."""
+    """No task or thread of a run remains, so consecutive runs do not increase the numbers of tasks and threads."""
 
     async def tasks() -> int:
         return len(asyncio.all_tasks())
@@ -552,7 +552,7 @@ def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
     tasks_before, threads_before = left()
     for _ in range(20):
         Run(same, max_in_flight=50).of(range(1000))
-    # Tasks of earlier tests may have ended meanwhile, so the number may have decreased.
+    # Tasks of earlier tests may have ended during this test, so the number may have decreased.
     tasks_left, threads_left = left()
     assert tasks_left <= tasks_before
     assert threads_left <= threads_before
@@ -578,7 +578,7 @@ def test_several_engines_run_at_the_same_time() -> None:
 
 
 def test_a_forked_process_has_its_own_loop() -> None:
-    """A forked process, like a worker of Spark, has its own loop, because it cannot use its parent's loop."""
+    """A forked process, such as a Spark worker, uses its own loop, because it cannot use its parent's loop."""
     Run(same).of(range(3))
     child = os.fork()
     if child == 0:

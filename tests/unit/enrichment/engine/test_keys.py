@@ -1,4 +1,4 @@
-"""Tests of rows with the same key, which are called sequentially."""
+"""Tests of rows with the same key, for which calls are sequential."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_calls_of_a_key_are_sequential_and_in_order() -> None:
 
 
 def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
-    """After a failed row, later rows of its key are skipped, so that a repeated batch calls the rows in order."""
+    """After a failed row, later rows of its key are skipped, so that a repeated batch processes the rows in order."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -88,7 +88,7 @@ def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
 
 
 def test_hot_keys_are_those_that_delay_the_batch() -> None:
-    """A key is hot if it at least doubles the duration of a batch. The detection needs bounded memory."""
+    """A key is hot if its rows at least double the duration of a batch. The detection uses bounded memory."""
     hot = HotKeys(width=10)
     rng = random.Random(1)
     for number in range(10_000):

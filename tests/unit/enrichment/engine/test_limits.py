@@ -72,7 +72,7 @@ def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
 
 
 def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
-    """Retries count against the rate. Waiting workers receive slots in order, even if many workers wait."""
+    """Retries use the rate. Waiting workers receive slots in order, even if many workers wait."""
     times: list[float] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -161,7 +161,7 @@ def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) ->
 
 
 def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> None:
-    """A task does not wait for the rows, or for a requested delay, of an earlier task that ended early."""
+    """A task waits neither for the rows nor for a requested delay of an earlier task that stopped early."""
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -191,7 +191,7 @@ def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
 
 
 def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:
-    """If the probe blocks the loop, no row that waits at the gate is called, even after the probe has returned."""
+    """If the probe blocks the loop, no call is made for rows that wait at the gate, even after the probe returns."""
     called: list[int] = []
     release = threading.Event()
 
@@ -213,7 +213,7 @@ def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:
 
 
 def test_retry_after_delays_all_calls() -> None:
-    """During a requested delay, no row is called. After the delay, all rows receive their answers."""
+    """During a requested delay, no call is made. After the delay, all rows receive their answers."""
     rejected_at = 0.0
     begun: list[float] = []
 
@@ -392,7 +392,7 @@ def test_an_uncancellable_call_ended_by_the_breaker_is_not_a_timeout() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_rejections_for_overload_use_up_no_attempts(status: int) -> None:
-    """A rejection because of overload does not count as an attempt: the row waits. Other errors count."""
+    """A rejection because of overload does not count as an attempt: the row waits. Other errors count as attempts."""
     attempts = 0
 
     async def fn(row: int) -> int:
@@ -443,7 +443,7 @@ def test_a_rejection_does_not_use_up_the_only_attempt(status: int) -> None:
 
 @pytest.mark.parametrize(("status", "is_down"), [(504, False), (529, False), (502, True)])
 def test_an_overloaded_gateway_is_not_down(status: int, is_down: bool) -> None:
-    """A 504 (timeout of a slow service) or a 529 (overload) is no outage, if the service answers a single call."""
+    """If the service answers a single call, a 504 (timeout of a slow service) or a 529 (overload) is no outage."""
     inside = 0
 
     async def fn(row: int) -> int:
@@ -525,7 +525,7 @@ def test_rejected_rows_do_not_open_the_breaker() -> None:
 
 
 def test_the_breaker_lasts_for_the_batch() -> None:
-    """An open breaker applies to the tasks of its batch in one process. The next batch calls the destination again."""
+    """An open breaker applies to its batch's tasks in one process. The next batch calls the destination again."""
     calls = itertools.count()
 
     async def fn(row: int) -> int:
@@ -562,7 +562,7 @@ def test_without_a_breaker_every_row_uses_its_attempts() -> None:
 
 @pytest.mark.parametrize("unwinds", [True, False])
 def test_a_call_cancelled_by_the_end_of_its_run_leaves_the_gate(unwinds: bool) -> None:
-    """If the end of a run cancels a call, this call leaves the gate, so the next run can use the gate."""
+    """If a run is stopped and cancels a call, this call leaves the gate, so the next run can use the gate."""
     alone = threading.Event()
     over: list[asyncio.Event] = []
 

@@ -1,4 +1,4 @@
-"""Tests of the event loop of a worker process, which no call can end for other calls."""
+"""Tests of the event loop of a worker process, which no call can stop for other calls."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_function_cannot_shut_down_the_shared_executor() -> None:
     assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
 
 
-# Code of a process that ends only when its standard input closes: the C library waits after the interpreter's end.
+# Code of a process that exits only when its standard input closes: the C library waits after the interpreter's exit.
 _ENDS_SLOWLY = """
 import ctypes
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -80,7 +80,7 @@ print(background.kind, flush=True)
 
 
 def test_the_loop_s_thread_ends_before_its_interpreter() -> None:
-    """The thread of the loop ends before its interpreter. Otherwise, the process could end with SIGSEGV."""
+    """The loop's thread exits before the interpreter. Otherwise, the process could crash with SIGSEGV."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -134,7 +134,7 @@ def test_remaining_tasks_are_cancelled_without_warnings(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_an_uncancellable_task_does_not_delay_the_end(kind: str) -> None:
-    """If a task of the user cannot be cancelled, the loop ends without delay after all other tasks have ended."""
+    """If a user's task cannot be cancelled, the loop stops without delay after all other tasks have ended."""
     done = subprocess.run(
         [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
     )

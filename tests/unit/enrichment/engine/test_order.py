@@ -1,4 +1,4 @@
-"""Tests of the order in which rows leave the engine, without the engine's threads."""
+"""Tests, without the engine's threads, of the order in which the engine yields rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _popped(held: Unordered) -> list[int] | None:
 
 
 def test_answers_stored_meanwhile_leave_without_a_notification() -> None:
-    """Answers that arrive while other rows leave are found, even if their notification was already consumed."""
+    """Answers that arrive while other rows are yielded are found, even if their notification was already consumed."""
     held, (first, second), _ = _admitted(8, 4)
     first.settle(1, "b")
     second.settle(0, "e")
@@ -55,7 +55,7 @@ def test_the_caller_is_woken_for_each_share() -> None:
 
 
 def test_rows_of_a_key_wait_for_earlier_ones() -> None:
-    """A row leaves after earlier rows of its key, even rows of another chunk. Rows of other keys do not wait."""
+    """A row is yielded after earlier rows of its key, even rows of another chunk. Rows of other keys do not wait."""
     held, (first, second), _ = _admitted(8, 4, keys=2)
     second.settle(0, "e")
     second.settle(1, "f")

@@ -37,7 +37,7 @@ def test_objects_before_the_first_row_are_frozen_except_garbage() -> None:
 
 @pytest.mark.usefixtures("new_process")
 def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
-    """Garbage of later tasks is collected even after a blocked loop, because a task may fail in every batch."""
+    """Even after a blocked loop, later tasks' garbage is collected, because a task may fail in every batch."""
     first = process.current_process()
     knot = Knot()
     later = weakref.ref(knot)

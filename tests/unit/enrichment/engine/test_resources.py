@@ -1,4 +1,4 @@
-"""Tests of resources: opened once per process, shared by its tasks, and closed at the end."""
+"""Tests of resources: opened once per process, shared by its tasks, and closed at the process's exit."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
 
 @pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
-    """Any exception of the opener is reported, even StopIteration, which a future cannot contain."""
+    """Any exception that the opener raises is reported, even StopIteration, which a future cannot contain."""
 
     def opener() -> Any:
         raise error

@@ -80,7 +80,7 @@ def test_the_memory_for_equal_requests_is_also_limited_in_bytes() -> None:
     ):
         part.clear()
         most = max(most, len(alive))
-    # The same number of answers may wait for output, in addition to the answers of one chunk.
+    # The same number of answers may be queued for output, in addition to the answers of one chunk.
     assert 90 <= most <= 230
     for size, least, remembered in ((100, 500, 500), (10_000, 95, 100), (2_000_000, 1, 1)):
         answers = AnswerCache(500, ttl=None, most_bytes=1_000_000)
@@ -104,7 +104,7 @@ def test_large_answers_among_small_answers_are_measured() -> None:
     def chunks() -> Iterator[Chunk]:
         for number, chunk in enumerate(chunks_of(range(20_000), 20, request=lambda row: row if row % 20 == 0 else 0)):
             if number == 2:
-                # While only the small first answer is known, the number of rows read ahead is not limited.
+                # While only the small first answer is known, the number of rows that are read ahead is not limited.
                 eventually(lambda: engine._buffer.measured > 1)
             yield chunk
 
@@ -173,7 +173,7 @@ def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
 
 
 def test_the_cache_outlives_the_run_until_its_ttl() -> None:
-    """The cache keeps answers, per definition and process, after the run until their ttl. Failures are not cached."""
+    """Per definition and process, the cache keeps answers after the run until their ttl. Failures are not cached."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -326,7 +326,7 @@ def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_row() -> None:
 
 
 def test_remaining_rows_fail_with_their_last_call() -> None:
-    """If a row is called again and the last call fails, the row has the failure of the last call."""
+    """If a call is repeated for a row and the last call fails, the row has the failure of the last call."""
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
         if ctx.attempt == 2:
@@ -381,7 +381,7 @@ def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
 def test_a_bulk_call_has_no_key(rows: list[int]) -> None:
-    """A bulk call has no key of its own, because each attempt may group the rows differently."""
+    """A bulk call has no idempotency key of its own, because each attempt may group the rows differently."""
     calls: list[list[int]] = []
 
     async def fn(rows: list[int], ctx: Any) -> Any:
@@ -408,7 +408,7 @@ def test_bulk_and_coalescing_together() -> None:
 
 
 class _Odd(dict[str, int]):
-    """Mapping of a user whose size cannot be determined."""
+    """User-defined mapping whose size cannot be determined."""
 
     def __sizeof__(self) -> int:
         raise RuntimeError

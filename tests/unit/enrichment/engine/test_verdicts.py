@@ -1,4 +1,4 @@
-"""Tests of the classification of exceptions of real clients, by type name and status."""
+"""Tests of the classification of exceptions raised by real clients, by type name and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the function that Spark's worker calls. Without worker reuse, this function leaves no resource open."""
+"""Tests of the function that Spark's worker calls. Without worker reuse, this function closes all resources."""
 
 from __future__ import annotations
 

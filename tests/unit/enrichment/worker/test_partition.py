@@ -171,7 +171,7 @@ def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest
 
 
 def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Unordered rows keep their own columns, failures have the positions of the input, and a replay makes no call."""
+    """Unordered rows keep their own columns, failures contain input positions, and a replay makes no call."""
     monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
@@ -199,7 +199,7 @@ def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
-    """Text that is not UTF-8, in an exception, its type's name or its code's path, fails only its row."""
+    """A string that is not UTF-8 in an exception, in its type's name or in its code's path fails only the row."""
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
@@ -215,7 +215,7 @@ def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
 
 
 def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
-    """Errors of the replay store are reported and affect no answer, because the store only saves calls."""
+    """Errors raised by the replay store are reported and affect no answer, because the store only saves calls."""
     (tmp_path / "store").touch()
     replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, "twice", "1", _OUTPUT, "[]")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)

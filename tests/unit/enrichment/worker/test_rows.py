@@ -21,7 +21,7 @@ NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
 def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
-    """Numbers of arrays, slices and empty arrays equal the numbers that Arrow itself converts."""
+    """Numbers from arrays, slices and empty arrays equal the numbers that Arrow itself converts."""
     values: list[Any] = [random.Random(1).randint(-100, 100) for _ in range(50)] + ([None] if nulls else [])
     array = pa.array(values, kind)
     for part in (array, array.slice(7, 20), array.slice(50), array.slice(3, 0), pa.array([], kind)):
@@ -145,7 +145,7 @@ def test_the_key_of_a_row_depends_on_batch_and_content() -> None:
 
 
 def test_similar_values_have_different_keys() -> None:
-    """Similar values have different keys: the text 1 differs from the number 1, and separators cause no collision."""
+    """Similar values have different keys: the string 1 differs from the number 1, and separators cause no collision."""
     keys = set()
     for values in (
         [1, "2"],
@@ -163,7 +163,7 @@ def test_similar_values_have_different_keys() -> None:
 
 
 def test_the_key_of_a_text_does_not_depend_on_the_python_version() -> None:
-    """The key of a text is the same in all Python versions, although newer versions of repr() print more characters."""
+    """A string's key is the same in all Python versions, although repr() in newer versions prints more characters."""
     texts = ["plain", "it's", '"quoted"', "\\n", "\n", "\x1f", "é", "\u0301", "\U0001fae8", "\\U0001fae8", "\ufffe"]
     batch = pa.RecordBatch.from_arrays([pa.array(texts)], names=["a"])
     keys = list(map(idempotency_keys("q", ["a"], batch), range(len(texts))))
@@ -224,7 +224,7 @@ def test_values_that_python_cannot_represent_identify_rows() -> None:
         assert idempotency_keys("q", ["a"], first)(row) == idempotency_keys("q", ["a"], elsewhere)(row)
 
 
-#: Zones that Java knows and Python does not know, with the hours of the offset that Python uses instead.
+#: Time zones that Java knows and Python does not know, with the hours of the offset that Python uses instead.
 ZONES = {
     "GMT+5": 5, "UTC+01:00": 1, "GMT+05:30": 5.5, "UT-3": -3, "+5": 5, "-0330": -3.5, "Z": 0, "UTC": 0, "+01:00:30": 0,
     "PST": 0,
@@ -234,7 +234,7 @@ ZONES = {
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("deep", [False, True])
 def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
-    """A zone that Python does not know fails no row and changes no key: offsets are kept; other zones become UTC."""
+    """A time zone that Python does not know fails no row and changes no key: offsets are kept; others become UTC."""
     moments = [1_769_860_800_123_456, 0, None]
 
     def batch_in(zone: str) -> pa.RecordBatch:
@@ -258,6 +258,6 @@ def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: 
 
 
 def test_zones_known_to_python_are_kept() -> None:
-    """Timestamps keep the name and the daylight saving time of their zone."""
+    """Timestamps keep the name and the daylight saving time of their time zone."""
     (row,), _ = RowReader(["at"]).read(pa.RecordBatch.from_arrays([_moments(0)], names=["at"]))
     assert str(row.at.tzinfo) == "America/New_York"
